@@ -247,7 +247,8 @@ pub struct Demo {
 /// Options of `acp`.
 #[derive(Args, Clone)]
 pub struct Acp {
-    /// The URL of the LangGraph server, such as `http://127.0.0.1:2024`.
+    /// The URL of the LangGraph server, such as `http://127.0.0.1:2024` [default: the one that
+    /// --login has stored].
     #[arg(long, env = "THREADWAY_UPSTREAM", hide_env_values = true, value_name = "URL")]
     pub upstream: Option<String>,
     /// The LangGraph server's key, sent as `x-api-key`. Prefer the environment variable, or
@@ -263,7 +264,8 @@ pub struct Acp {
     /// Print the settings to paste into an editor, and exit.
     #[arg(long, value_name = "EDITOR", conflicts_with = "login")]
     pub print_config: Option<Editor>,
-    /// Ask for the LangGraph server's key, store it for later sessions, and exit.
+    /// Ask for the LangGraph server's key, and first for its URL if none is given; store them for
+    /// later sessions, and exit.
     #[arg(long)]
     pub login: bool,
 }

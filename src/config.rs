@@ -77,7 +77,8 @@ pub struct Config {
     pub is_open: bool,
     /// The address on which metrics are served; `None` to serve none.
     pub admin_listen: Option<SocketAddr>,
-    /// The LangGraph servers, at least one, in the order of the file.
+    /// The LangGraph servers in the order of the file: at least one, unless the configuration was
+    /// read with [`Unnamed::Allowed`].
     pub upstreams: Vec<Upstream>,
     /// Aliases of agents: the alias, and the agent's own name.
     pub aliases: Vec<(String, String)>,
@@ -106,6 +107,17 @@ pub struct Config {
     given: BTreeMap<String, Given>,
 }
 
+/// What is read if no flag, variable or key names a LangGraph server.
+#[derive(Clone, Copy, Debug)]
+pub enum Unnamed<'a> {
+    /// This is a mistake.
+    Refused,
+    /// This server is read, with the other keys of `upstream`.
+    Default(&'a BaseUrl),
+    /// No upstream is read.
+    Allowed,
+}
+
 /// A LangGraph server.
 #[derive(Clone, Debug)]
 pub struct Upstream {
@@ -128,8 +140,17 @@ pub struct Upstream {
 // === impl Config ===
 
 impl Config {
-    /// Reads the configuration. The error holds all mistakes.
+    /// Reads the configuration, which must name an upstream. The error holds all mistakes.
     pub fn read(options: &cli::Options, log: Option<&str>) -> Result<Self, Vec<Mistake>> {
+        Self::read_or(options, log, Unnamed::Refused)
+    }
+
+    /// Reads the configuration. The error holds all mistakes.
+    pub fn read_or(
+        options: &cli::Options,
+        log: Option<&str>,
+        unnamed: Unnamed<'_>,
+    ) -> Result<Self, Vec<Mistake>> {
         let mut mistakes = Mistakes::default();
         let filed = match &options.config {
             Some(path) => Raw::read_file(path, &mut mistakes),
@@ -141,7 +162,7 @@ impl Config {
         }
         let raw = Raw::of_flags(options, log).over(filed);
         let given = raw.given.clone();
-        let config = raw.check(&mut mistakes);
+        let config = raw.check(unnamed, &mut mistakes);
         match config {
             Some(config) if mistakes.0.is_empty() => Ok(Self { given, ..config }),
             Some(_) | None => Err(mistakes.0),
@@ -237,12 +258,12 @@ pub fn demo_cors(place: &str, value: &str, is_insecure: bool) -> Result<Cors, Mi
 // === impl Raw ===
 
 impl Raw {
-    fn check(mut self, mistakes: &mut Mistakes) -> Option<Config> {
+    fn check(mut self, unnamed: Unnamed<'_>, mistakes: &mut Mistakes) -> Option<Config> {
         let given = self.take("listen").unwrap_or_else(|| Given::new("", DEFAULT_LISTEN));
         let listen = mistakes.keep(given.clone().address());
         let is_insecure = self.is_on("insecure", mistakes);
         let admin_listen = self.admin_listen(is_insecure, mistakes);
-        let upstreams = self.upstreams(mistakes);
+        let upstreams = self.upstreams(unnamed, mistakes);
         let emits = self.emits(mistakes);
         let mut messages_keys = self.messages_keys(mistakes);
         let aliases = self.aliases(&upstreams, mistakes);

@@ -1,7 +1,8 @@
-//! The file of keys that a person has typed for LangGraph servers. Only that person can read it.
+//! The file of servers and keys that a person has typed. Only that person can read it.
 //!
-//! A key from the environment or the configuration takes precedence and is never written here.
+//! What the environment or the configuration names takes precedence and is never written here.
 
+use std::fmt;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -13,15 +14,45 @@ use crate::upstream::{ApiKey, BaseUrl};
 /// The file's name, below the user's configuration directory.
 const FILE: &str = "credentials.toml";
 
+/// The name under which the file has the typed server. All other names are URLs, those of keys.
+const UPSTREAM: &str = "upstream";
+
+/// The file of typed servers and keys.
+#[derive(Clone, Debug)]
+pub struct Store {
+    /// `None` if the system has no configuration directory.
+    file: Option<PathBuf>,
+}
+
 /// The stored key of one server.
 #[derive(Clone, Debug)]
 pub struct Credentials {
-    /// `None` if the system has no configuration directory.
-    file: Option<PathBuf>,
+    store: Store,
     server: String,
+    origin: Origin,
 }
 
-/// Why a key could not be stored or deleted.
+/// The key that is stored with a server.
+#[derive(Clone)]
+pub enum NewKey {
+    /// The one that a person has typed.
+    Typed(String),
+    /// The server needs none: an older one is deleted.
+    None,
+    /// The configuration has the key, so the file is not read for it.
+    Unchanged,
+}
+
+/// Where the server's URL comes from, and so how a person corrects it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// A flag, the environment or the config file.
+    Named,
+    /// [`Store::typed_upstream`].
+    Typed,
+}
+
+/// Why a key or a server could not be stored or deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The system has no configuration directory.
@@ -37,18 +68,71 @@ pub enum StoreError {
     },
 }
 
+// === impl Store ===
+
+impl Store {
+    /// The file in the user's configuration directory.
+    pub fn new(directory: Option<&Path>) -> Self {
+        Self { file: directory.map(|directory| directory.join("threadway").join(FILE)) }
+    }
+
+    /// The server that a person has typed, for agents that are started without one. A file that
+    /// cannot be read counts as empty.
+    pub fn typed_upstream(&self) -> Option<BaseUrl> {
+        let table = read(self.file.as_ref()?).ok()?;
+        table.get(UPSTREAM)?.as_str()?.parse().ok()
+    }
+
+    /// The key of a server that a flag, the environment or the config file names.
+    pub fn named(&self, server: &BaseUrl) -> Credentials {
+        Credentials { store: self.clone(), server: server.to_string(), origin: Origin::Named }
+    }
+
+    /// The key of the server that a person has typed.
+    pub fn typed(&self, server: &BaseUrl) -> Credentials {
+        Credentials { origin: Origin::Typed, ..self.named(server) }
+    }
+
+    /// Stores a typed server in place of an older one, and its key. Returns the file.
+    pub fn store_upstream(&self, server: &BaseUrl, key: &NewKey) -> Result<&Path, StoreError> {
+        let server = server.to_string();
+        self.change(|table| {
+            match key {
+                NewKey::Typed(key) => {
+                    table.insert(server.clone(), Value::String(key.clone()));
+                }
+                NewKey::None => {
+                    table.remove(&server);
+                }
+                NewKey::Unchanged => {}
+            }
+            table.insert(UPSTREAM.to_owned(), Value::String(server));
+        })
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Table)) -> Result<&Path, StoreError> {
+        let file = self.file.as_deref().ok_or(StoreError::NoDirectory)?;
+        let changed = || {
+            let mut table = read(file)?;
+            change(&mut table);
+            write(file, &table)
+        };
+        changed().map_err(|error| StoreError::Io { file: file.to_owned(), error })?;
+        Ok(file)
+    }
+}
+
 // === impl Credentials ===
 
 impl Credentials {
-    /// The stored key of a server, in the user's configuration directory.
+    /// The stored key of a named server, in the user's configuration directory.
     pub fn new(directory: Option<&Path>, server: &BaseUrl) -> Self {
-        let file = directory.map(|directory| directory.join("threadway").join(FILE));
-        Self { file, server: server.to_string() }
+        Store::new(directory).named(server)
     }
 
     /// The key, if one is stored. A file that cannot be read counts as empty.
     pub fn key(&self) -> Option<ApiKey> {
-        let table = read(self.file.as_ref()?).ok()?;
+        let table = read(self.store.file.as_ref()?).ok()?;
         table.get(&self.server)?.as_str()?.parse().ok()
     }
 
@@ -57,34 +141,52 @@ impl Credentials {
         self.key().is_some()
     }
 
+    /// Whether a person has typed the server's URL, so that logging in can change it.
+    pub fn is_server_typed(&self) -> bool {
+        self.origin == Origin::Typed
+    }
+
+    /// The command that asks for the key, for messages.
+    pub fn login_command(&self) -> String {
+        match self.origin {
+            Origin::Named => format!("threadway acp --upstream {} --login", self.server),
+            Origin::Typed => "threadway acp --login".to_owned(),
+        }
+    }
+
+    /// How to name another server, for messages.
+    pub fn correction(&self) -> &'static str {
+        match self.origin {
+            Origin::Named => "correct --upstream",
+            Origin::Typed => "log in again with its present URL (`threadway acp --login`)",
+        }
+    }
+
     /// Stores a key, and replaces an older one. Returns the file.
     pub fn store(&self, key: &str) -> Result<&Path, StoreError> {
         let key = Value::String(key.to_owned());
-        self.change(|keys| {
-            keys.insert(self.server.clone(), key);
+        self.store.change(|table| {
+            table.insert(self.server.clone(), key);
         })
     }
 
-    /// Deletes the key.
+    /// Deletes the key. A typed server stays.
     pub fn delete(&self) -> Result<(), StoreError> {
         if !self.has_key() {
             return Ok(());
         }
-        self.change(|keys| {
-            keys.remove(&self.server);
+        self.store.change(|table| {
+            table.remove(&self.server);
         })?;
         Ok(())
     }
+}
 
-    fn change(&self, change: impl FnOnce(&mut Table)) -> Result<&Path, StoreError> {
-        let file = self.file.as_deref().ok_or(StoreError::NoDirectory)?;
-        let changed = || {
-            let mut keys = read(file)?;
-            change(&mut keys);
-            write(file, &keys)
-        };
-        changed().map_err(|error| StoreError::Io { file: file.to_owned(), error })?;
-        Ok(file)
+// === impl NewKey ===
+
+impl fmt::Debug for NewKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
     }
 }
 
@@ -110,7 +212,7 @@ fn read(file: &Path) -> io::Result<Table> {
 }
 
 /// Writes a new file and renames it over the old one, so that a full disk loses no keys.
-fn write(file: &Path, keys: &Table) -> io::Result<()> {
+fn write(file: &Path, table: &Table) -> io::Result<()> {
     let directory = file.parent().unwrap_or(file);
     fs::create_dir_all(directory)?;
     let draft = file.with_extension(format!("{}.new", std::process::id()));
@@ -122,9 +224,9 @@ fn write(file: &Path, keys: &Table) -> io::Result<()> {
         options.mode(0o600);
     }
     // URLs and keys are visible ASCII, for which a JSON string is also a TOML string.
-    let lines = keys.iter().filter_map(|(server, key)| {
-        let [server, key] = [server, key.as_str()?].map(serde_json::Value::from);
-        Some(format!("{server} = {key}\n"))
+    let lines = table.iter().filter_map(|(name, value)| {
+        let [name, value] = [name, value.as_str()?].map(serde_json::Value::from);
+        Some(format!("{name} = {value}\n"))
     });
     let text: String = lines.collect();
     let written = options.open(&draft).and_then(|mut draft| draft.write_all(text.as_bytes()));
@@ -169,6 +271,37 @@ mod tests {
         }
         a.delete().unwrap();
         assert!(!a.has_key() && b.has_key());
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn the_typed_server_is_stored_beside_the_keys() {
+        let directory = scratch("typed");
+        let store = Store::new(Some(&directory));
+        assert_eq!(store.typed_upstream(), None);
+        let [a, b]: [BaseUrl; 2] = ["http://a/", "http://b:1/x"].map(|url| url.parse().unwrap());
+        let file = store.store_upstream(&a, &NewKey::Typed("key".to_owned())).unwrap().to_owned();
+        assert_eq!(store.typed_upstream(), Some(a.clone()));
+        assert!(store.typed(&a).has_key());
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        // Another server takes its place, and the key of the first stays.
+        store.store_upstream(&b, &NewKey::None).unwrap();
+        let kept = fs::read_to_string(&file).unwrap();
+        assert_eq!(kept, "\"http://a\" = \"key\"\n\"upstream\" = \"http://b:1/x\"\n");
+        store.named(&b).store("other").unwrap();
+        store.store_upstream(&b, &NewKey::Unchanged).unwrap();
+        assert!(store.named(&b).has_key());
+        store.store_upstream(&b, &NewKey::None).unwrap();
+        assert!(!store.named(&b).has_key(), "an empty key replaces an older one");
+        store.typed(&a).delete().unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "\"upstream\" = \"http://b:1/x\"\n");
+        // A name or a value that is no URL is no server.
+        fs::write(&file, "upstream = \"b\"\n").unwrap();
+        assert_eq!(store.typed_upstream(), None);
         fs::remove_dir_all(directory).unwrap();
     }
 

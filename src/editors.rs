@@ -23,6 +23,13 @@ pub fn snippet(editor: Editor, program: &Path, args: &Acp) -> String {
     Start::new(program, args).snippet(editor)
 }
 
+/// The command that asks a person for the server and its key in a terminal.
+pub fn login_command(program: &Path, args: &Acp) -> String {
+    let Start { program, args } = Start::new(program, args);
+    let words = iter::once(&*program).chain(args.iter().map(String::as_str)).chain(["--login"]);
+    words.map(shell_word).collect::<Vec<_>>().join(" ")
+}
+
 // === impl Start ===
 
 impl Start {

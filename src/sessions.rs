@@ -11,7 +11,7 @@
 //! the end. Senders of updates wait while the client reads too slowly. A session is a LangGraph
 //! thread: another process can load it and loses nothing.
 //!
-//! - `connection`: dispatches requests and notifications.
+//! - `connection`: dispatches requests and notifications. `late`: before the upstream is known.
 //! - `link`: the client as the handlers see it: what it can do, how to send it something.
 //! - `client_requests`: requests from the agent to the client.
 //! - `outbox`: the lines that wait to be written.
@@ -27,6 +27,7 @@ mod connection;
 mod default_agent;
 mod directory;
 mod history;
+mod late;
 mod link;
 mod outbox;
 mod questions;
@@ -42,6 +43,7 @@ use tokio_util::task::TaskTracker;
 
 pub use connection::{Connection, MAX_REQUESTS};
 pub use default_agent::NoSuchAgent;
+pub use late::{LateConnection, LateOptions};
 pub use link::Work;
 #[cfg(test)]
 pub(crate) use outbox::MAX_UNREAD_BYTES;
@@ -77,6 +79,21 @@ pub struct Settings {
     pub mcp_key: Option<String>,
     /// Whether secrets of those servers are forwarded too.
     pub mcp_secrets: Secrets,
+}
+
+/// One client's connection, as its transport sees it.
+pub trait Endpoint {
+    /// Handles a line. Returns the work that a request needs; the transport polls it.
+    fn take(&self, line: &[u8]) -> Option<Work>;
+
+    /// Answers a line that exceeds the length limit.
+    fn refuse_line(&self, limit: usize);
+
+    /// Reports that the client has disconnected.
+    fn hang_up(&self);
+
+    /// What serves the client; `None` as long as the upstream is not known.
+    fn service(&self) -> Option<Arc<Service>>;
 }
 
 /// The parts of a [`Service`].

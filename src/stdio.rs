@@ -8,7 +8,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
-use crate::sessions::{Connection, Outbox, Work};
+use crate::sessions::{Endpoint, Outbox, Work};
 use threadway_translate::buffer;
 
 /// The longest line that is read. The official SDK has the same limit; it is enough for some images
@@ -46,7 +46,7 @@ enum Line {
 
 /// Serves one client until it closes stdin or stdout, or `shutdown` is cancelled.
 pub async fn serve(
-    connection: &Connection,
+    connection: &impl Endpoint,
     outbox: &Outbox,
     reader: impl AsyncRead + Unpin,
     writer: impl AsyncWrite + Unpin,
@@ -164,7 +164,7 @@ mod tests {
     use crate::credentials::Credentials;
     use crate::metrics::Metrics;
     use crate::runs::OwnerPolicy;
-    use crate::sessions::{MAX_UNREAD_BYTES, Service, ServiceOptions, Settings};
+    use crate::sessions::{Connection, MAX_UNREAD_BYTES, Service, ServiceOptions, Settings};
     use crate::upstream;
     use threadway_translate::run::ErrorDetail;
 

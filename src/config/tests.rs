@@ -32,7 +32,7 @@ fn checked(text: &str) -> Result<Config, Vec<String>> {
 fn over(options: &cli::Options, text: &str) -> Result<Config, Vec<String>> {
     let mut mistakes = Mistakes::default();
     let raw = Raw::of_toml("f.toml", text, &mut mistakes);
-    let config = Raw::of_flags(options, None).over(raw).check(&mut mistakes);
+    let config = Raw::of_flags(options, None).over(raw).check(Unnamed::Refused, &mut mistakes);
     match config {
         Some(config) if mistakes.0.is_empty() => Ok(config),
         Some(_) | None => Err(texts(&mistakes.0)),

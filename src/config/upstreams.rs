@@ -3,13 +3,36 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::raw::{self, Given, Mistake, Mistakes, Raw};
-use super::{DEFAULT_UPSTREAM, Upstream};
+use super::{DEFAULT_UPSTREAM, Unnamed, Upstream};
 use crate::agents::{MessagesKey, MessagesKeys};
 use crate::upstream::{BaseUrl, BaseUrlError, Identity, NotAKey, NotTls, Tls};
 use threadway_translate::langgraph::ParseMessagesKeyError;
 
 impl Raw {
-    pub(super) fn upstreams(&mut self, mistakes: &mut Mistakes) -> Vec<Upstream> {
+    /// Whether a server is named.
+    pub(super) fn names_upstream(&self) -> bool {
+        let is_url = |key: &String| key == "upstream.url" || key.starts_with("upstreams.");
+        self.given.keys().any(is_url)
+    }
+
+    pub(super) fn upstreams(
+        &mut self,
+        unnamed: Unnamed<'_>,
+        mistakes: &mut Mistakes,
+    ) -> Vec<Upstream> {
+        match unnamed {
+            Unnamed::Refused => {}
+            Unnamed::Default(_) | Unnamed::Allowed if self.names_upstream() => {}
+            Unnamed::Default(url) => {
+                let url = Given::new("the server that `--login` has stored", &url.to_string());
+                self.given.insert("upstream.url".to_owned(), url);
+            }
+            Unnamed::Allowed => {
+                // These keys belong to a server that is not known yet.
+                self.take_all("upstream.");
+                return Vec::new();
+            }
+        }
         let of_upstream = |key: &String| raw::of_upstream(key).map(|(prefix, _)| prefix.to_owned());
         let mut prefixes: Vec<_> = self.given.keys().filter_map(of_upstream).collect();
         prefixes.sort_unstable();

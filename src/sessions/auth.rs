@@ -14,27 +14,39 @@ use threadway_translate::json::Json;
 const KEY_PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The id of the authentication method.
-const API_KEY: &str = "api-key";
+pub(super) const API_KEY: &str = "api-key";
 
 impl Link {
-    /// The ways in which a person can give the key.
+    /// The ways in which a person can give the key, or type another server in place of a typed one.
     pub(super) fn auth_methods(&self) -> Vec<AuthMethod> {
-        if !self.wants_key() {
+        if !self.has_login() {
             return Vec::new();
         }
-        let name = "LangGraph API key";
         let server = self.service().upstream.client.base();
+        let credentials = &self.service().credentials;
+        let (name, asked) = if credentials.is_server_typed() {
+            let asked =
+                format!("Type the URL of your LangGraph server (now {server}), and its key");
+            ("LangGraph server", asked)
+        } else {
+            ("LangGraph API key", format!("Type the key of {server}"))
+        };
         if self.client().has_terminal_login {
             let method = AuthMethodTerminal::new(API_KEY, name)
-                .description(format!("Type the key of {server}"))
+                .description(asked)
                 .args(vec!["--login".to_owned()]);
             return vec![AuthMethod::Terminal(method)];
         }
+        let login = credentials.login_command();
         let method = AuthMethodAgent::new(API_KEY, name).description(format!(
-            "Run `threadway acp --upstream {server} --login` in a terminal once, or set \
+            "Run `{login}` in a terminal once, or set \
              THREADWAY_UPSTREAM_API_KEY in the editor's settings of this agent"
         ));
         vec![AuthMethod::Agent(method)]
+    }
+
+    fn has_login(&self) -> bool {
+        self.wants_key() || self.service().credentials.is_server_typed()
     }
 
     /// Whether the upstream requires a key that a person has to give. False if it does not answer.
@@ -48,7 +60,7 @@ impl Link {
     }
 
     pub(super) async fn authenticate(&self, request: &AuthenticateRequest) -> Result<Json, Error> {
-        if !self.wants_key() || &*request.method_id.0 != API_KEY {
+        if !self.has_login() || &*request.method_id.0 != API_KEY {
             let message = format!(
                 "unknown authentication method `{}`; `initialize` lists the methods",
                 request.method_id.0

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use agent_client_protocol_schema::ProtocolVersion;
 use agent_client_protocol_schema::v1::{
-    AgentAuthCapabilities, AgentCapabilities, CancelNotification, CloseSessionRequest,
+    AgentAuthCapabilities, AgentCapabilities, AuthMethod, CancelNotification, CloseSessionRequest,
     DeleteSessionRequest, Implementation, InitializeRequest, InitializeResponse,
     ListSessionsRequest, LogoutCapabilities, McpCapabilities, PromptCapabilities, PromptRequest,
     SessionCapabilities, SessionCloseCapabilities, SessionDeleteCapabilities,
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::link::{Answer, ClientAbilities, Link, Work};
 use super::outbox::Outbox;
 use super::session::{Sessions, check_session_id};
-use super::{Service, history, turn};
+use super::{Endpoint, Service, Settings, history, turn};
 use crate::sync::{Guard, Mutex};
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming};
 use threadway_translate::json::{self, Json};
@@ -43,6 +43,20 @@ impl Connection {
     pub fn new(service: Arc<Service>, outbox: Outbox) -> Self {
         let link = Link::new(service, outbox);
         Self { link, sessions: Sessions::default(), requests: Arc::default() }
+    }
+
+    /// A connection whose `initialize` was answered before the upstream was known, with a method of
+    /// authentication.
+    pub(super) fn continued(
+        service: Arc<Service>,
+        outbox: Outbox,
+        abilities: ClientAbilities,
+    ) -> Self {
+        let connection = Self::new(service, outbox);
+        // Both are set only once, and nothing has set them yet.
+        let _ = connection.link.initialize(abilities);
+        connection.link.note_key(true);
+        connection
     }
 
     /// Handles a line. Returns the work that a request needs; the transport polls it.
@@ -227,25 +241,37 @@ impl Connection {
         if method != "initialize" {
             return Ok(());
         }
+        self.link.initialize(Self::abilities(method, params)?)
+    }
+
+    /// The abilities that a client names in `initialize`.
+    pub(super) fn abilities(method: &str, params: &Json) -> Result<ClientAbilities, Error> {
         let request: InitializeRequest = rpc::params(method, params)?;
         let name = request.client_info.map(|client| client.name);
         tracing::debug!(version = ?request.protocol_version, client = name, "initialize");
         let capabilities = request.client_capabilities;
         let session = capabilities.session.as_ref();
-        let abilities = ClientAbilities {
+        Ok(ClientAbilities {
             has_forms: capabilities.elicitation.as_ref().is_some_and(|e| e.form.is_some()),
             has_switches: session
                 .and_then(|session| session.config_options.as_ref())
                 .is_some_and(|options| options.boolean.is_some()),
             has_terminal_login: capabilities.auth.terminal,
-        };
-        self.link.initialize(abilities)
+        })
     }
 
     async fn initialize(&self) -> Result<Json, Error> {
         let wants_key = self.link.upstream_wants_key().await;
         self.link.note_key(wants_key);
-        let settings = &self.link.service().settings;
+        Self::initialized(&self.link.service().settings, wants_key, self.link.auth_methods())
+    }
+
+    /// The response to `initialize`.
+    pub(super) fn initialized(
+        settings: &Settings,
+        has_logout: bool,
+        auth_methods: Vec<AuthMethod>,
+    ) -> Result<Json, Error> {
         let accepts = settings.accepts;
         let has_mcp = settings.mcp_key.is_some();
         let agent = AgentCapabilities::new()
@@ -264,12 +290,12 @@ impl Connection {
                     .resume(SessionResumeCapabilities::new())
                     .close(SessionCloseCapabilities::new()),
             );
-        let logout = wants_key.then(LogoutCapabilities::new);
+        let logout = has_logout.then(LogoutCapabilities::new);
         let agent = agent.auth(AgentAuthCapabilities::new().logout(logout));
         // The latest version that the gateway speaks, whatever version the client asks for.
         let response = InitializeResponse::new(ProtocolVersion::V1)
             .agent_capabilities(agent)
-            .auth_methods(self.link.auth_methods())
+            .auth_methods(auth_methods)
             .agent_info(
                 Implementation::new("threadway", env!("CARGO_PKG_VERSION"))
                     .title("threadway".to_owned()),
@@ -298,6 +324,24 @@ impl Connection {
 
     fn requests(&self) -> Guard<'_, HashMap<Id, CancellationToken>> {
         self.requests.lock()
+    }
+}
+
+impl Endpoint for Connection {
+    fn take(&self, line: &[u8]) -> Option<Work> {
+        self.take(line)
+    }
+
+    fn refuse_line(&self, limit: usize) {
+        self.refuse_line(limit);
+    }
+
+    fn hang_up(&self) {
+        self.hang_up();
+    }
+
+    fn service(&self) -> Option<Arc<Service>> {
+        Some(Arc::clone(self.link.service()))
     }
 }
 

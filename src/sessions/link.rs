@@ -143,27 +143,28 @@ impl Link {
     /// An upstream error as an ACP error, for the person at the editor.
     pub(super) fn failed(&self, error: &upstream::Error) -> Error {
         let server = self.0.service.upstream.client.base();
+        let correct = self.0.service.credentials.correction();
         match error {
             upstream::Error::Unreachable { reason } => {
                 let reason = short_reason(reason);
                 return Error::internal(format!(
                     "{server} does not answer ({reason}): start the LangGraph server there, or \
-                     correct --upstream"
+                     {correct}"
                 ));
             }
             upstream::Error::Timeout { waited } => {
                 return Error::internal(format!(
                     "{server} did not answer within {} s: look at the log of the LangGraph server \
-                     there, or correct --upstream",
+                     there, or {correct}",
                     waited.as_secs()
                 ));
             }
             upstream::Error::Status { code: code @ (401 | 403), detail, .. } => {
                 let reason = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
+                let login = self.0.service.credentials.login_command();
                 let message = format!(
-                    "{server} answered {code}{reason}: run `threadway acp --upstream {server} \
-                     --login` in a terminal, or set THREADWAY_UPSTREAM_API_KEY to a key that it \
-                     accepts"
+                    "{server} answered {code}{reason}: run `{login}` in a terminal, or set \
+                     THREADWAY_UPSTREAM_API_KEY to a key that it accepts"
                 );
                 // Only then the client offers the method that asks for the key.
                 return if self.wants_key() {

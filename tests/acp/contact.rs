@@ -203,10 +203,13 @@ async fn a_login_without_a_terminal_says_what_to_do() {
 async fn settings_without_an_upstream_say_what_is_missing() {
     for editor in ["zed", "jetbrains", "neovim", "acpx"] {
         let output = threadway(&["acp", "--print-config", editor]).await;
-        let told = "threadway: the printed settings name no LangGraph server, so the agent will \
-                    not start: print them again with --upstream http://127.0.0.1:2024 (the \
-                    server's URL) or --config FILE\n";
-        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), told));
+        let told = format!(
+            "threadway: the printed settings name no LangGraph server: log in from the editor or \
+             with `{} acp --login`, which ask for its URL, or print them again with --upstream \
+             http://127.0.0.1:2024 (the server's URL)\n",
+            env!("CARGO_BIN_EXE_threadway")
+        );
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), &*told));
         assert!(!output.stdout.is_empty());
         let args = ["acp", "--print-config", editor, "--upstream", "http://127.0.0.1:2024"];
         assert_eq!(text(&threadway(&args).await.stderr), "");

@@ -10,3 +10,4 @@ mod contact;
 mod messages_key;
 mod stdio;
 mod threads;
+mod unnamed;

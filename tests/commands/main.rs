@@ -12,6 +12,8 @@ mod demo;
 mod first_steps;
 mod manual;
 #[cfg(unix)]
+mod registry;
+#[cfg(unix)]
 mod reload;
 mod translate;
 #[cfg(unix)]

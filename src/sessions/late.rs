@@ -1,0 +1,163 @@
+//! A connection whose upstream nobody has named yet. A person types its URL in a terminal, with
+//! `threadway acp --login`. Until then the client learns how to log in, and sessions are refused.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use agent_client_protocol_schema::v1::{AuthMethod, AuthMethodAgent, AuthMethodTerminal};
+
+use super::auth::API_KEY;
+use super::link::{ClientAbilities, Work};
+use super::{Connection, Endpoint, Outbox, Service, Settings};
+use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming};
+use threadway_translate::json::Json;
+
+/// Looks for the upstream that a person may have typed by now. The error says what is wrong with
+/// the configuration.
+type Find = Box<dyn Fn() -> Result<Option<Arc<Service>>, String> + Send + Sync>;
+
+/// The parts of a [`LateConnection`].
+pub struct LateOptions {
+    /// Looks for the upstream: `None` until a person has typed it.
+    pub find: Find,
+    /// How ACP presents the agents.
+    pub settings: Settings,
+    /// The command that asks for the upstream, as a person can type it.
+    pub login: String,
+}
+
+/// A connection that waits for its upstream, and then is a [`Connection`]. It looks for the
+/// upstream at each request that needs one, so that no restart is necessary after the login.
+pub struct LateConnection {
+    options: LateOptions,
+    outbox: Outbox,
+    /// Set by `initialize`.
+    client: OnceLock<ClientAbilities>,
+    /// Set once the upstream is known.
+    served: OnceLock<Connection>,
+}
+
+/// How a request is handled.
+enum Step {
+    Answer(Json),
+    /// The upstream is known: its connection handles this request and all later ones.
+    PassOn(Connection),
+}
+
+// === impl LateConnection ===
+
+impl LateConnection {
+    /// A connection on which nothing has been sent yet.
+    pub fn new(options: LateOptions, outbox: Outbox) -> Self {
+        Self { options, outbox, client: OnceLock::new(), served: OnceLock::new() }
+    }
+
+    fn step(&self, method: &str, params: &Json) -> Result<Step, Error> {
+        let Some(abilities) = self.client.get() else {
+            return self.begin(method, params);
+        };
+        if method == "initialize" {
+            return Err(Error::invalid("the connection is initialized already"));
+        }
+        let found = (self.options.find)().map_err(Error::internal)?;
+        if let Some(service) = found {
+            let connection = Connection::continued(service, self.outbox.clone(), *abilities);
+            return Ok(Step::PassOn(self.served.get_or_init(|| connection).clone()));
+        }
+        match method {
+            // There is nothing to forget.
+            "logout" => Ok(Step::Answer(Json::empty_object())),
+            _ if method == "authenticate" || method.starts_with("session/") => {
+                let login = &self.options.login;
+                let message = format!(
+                    "no LangGraph server is named yet: run `{login}` in a terminal, which asks for \
+                     the server's URL and key, or name one with --upstream or THREADWAY_UPSTREAM \
+                     in the editor's settings of this agent"
+                );
+                Err(Error::new(Code::AuthRequired, message))
+            }
+            _ => Err(Error::new(Code::MethodNotFound, format!("unknown method `{method}`"))),
+        }
+    }
+
+    fn begin(&self, method: &str, params: &Json) -> Result<Step, Error> {
+        if method != "initialize" {
+            return Err(Error::invalid("send `initialize` first"));
+        }
+        let abilities = Connection::abilities(method, params)?;
+        let abilities = self.client.get_or_init(|| abilities);
+        let methods = vec![self.auth_method(*abilities)];
+        Connection::initialized(&self.options.settings, true, methods).map(Step::Answer)
+    }
+
+    fn auth_method(&self, client: ClientAbilities) -> AuthMethod {
+        let name = "LangGraph server";
+        if client.has_terminal_login {
+            let method = AuthMethodTerminal::new(API_KEY, name)
+                .description("Type the URL of your LangGraph server, and its key")
+                .args(vec!["--login".to_owned()]);
+            return AuthMethod::Terminal(method);
+        }
+        let login = &self.options.login;
+        let description = format!(
+            "Run `{login}` in a terminal once: it asks for the URL of your LangGraph server, and \
+             for its key"
+        );
+        AuthMethod::Agent(AuthMethodAgent::new(API_KEY, name).description(description))
+    }
+
+    fn respond(&self, id: &Id, result: &Result<Json, Error>) {
+        let line = rpc::response(id, result);
+        self.outbox.put(|out| out.extend_from_slice(line.as_bytes()));
+    }
+}
+
+impl Endpoint for LateConnection {
+    fn take(&self, line: &[u8]) -> Option<Work> {
+        if let Some(connection) = self.served.get() {
+            return connection.take(line);
+        }
+        match Incoming::parse(line) {
+            Ok(Incoming::Request { id, method, params }) => match self.step(&method, &params) {
+                Ok(Step::PassOn(connection)) => return connection.take(line),
+                Ok(Step::Answer(answer)) => self.respond(&id, &Ok(answer)),
+                Err(error) => {
+                    tracing::debug!(method, code = ?error.code, reason = error.message, "refused");
+                    self.respond(&id, &Err(error));
+                }
+            },
+            // There is no session to which these could belong.
+            Ok(Incoming::Notification { .. } | Incoming::Response { .. }) => {}
+            Err(malformed) => self.respond(&malformed.id, &Err(malformed.error)),
+        }
+        None
+    }
+
+    fn refuse_line(&self, limit: usize) {
+        let message =
+            format!("the line is longer than {limit} bytes and was ignored; send shorter messages");
+        self.respond(&Id::NULL, &Err(Error::invalid(message)));
+    }
+
+    fn hang_up(&self) {
+        if let Some(connection) = self.served.get() {
+            connection.hang_up();
+        }
+    }
+
+    fn service(&self) -> Option<Arc<Service>> {
+        self.served.get().and_then(Endpoint::service)
+    }
+}
+
+impl fmt::Debug for LateConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LateConnection").field("service", &self.service()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for LateOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LateOptions").field("login", &self.login).finish_non_exhaustive()
+    }
+}
