@@ -13,6 +13,10 @@ use crate::upstream::{ApiKey, BaseUrl};
 /// The file's name, below the user's configuration directory.
 const FILE: &str = "credentials.toml";
 
+/// The file with the tokens of gateways. A token is never sent to a LangGraph server of the same
+/// URL, nor a key to a gateway.
+const GATEWAYS_FILE: &str = "gateways.toml";
+
 /// The stored key of one server.
 #[derive(Clone, Debug)]
 pub struct Credentials {
@@ -42,7 +46,16 @@ pub enum StoreError {
 impl Credentials {
     /// The stored key of a server, in the user's configuration directory.
     pub fn new(directory: Option<&Path>, server: &BaseUrl) -> Self {
-        let file = directory.map(|directory| directory.join("threadway").join(FILE));
+        Self::in_file(directory, FILE, server)
+    }
+
+    /// The stored token for a gateway, in a file of its own.
+    pub fn of_gateway(directory: Option<&Path>, gateway: &BaseUrl) -> Self {
+        Self::in_file(directory, GATEWAYS_FILE, gateway)
+    }
+
+    fn in_file(directory: Option<&Path>, file: &str, server: &BaseUrl) -> Self {
+        let file = directory.map(|directory| directory.join("threadway").join(file));
         Self { file, server: server.to_string() }
     }
 
@@ -167,6 +180,8 @@ mod tests {
             use std::os::unix::fs::PermissionsExt;
             assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         }
+        let gateway = Credentials::of_gateway(Some(&directory), &"http://b".parse().unwrap());
+        assert!(!gateway.has_key(), "a gateway does not get the key of a LangGraph server");
         a.delete().unwrap();
         assert!(!a.has_key() && b.has_key());
         fs::remove_dir_all(directory).unwrap();

@@ -55,7 +55,8 @@ impl Asks {
         params: Json,
         session: Option<String>,
     ) -> Asked {
-        let same = |ask: &&mut Ask| ask.id.is_none() && ask.method == method && ask.params == params;
+        let same =
+            |ask: &&mut Ask| ask.id.is_none() && ask.method == method && ask.params == params;
         if let Some(ask) = self.open.values_mut().find(same) {
             let Some(answer) = ask.answer.take() else {
                 ask.id = Some(id);
@@ -210,6 +211,8 @@ mod tests {
             let params = format!(r#"{{"toolCall":{{"toolCallId":"{id}"}}}}"#);
             assert_eq!(shown(&asks(&mut open, id as u64, &params)), 1);
         }
-        assert!(matches!(asks(&mut open, 9999, A), Asked::Gateway(line) if line.contains("-32600")));
+        assert!(
+            matches!(asks(&mut open, 9999, A), Asked::Gateway(line) if line.contains("-32600"))
+        );
     }
 }

@@ -161,14 +161,13 @@ impl Gateway {
         let route = self.url.route();
         let away = |reason: String| OpenError::Away { reason, retry_after: None };
         let stream = self.dialer.dial(&route).await.map_err(|error| {
-            away(match error {
-                upstream::Error::Unreachable { reason } => reason,
-                other => other.to_string(),
-            })
+            if let upstream::Error::Unreachable { reason } = error {
+                return away(reason);
+            }
+            away(error.to_string())
         })?;
         let address = route.as_str().replacen("http", "ws", 1);
-        let mut request =
-            address.into_client_request().map_err(|error| away(error.to_string()))?;
+        let mut request = address.into_client_request().map_err(|error| away(error.to_string()))?;
         let headers = request.headers_mut();
         headers.insert(
             USER_AGENT,
@@ -190,9 +189,7 @@ impl Gateway {
             }
             Ok(Err(tungstenite::Error::Http(response))) => Err(self.refused(&response)),
             Ok(Err(error)) => Err(away(error.to_string())),
-            Err(_) => {
-                Err(away(format!("no answer within {} s", HANDSHAKE_TIMEOUT.as_secs())))
-            }
+            Err(_) => Err(away(format!("no answer within {} s", HANDSHAKE_TIMEOUT.as_secs()))),
         }
     }
 
@@ -211,16 +208,14 @@ impl Gateway {
         let reason = response.body().as_deref().and_then(reason);
         let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
         match status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                OpenError::Refused(Error::new(
-                    Code::AuthRequired,
-                    format!(
-                        "{url} answered {code}{reason}: run `threadway acp --gateway {url} \
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => OpenError::Refused(Error::new(
+                Code::AuthRequired,
+                format!(
+                    "{url} answered {code}{reason}: run `threadway acp --gateway {url} \
                          --login` in a terminal, or set THREADWAY_GATEWAY_TOKEN to a token that it \
                          accepts"
-                    ),
-                ))
-            }
+                ),
+            )),
             StatusCode::TOO_MANY_REQUESTS => OpenError::Away {
                 reason: format!("it answered {code}{reason}"),
                 retry_after: retry_after(response.headers()),

@@ -37,7 +37,7 @@ pub(super) const MAX_QUEUED_BYTES: usize = 64 * 1024 * 1024;
 const MAX_SESSIONS: usize = 256;
 
 /// How often a request is sent, if each time the connection is lost before the answer.
-const MAX_SENDS: u32 = 3;
+const MAX_SENDS: u32 = 5;
 
 /// The bridge between one editor and its gateway.
 #[derive(Debug)]
@@ -138,8 +138,7 @@ impl Machine {
 
     /// Whether the gateway owes an answer that the connection cannot do without.
     pub(super) fn is_recovering(&self) -> bool {
-        let is_recovery =
-            |own: &Own| matches!(own, Own::Initialize | Own::Open(_) | Own::Renew(_));
+        let is_recovery = |own: &Own| matches!(own, Own::Initialize | Own::Open(_) | Own::Renew(_));
         self.phase == Phase::Introducing || self.own.values().any(is_recovery)
     }
 
@@ -148,12 +147,16 @@ impl Machine {
         !self.requests.is_empty()
     }
 
-    fn to_gateway(&mut self, line: String) {
+    fn send_line(&mut self, line: String) {
         self.actions.push(Action::ToGateway(line));
     }
 
-    fn to_editor(&mut self, line: String) {
+    fn write_line(&mut self, line: String) {
         self.actions.push(Action::ToEditor(line));
+    }
+
+    fn write_all(&mut self, lines: impl IntoIterator<Item = String>) {
+        self.actions.extend(lines.into_iter().map(Action::ToEditor));
     }
 
     fn warn(&mut self, text: impl Into<String>) {
@@ -161,7 +164,7 @@ impl Machine {
     }
 
     fn respond(&mut self, id: &Id, result: &Result<Json, Error>) {
-        self.to_editor(rpc::response(id, result));
+        self.write_line(rpc::response(id, result));
     }
 
     /// Sends a request of the bridge itself.
@@ -171,7 +174,7 @@ impl Machine {
         let text = serde_json::Value::from(format!("threadway-bridge-{}", self.last_own));
         let id = threadway_translate::json::raw(text.to_string());
         let Some(id) = Id::read(&id) else { return };
-        self.to_gateway(rpc::request(&id, method, params));
+        self.send_line(rpc::request(&id, method, params));
         self.own.insert(id, own);
     }
 

@@ -58,8 +58,14 @@ pub(super) fn with_prompt_id(params: &RawValue, prompt_id: &str) -> Json {
 pub(super) fn finds_prompts(introduction: &RawValue) -> bool {
     let capabilities = json::members(introduction).unwrap_or_default();
     let meta = capabilities.get("agentCapabilities").and_then(|all| nested(all, "_meta", META));
-    meta.and_then(json::members).is_some_and(|ours| {
-        ours.get("promptEnd").is_some_and(|value| value.get().starts_with('{'))
+    meta.and_then(json::members)
+        .is_some_and(|ours| ours.get("promptEnd").is_some_and(|value| value.get().starts_with('{')))
+}
+
+/// Whether an update shows a part of the conversation.
+pub(super) fn is_conversation(update: &RawValue) -> bool {
+    text(update, "sessionUpdate").is_some_and(|kind| {
+        kind.ends_with("_message_chunk") || kind.ends_with("_thought_chunk") || kind == "tool_call"
     })
 }
 

@@ -162,10 +162,7 @@ impl Seen {
             return Verdict::Instead(Vec::new());
         }
         let id = key.1.clone();
-        let message = self
-            .messages
-            .entry(key)
-            .or_insert_with(|| Message::Text(Box::default()));
+        let message = self.messages.entry(key).or_insert_with(|| Message::Text(Box::default()));
         let verdict = match message {
             Message::Own => Verdict::Instead(Vec::new()),
             Message::Text(text) => text.take(&id, update),

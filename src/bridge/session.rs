@@ -18,8 +18,10 @@ pub(super) struct Session {
     /// The params of the request that opened the session.
     params: Json,
     origin: Origin,
-    /// Whether a prompt was sent. Before the first one the session has no thread.
+    /// Whether a prompt was sent.
     pub(super) is_prompted: bool,
+    /// Whether the session has a thread for certain. It is made with the first prompt.
+    pub(super) has_thread: bool,
     /// The params of the latest `session/set_mode` and `session/set_config_option`.
     settings: IndexMap<String, (&'static str, Json)>,
     pub(super) state: State,
@@ -54,16 +56,12 @@ impl Session {
             params: Json::from(params),
             origin,
             is_prompted: false,
+            has_thread: origin != Origin::New,
             settings: IndexMap::new(),
             state,
             is_cancelled: false,
             seen: Seen::new(origin != Origin::Resume),
         }
-    }
-
-    /// Whether the session may have no thread yet. Then it can only be made anew.
-    pub(super) fn is_unused(&self) -> bool {
-        self.origin == Origin::New && !self.is_prompted
     }
 
     /// The request that opens the session on a new connection.

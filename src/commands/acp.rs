@@ -19,13 +19,16 @@ use threadway::upstream::Caller;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{failed, misused, read_config, runtime, say, signal};
+use super::{bridge, failed, misused, read_config, runtime, say, signal};
 
 /// What a person can do if `--login` cannot ask for the key.
 const WITHOUT_TERMINAL: &str = "asks for the key in a terminal, and there is none: run it in a \
                                 terminal, or set THREADWAY_UPSTREAM_API_KEY";
 
 pub(super) fn run(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
+    if let Some(gateway) = bridge::chosen(args)? {
+        return bridge::run(args, gateway, log);
+    }
     if let Some(editor) = args.print_config {
         return print_config(args, editor);
     }

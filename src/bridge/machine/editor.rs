@@ -11,12 +11,12 @@ impl Machine {
     /// Takes a line of the editor.
     pub(in crate::bridge) fn editor_said(&mut self, line: &[u8]) {
         match Incoming::parse(line) {
-            Ok(Incoming::Request { id, method, params }) => self.editor_asked(id, method, params),
+            Ok(Incoming::Request { id, method, params }) => self.editor_asked(&id, method, params),
             Ok(Incoming::Notification { method, params }) => self.editor_notified(&method, &params),
             Ok(Incoming::Response { id, result }) => {
                 let answer = self.asks.answered(&id, result);
                 if let Some(answer) = answer {
-                    self.to_gateway(answer);
+                    self.send_line(answer);
                 }
             }
             Err(malformed) => self.respond(&malformed.id, &Err(malformed.error)),
@@ -30,10 +30,10 @@ impl Machine {
         self.respond(&Id::NULL, &Err(Error::invalid(message)));
     }
 
-    fn editor_asked(&mut self, id: Id, method: String, params: Json) {
+    fn editor_asked(&mut self, id: &Id, method: String, params: Json) {
         let method = Method::of(method);
-        if let Some(error) = self.refusal(&id, &method, &params) {
-            self.respond(&id, &Err(error));
+        if let Some(error) = self.refusal(id, &method, &params) {
+            self.respond(id, &Err(error));
             return;
         }
         if method == Method::Initialize {
@@ -53,7 +53,7 @@ impl Machine {
             && let Some(session) = &session
         {
             let ended = self.asks.end(session);
-            ended.into_iter().for_each(|line| self.to_editor(line));
+            self.write_all(ended);
         }
         let request = Request {
             method,
@@ -62,12 +62,13 @@ impl Machine {
             stage: Stage::Queued,
             sends: 0,
             prompt_id: None,
+            is_cancelled: false,
             replaced: None,
         };
         self.requests.insert(id.clone(), request);
         if self.phase == Phase::Connected {
             self.phase = Phase::Introducing;
-            self.send(&id);
+            self.send(id);
         }
         self.pump();
     }
@@ -117,7 +118,7 @@ impl Machine {
             }
             // A lost notification has no effect that anybody waits for.
             _ if self.phase == Phase::Ready => {
-                self.to_gateway(rpc::notification(method, params));
+                self.send_line(rpc::notification(method, params));
             }
             _ => {}
         }
@@ -126,15 +127,18 @@ impl Machine {
     /// `session/cancel`: stops the prompt of a session.
     fn cancel_session(&mut self, session: &str) {
         let is_prompt = |(id, request): (&Id, &Request)| {
-            let is_prompt = request.method == Method::Prompt
-                && request.session.as_deref() == Some(session);
+            let is_prompt =
+                request.method == Method::Prompt && request.session.as_deref() == Some(session);
             is_prompt.then(|| (id.clone(), request.stage))
         };
         let prompts: Vec<_> = self.requests.iter().filter_map(is_prompt).collect();
         for (id, stage) in &prompts {
+            if let Some(request) = self.requests.get_mut(id) {
+                request.is_cancelled = true;
+            }
             if *stage == Stage::Queued {
                 self.requests.shift_remove(id);
-                self.to_editor(message::cancelled(id, "session/prompt"));
+                self.write_line(message::cancelled(id, "session/prompt"));
             }
         }
         let unsent = prompts.iter().filter(|(_, stage)| *stage == Stage::Queued).count();
@@ -149,7 +153,7 @@ impl Machine {
         let Some(known) = self.sessions.get_mut(session) else { return };
         if self.phase == Phase::Ready && known.state == State::Open {
             let line = message::cancel_session(&known.remote);
-            self.to_gateway(line);
+            self.send_line(line);
         } else {
             known.is_cancelled = true;
         }
@@ -157,7 +161,8 @@ impl Machine {
 
     /// `$/cancel_request`.
     fn cancel_request(&mut self, id: &Id) {
-        let Some(request) = self.requests.get(id) else { return };
+        let Some(request) = self.requests.get_mut(id) else { return };
+        request.is_cancelled = true;
         match request.stage {
             Stage::Queued if request.method == Method::Initialize => {}
             Stage::Queued => {
@@ -167,9 +172,9 @@ impl Machine {
                 {
                     self.restore(session, request.replaced);
                 }
-                self.to_editor(message::cancelled(id, request.method.name()));
+                self.write_line(message::cancelled(id, request.method.name()));
             }
-            Stage::Sent => self.to_gateway(message::cancel_request(id)),
+            Stage::Sent => self.send_line(message::cancel_request(id)),
             Stage::Lost | Stage::Ending => {
                 if let Some(session) = request.session.clone() {
                     self.stop(&session);

@@ -80,7 +80,10 @@ impl Machine {
                     session.set(name, &request.params);
                 }
             }
-            (Method::Prompt, _) => {
+            (Method::Prompt, answer) => {
+                if let Some(session) = session.and_then(|id| self.sessions.get_mut(id)) {
+                    session.has_thread |= answer.is_ok();
+                }
                 held = session.map(|session| self.asks.end(session)).unwrap_or_default();
             }
             (
@@ -93,15 +96,16 @@ impl Machine {
                 _,
             ) => {}
         }
-        held.into_iter().for_each(|line| self.to_editor(line));
-        self.to_editor(message::line(frame));
+        self.write_all(held);
+        self.write_line(message::line(frame));
         self.pump();
     }
 
     fn opened(&mut self, answer: &Json, params: &Json, origin: Origin) {
         let Some(id) = message::text(answer, "sessionId") else { return };
         if self.sessions.len() >= MAX_SESSIONS {
-            let why = format!("{MAX_SESSIONS} sessions are open; this one is lost with the connection");
+            let why =
+                format!("{MAX_SESSIONS} sessions are open; this one is lost with the connection");
             return self.warn(why);
         }
         let session = Session::new(&id, params, origin, State::Open);
@@ -116,7 +120,7 @@ impl Machine {
         let is_cancelled = std::mem::take(&mut known.is_cancelled);
         if is_cancelled {
             let line = message::cancel_session(&known.remote);
-            self.to_gateway(line);
+            self.send_line(line);
         }
         news.iter().map(|update| self::update(session, update)).collect()
     }
@@ -128,7 +132,12 @@ impl Machine {
                 let why = format!("the gateway refused `initialize`: {}", error.message);
                 self.actions.push(Action::Disconnect(why));
             }
-            (Own::Open(session), Ok(_)) => self.reopened(&session),
+            (Own::Open(session), Ok(_)) => {
+                if let Some(known) = self.sessions.get_mut(&session) {
+                    known.has_thread = true;
+                }
+                self.reopened(&session);
+            }
             (Own::Open(session), Err(error)) => self.not_reopened(&session, &error),
             (Own::Renew(session), Ok(answer)) => {
                 let remote = message::text(&answer, "sessionId");
@@ -154,7 +163,10 @@ impl Machine {
     fn prompt_ended(&mut self, id: &Id, result: Result<Json, Error>) {
         let Some(request) = self.requests.shift_remove(id) else { return };
         let ended = request.session.as_deref().map(|session| self.asks.end(session));
-        ended.into_iter().flatten().for_each(|line| self.to_editor(line));
+        self.write_all(ended.into_iter().flatten());
+        // ACP: a prompt that was cancelled ends so, also if the run was faster.
+        let cancelled = || ObjectWriter::new().string("stopReason", "cancelled").finish();
+        let result = result.map(|end| if request.is_cancelled { cancelled() } else { end });
         let result = result.map_err(|error| match error.code {
             Code::NotFound => Error::internal(format!(
                 "the connection to {} was lost while the prompt was sent, and the prompt did not \
@@ -179,27 +191,30 @@ impl Machine {
         if method == "$/cancel_request" {
             let id = json::members(params).and_then(|all| Id::read(all.get("requestId")?));
             if let Some(line) = id.and_then(|id| self.asks.cancelled(&id)) {
-                self.to_editor(line);
+                self.write_line(line);
             }
             return;
         }
         let members = json::members(params).unwrap_or_default();
         let remote = members.string("sessionId");
         let local = remote.as_deref().and_then(|remote| self.local(remote)).map(str::to_owned);
-        let Some(local) = local else { return self.to_editor(message::line(frame)) };
+        let Some(local) = local else { return self.write_line(message::line(frame)) };
         let is_renamed = remote.as_deref() != Some(&*local);
         let verdict = match (method, self.sessions.get_mut(&local), members.get("update")) {
-            ("session/update", Some(session), Some(update)) => session.seen.take(update),
+            ("session/update", Some(session), Some(update)) => {
+                session.has_thread |= session.is_prompted && message::is_conversation(update);
+                session.seen.take(update)
+            }
             _ => Verdict::Pass,
         };
         match verdict {
             Verdict::Pass if is_renamed => {
                 let params = message::with_text(params, "sessionId", &local);
-                self.to_editor(rpc::notification(method, &params));
+                self.write_line(rpc::notification(method, &params));
             }
-            Verdict::Pass => self.to_editor(message::line(frame)),
+            Verdict::Pass => self.write_line(message::line(frame)),
             Verdict::Instead(updates) => {
-                updates.iter().for_each(|one| self.to_editor(update(&local, one)));
+                self.write_all(updates.iter().map(|one| update(&local, one)));
             }
         }
     }
@@ -211,8 +226,8 @@ impl Machine {
             params = message::with_text(&params, "sessionId", local);
         }
         match self.asks.ask(id, method, params, local.or(remote)) {
-            Asked::Editor(lines) => lines.into_iter().for_each(|line| self.to_editor(line)),
-            Asked::Gateway(line) => self.to_gateway(line),
+            Asked::Editor(lines) => self.write_all(lines),
+            Asked::Gateway(line) => self.send_line(line),
         }
     }
 }

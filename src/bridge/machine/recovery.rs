@@ -38,23 +38,34 @@ impl Machine {
             session.seen.repeat();
         }
         let ids: Vec<_> = self.requests.keys().cloned().collect();
-        ids.iter().for_each(|id| self.lose(id));
-        let Self { asks, requests, .. } = self;
+        for id in &ids {
+            self.lose(id);
+        }
+        let Self { asks, requests, sessions, .. } = self;
+        // The gateway may not have got the cancellation.
+        for request in requests.values().filter(|request| request.is_cancelled) {
+            let session = request.session.as_ref().and_then(|id| sessions.get_mut(id));
+            if let Some(session) = session.filter(|_| request.method == Method::Prompt) {
+                session.is_cancelled = true;
+            }
+        }
         let is_prompted = |session: &str| {
             requests.values().any(|request| {
                 request.stage == Stage::Lost && request.session.as_deref() == Some(session)
             })
         };
         let ended = asks.lost(is_prompted);
-        ended.into_iter().for_each(|line| self.to_editor(line));
+        self.write_all(ended);
     }
 
     /// The gateway has been away for long: refuses all requests, until there is a connection.
     pub(in crate::bridge) fn give_up(&mut self, error: Error) {
         let ids: Vec<_> = self.requests.keys().cloned().collect();
-        ids.iter().for_each(|id| self.fail(id, error.clone()));
+        for id in &ids {
+            self.fail(id, error.clone());
+        }
         let ended = self.asks.lost(|_| false);
-        ended.into_iter().for_each(|line| self.to_editor(line));
+        self.write_all(ended);
         self.away = Some(error);
     }
 
@@ -99,13 +110,13 @@ impl Machine {
 
     pub(super) fn reopened(&mut self, session: &str) {
         let news = self.is_open(session);
-        news.into_iter().for_each(|line| self.to_editor(line));
+        self.write_all(news);
         self.ask_for_ends(session);
     }
 
     pub(super) fn not_reopened(&mut self, session: &str, error: &Error) {
         let Some(known) = self.sessions.get(session) else { return };
-        if error.code == Code::NotFound && known.is_unused() {
+        if error.code == Code::NotFound && !known.has_thread {
             let params = known.params().clone();
             return self.send_own(Own::Renew(session.to_owned()), "session/new", &params);
         }
@@ -131,9 +142,11 @@ impl Machine {
         if error.code != Code::NotFound {
             error.details = Some(error.message.clone());
         }
-        waiting.iter().for_each(|id| self.fail(id, error.clone()));
+        for id in &waiting {
+            self.fail(id, error.clone());
+        }
         let ended = self.asks.end(session);
-        ended.into_iter().for_each(|line| self.to_editor(line));
+        self.write_all(ended);
         if is_gone {
             self.sessions.shift_remove(session);
         }

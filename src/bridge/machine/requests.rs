@@ -20,6 +20,8 @@ pub(super) struct Request {
     pub(super) sends: u32,
     /// By which the gateway finds the prompt's run again.
     pub(super) prompt_id: Option<String>,
+    /// Whether the editor has cancelled it.
+    pub(super) is_cancelled: bool,
     /// What a load replaces until it succeeds.
     pub(super) replaced: Option<Box<Session>>,
 }
@@ -110,9 +112,8 @@ impl Machine {
         if self.phase != Phase::Ready {
             return;
         }
-        let is_queued = |(id, request): (&Id, &Request)| {
-            (request.stage == Stage::Queued).then(|| id.clone())
-        };
+        let is_queued =
+            |(id, request): (&Id, &Request)| (request.stage == Stage::Queued).then(|| id.clone());
         let queued: Vec<_> = self.requests.iter().filter_map(is_queued).collect();
         for id in queued {
             let Some(request) = self.requests.get(&id) else { continue };
@@ -167,7 +168,7 @@ impl Machine {
             request.params = Json::empty_object();
         }
         let line = rpc::request(id, request.method.name(), &params);
-        self.to_gateway(line);
+        self.send_line(line);
     }
 
     /// Ends a request with an error of the bridge.
@@ -236,7 +237,8 @@ impl Machine {
     /// Asks for the ends of a session's prompts whose connection was lost.
     pub(super) fn ask_for_ends(&mut self, session: &str) {
         let is_lost = |(id, request): (&Id, &Request)| {
-            let is_lost = request.stage == Stage::Lost && request.session.as_deref() == Some(session);
+            let is_lost =
+                request.stage == Stage::Lost && request.session.as_deref() == Some(session);
             is_lost.then(|| (id.clone(), request.prompt_id.clone()))
         };
         let lost: Vec<_> = self.requests.iter().filter_map(is_lost).collect();

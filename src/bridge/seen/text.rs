@@ -36,7 +36,7 @@ impl SeenText {
         let members = json::members(update).unwrap_or_default();
         let content = members.get("content");
         let text = content.and_then(json::members).and_then(|content| content.string("text"));
-        let whole = text.as_deref().or(content.map(RawValue::get)).unwrap_or_default();
+        let whole = text.as_deref().or_else(|| content.map(RawValue::get)).unwrap_or_default();
         if self.repeated == self.bytes {
             self.push(whole);
             if self.revision == 0 {
@@ -89,7 +89,7 @@ impl SeenText {
         for update in &held {
             let content = json::members(update).and_then(|members| members.get("content"));
             let text = content.and_then(json::members).and_then(|content| content.string("text"));
-            let text = text.as_deref().or(content.map(RawValue::get)).unwrap_or_default();
+            let text = text.as_deref().or_else(|| content.map(RawValue::get)).unwrap_or_default();
             self.push(text);
         }
         Verdict::Instead(held.iter().map(|update| self.renamed(id, update)).collect())
