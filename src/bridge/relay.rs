@@ -98,6 +98,7 @@ pub async fn relay(
     let editor = Outbox::new();
     let mut writing = pin!(stdio::write(&editor, writer));
     let mut relay = Relay::new(gateway, editor.clone());
+    relay.on(LinkEvent::Retry);
     let mut lines = Lines::new(reader);
     let mut ends_at = None;
     let ended = loop {
@@ -398,4 +399,41 @@ async fn feed(
         sink.feed(Message::text(line)).await?;
     }
     sink.flush().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bridge::Token;
+
+    fn paused(relay: &Relay<'_>) -> Duration {
+        match &relay.link {
+            Link::Pause(pause) => pause.deadline() - Instant::now(),
+            Link::Connecting(_) | Link::Up(_) => panic!("it does not wait"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_attempt_waits_longer_and_for_as_long_as_the_gateway_asks() {
+        let url = "http://127.0.0.1:1".parse().unwrap();
+        let gateway = Gateway::new(url, Token::Given("t".parse().unwrap())).unwrap();
+        let mut relay = Relay::new(&gateway, Outbox::new());
+        let away = |retry_after| OpenError::Away { reason: "no".to_owned(), retry_after };
+        for whole in [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000] {
+            relay.on(LinkEvent::Opened(Err(away(None))));
+            let (pause, whole) = (paused(&relay), Duration::from_millis(whole));
+            assert!((whole / 2..=whole).contains(&pause), "{pause:?} of {whole:?}");
+        }
+        let long = Duration::from_secs(100);
+        relay.on(LinkEvent::Opened(Err(away(Some(long)))));
+        assert_eq!(paused(&relay), long);
+        // Requests that waited are refused once, and the next ones at once.
+        let initialize = br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#;
+        relay.machine.editor_said(initialize);
+        assert!(relay.machine.has_requests());
+        relay.give_up();
+        assert!(!relay.machine.has_requests());
+        relay.machine.editor_said(initialize);
+        assert!(!relay.machine.has_requests());
+    }
 }

@@ -4,10 +4,11 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use threadway::bridge::{Gateway, GatewayUrl, PATIENCE, Token};
+use threadway::bridge::{Gateway, GatewayUrl, OpenError, PATIENCE, Token};
 use threadway::sessions::{Outbox, Service};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -326,7 +327,7 @@ async fn a_prompt_that_did_not_arrive_is_reported() {
     let looks = |server: &LangGraph| server.asked(&format!("GET /threads/{SESSION}/runs?")).len();
     let before = looks(&server);
     server.until("a look", |server| looks(server) > before).await;
-    clock.advance(std::time::Duration::from_secs(1)).await;
+    clock.advance(Duration::from_secs(1)).await;
     let refused = editor.next_unchecked().await;
     assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!("e"), &json!(-32002)));
     drop(clock);
@@ -482,22 +483,20 @@ async fn a_redirect_does_not_get_the_token() {
 }
 
 #[tokio::test]
-async fn a_busy_gateway_is_left_alone_for_as_long_as_it_asks() {
-    let remote = Remote::start().await;
-    let clock = HeldClock::pause();
-    let mut editor = Editor::bridged(remote.gateway("t0k3n"));
-    let id = editor.request("initialize", json!({"protocolVersion": 1})).await;
-    let busy = "HTTP/1.1 503 Service Unavailable\r\nretry-after: 12\r\ncontent-length: 0\r\n\r\n";
-    remote.refuse(busy).await;
-    clock.advance(std::time::Duration::from_secs(11)).await;
-    let early = futures_util::poll!(std::pin::pin!(remote.0.accept()));
-    assert!(early.is_pending(), "the gateway was not left alone");
-    clock.advance(std::time::Duration::from_secs(1)).await;
-    let mut peer = remote.accept().await;
-    peer.introduced().await;
-    editor.until(id).await.result();
-    drop(clock);
-    editor.ended().await;
+async fn a_busy_gateway_says_for_how_long() {
+    for (head, retry_after) in [
+        ("503 Service Unavailable\r\nretry-after: 12", Some(Duration::from_secs(12))),
+        ("429 Too Many Requests\r\nretry-after: 3", Some(Duration::from_secs(3))),
+        ("502 Bad Gateway", None),
+    ] {
+        let remote = Remote::start().await;
+        let gateway = remote.gateway("t0k3n");
+        let response = format!("HTTP/1.1 {head}\r\ncontent-length: 0\r\n\r\n");
+        let (opened, head_of) = tokio::join!(gateway.probe(), remote.refuse(&response));
+        let reason = format!("it answered {}", &head[..3]);
+        assert_eq!(opened, Err(OpenError::Away { reason, retry_after }));
+        assert!(head_of.starts_with("GET /acp HTTP/1.1\r\n"), "{head_of}");
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The editor's requests in progress, and when each is sent.
 
-use super::{MAX_SENDS, Machine, Own, Phase};
+use super::{MAX_SENDS, MAX_SESSIONS, Machine, Own, Phase};
 use crate::bridge::message;
 use crate::bridge::session::{Origin, Session, State};
 use threadway_translate::acp::rpc::{self, Error, Id};
@@ -139,6 +139,7 @@ impl Machine {
         if let Method::Open(origin) = request.method
             && let Some(session) = &session
             && request.sends == 1
+            && (sessions.len() < MAX_SESSIONS || sessions.contains_key(session))
         {
             let opened = Session::new(session, &request.params, origin, State::Opening);
             request.replaced = sessions.insert(session.clone(), opened).map(Box::new);
