@@ -14,7 +14,7 @@ use threadway_translate::json::Json;
 const MAX_ASKS: usize = 256;
 
 /// The longest answer that is kept for a connection to come, in bytes.
-const MAX_KEPT_BYTES: usize = 1024 * 1024;
+const MAX_KEPT_BYTES: usize = 64 * 1024;
 
 /// The open requests, by the id that the editor has.
 #[derive(Debug, Default)]
@@ -25,14 +25,16 @@ pub(super) struct Asks {
 
 #[derive(Debug)]
 struct Ask {
-    /// The gateway's id. `None` after the connection was lost.
+    /// The gateway's id, while it waits for the answer.
     id: Option<Id>,
     method: String,
     /// As the editor has them.
     params: Json,
     /// The editor's id of the session.
     session: Option<String>,
-    /// The answer that came while no connection waited for it.
+    /// Whether the connection that asked is lost.
+    is_lost: bool,
+    /// The person's answer.
     answer: Option<Result<Json, Error>>,
 }
 
@@ -56,14 +58,21 @@ impl Asks {
         session: Option<String>,
     ) -> Asked {
         let same =
-            |ask: &&mut Ask| ask.id.is_none() && ask.method == method && ask.params == params;
-        if let Some(ask) = self.open.values_mut().find(same) {
-            let Some(answer) = ask.answer.take() else {
-                ask.id = Some(id);
+            |(_, ask): &(&Id, &Ask)| ask.is_lost && ask.method == method && ask.params == params;
+        let same = self.open.iter().find(same).map(|(ours, _)| ours.clone());
+        if let Some((ours, mut ask)) = same.and_then(|ours| self.open.shift_remove_entry(&ours)) {
+            (ask.is_lost, ask.id) = (false, Some(id.clone()));
+            let Some(answer) = &ask.answer else {
+                self.open.insert(ours, ask);
                 return Asked::Editor(Vec::new());
             };
-            self.open.retain(|_, other| other.id.is_some() || other.params != params);
-            return Asked::Gateway(rpc::response(&id, &answer));
+            let line = rpc::response(&id, answer);
+            ask.id = None;
+            self.open.insert(ours, ask);
+            return Asked::Gateway(line);
+        }
+        if self.open.len() >= MAX_ASKS {
+            self.open.retain(|_, ask| ask.answer.is_none());
         }
         if self.open.len() >= MAX_ASKS {
             let message = format!("{MAX_ASKS} requests are open; wait for answers");
@@ -76,24 +85,24 @@ impl Asks {
         self.last += 1;
         let ours = Id::number(self.last);
         lines.push(rpc::request(&ours, &method, &params));
-        self.open.insert(ours, Ask { id: Some(id), method, params, session, answer: None });
+        let ask = Ask { id: Some(id), is_lost: false, method, params, session, answer: None };
+        self.open.insert(ours, ask);
         Asked::Editor(lines)
     }
 
     /// The line for the gateway that answers its request. `None` if it does not wait for it.
+    ///
+    /// The answer is kept until the turn is over: a connection that is lost may have lost it.
     pub(super) fn answered(&mut self, id: &Id, result: Result<Json, Error>) -> Option<String> {
-        let ask = self.open.get_mut(id)?;
-        if let Some(theirs) = ask.id.take() {
-            self.open.shift_remove(id);
-            return Some(rpc::response(&theirs, &result));
-        }
+        let ask = self.open.get_mut(id).filter(|ask| ask.answer.is_none())?;
+        let line = ask.id.take().map(|theirs| rpc::response(&theirs, &result));
         let is_short = result.as_ref().is_ok_and(|result| result.get().len() <= MAX_KEPT_BYTES);
         if is_short {
             ask.answer = Some(result);
         } else {
             self.open.shift_remove(id);
         }
-        None
+        line
     }
 
     /// The gateway cancels a request: the line for the editor. The editor still answers it.
@@ -106,7 +115,7 @@ impl Asks {
     /// returns the lines that end the others.
     pub(super) fn lost(&mut self, is_kept: impl Fn(&str) -> bool) -> Vec<String> {
         for ask in self.open.values_mut() {
-            ask.id = None;
+            (ask.id, ask.is_lost) = (None, true);
         }
         self.end_lost(|ask| !ask.session.as_deref().is_some_and(&is_kept))
     }
@@ -183,8 +192,24 @@ mod tests {
         let answered = asks(&mut open, 3, A);
         let line = "{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{\"x\":1}}\n";
         assert_eq!(answered, Asked::Gateway(line.to_owned()));
-        // It answers one question only.
+        // On one connection it answers one question only.
         assert_eq!(shown(&asks(&mut open, 4, A)), 1);
+    }
+
+    #[test]
+    fn an_answer_that_a_connection_may_have_lost_is_sent_again() {
+        let mut open = Asks::default();
+        asks(&mut open, 1, A);
+        assert!(answer(&mut open, 1).is_some());
+        assert_eq!(answer(&mut open, 1), None);
+        for id in [1, 5] {
+            assert_eq!(open.lost(|_| true), [""; 0]);
+            let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"x\":1}}}}\n");
+            assert_eq!(asks(&mut open, id, A), Asked::Gateway(line));
+        }
+        // The turn is over.
+        assert_eq!(open.end("s"), [""; 0]);
+        assert!(open.open.is_empty());
     }
 
     #[test]

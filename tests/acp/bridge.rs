@@ -166,6 +166,13 @@ impl Peer {
             .await;
     }
 
+    /// Waits until the bridge reads from this connection.
+    async fn is_read(&mut self) {
+        self.socket.send(Message::Ping(vec![7].into())).await.unwrap();
+        let pong = soon("a pong", self.socket.next()).await.unwrap().unwrap();
+        assert_eq!(pong, Message::Pong(vec![7].into()));
+    }
+
     /// Answers `initialize`.
     async fn introduced(&mut self) -> Value {
         let request = self.asked("initialize").await;
@@ -314,25 +321,19 @@ async fn a_cancel_reaches_the_run_over_a_cut() {
 
 #[tokio::test]
 async fn a_prompt_that_did_not_arrive_is_reported() {
-    let server = LangGraph::start().await;
-    let service = Setup::default().service(&server.url);
-    let mut editor = Editor::initialized(&server.url, &Setup::default()).await;
+    let (server, mut editor) = crate::support::editor::open().await;
     server.thread(SESSION, json!({"acp_session": true, "cwd": CWD}), None);
     editor.call("session/load", json!({"sessionId": SESSION, "cwd": CWD, "mcpServers": []})).await;
-    let clock = HeldClock::pause();
     let params = json!({"sessionId": SESSION, "promptId": SESSION});
     let line = json!({"jsonrpc": "2.0", "id": "e", "method": "_threadway/prompt_end",
         "params": params});
+    let looks = || server.asked(&format!("GET /threads/{SESSION}/runs?")).len();
+    let before = looks();
     editor.raw(format!("{line}\n")).await;
-    let looks = |server: &LangGraph| server.asked(&format!("GET /threads/{SESSION}/runs?")).len();
-    let before = looks(&server);
-    server.until("a look", |server| looks(server) > before).await;
-    clock.advance(Duration::from_secs(1)).await;
     let refused = editor.next_unchecked().await;
     assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!("e"), &json!(-32002)));
-    drop(clock);
+    assert_eq!(looks(), before + 2, "a start through another replica is waited for");
     editor.ended().await;
-    service.close().await;
 }
 
 // === before the test ===
@@ -369,10 +370,10 @@ async fn a_permission_that_was_open_at_a_cut_is_asked_once() {
     peer.send(&permission(1)).await;
     let (_, request) = editor.until_asked().await;
     drop(peer);
-    // The person answers while there is no connection.
+    let mut peer = remote.accept().await;
+    // The gateway has not asked again yet.
     let outcome = json!({"outcome": {"outcome": "selected", "optionId": "y"}});
     editor.reply(&request, outcome.clone()).await;
-    let mut peer = remote.accept().await;
     peer.introduced().await;
     let load = peer.asked("session/load").await;
     assert_eq!(load["params"], json!({"cwd": CWD, "mcpServers": [], "sessionId": SESSION}));
@@ -458,6 +459,7 @@ async fn a_refused_token_is_reported_with_the_remedy() {
         );
         // The process goes on trying, and the next attempt is accepted.
         let mut peer = remote.accept().await;
+        peer.is_read().await;
         let id = editor.request("initialize", json!({"protocolVersion": 1})).await;
         peer.introduced().await;
         editor.until(id).await.result();
@@ -474,6 +476,7 @@ async fn a_redirect_does_not_get_the_token() {
     let (code, message) = editor.refused("initialize", json!({"protocolVersion": 1})).await;
     assert!(code == -32603 && message.contains("redirects to another place"), "{message}");
     let mut peer = remote.accept().await;
+    peer.is_read().await;
     let id = editor.request("initialize", json!({"protocolVersion": 1})).await;
     peer.introduced().await;
     editor.until(id).await.result();

@@ -86,7 +86,9 @@ fn play(ops: &[u8]) {
             _ => {
                 next += 1;
                 let mode = json!({"sessionId": OLD, "modeId": "m"});
+                let load = world.held.answers.get(&LOAD).and_then(|all| all[0].get("result"));
                 match next % 2 {
+                    _ if load.is_none() => world.request(next, "session/list", &json!({})),
                     0 => world.request(next, "session/list", &json!({})),
                     _ => world.request(next, "session/set_mode", &mode),
                 }
