@@ -56,6 +56,7 @@ impl Machine {
             (Method::Initialize, Err(_)) => {
                 self.introduction = None;
                 self.phase = Phase::Connected;
+                self.fail_all(&Error::invalid("send `initialize` first"));
             }
             (Method::New, Ok(answer)) => self.opened(answer, &request.params, Origin::New),
             (Method::Fork, Ok(answer)) => self.opened(answer, &request.params, Origin::Resume),

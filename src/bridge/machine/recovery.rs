@@ -60,10 +60,7 @@ impl Machine {
 
     /// The gateway has been away for long: refuses all requests, until there is a connection.
     pub(in crate::bridge) fn give_up(&mut self, error: Error) {
-        let ids: Vec<_> = self.requests.keys().cloned().collect();
-        for id in &ids {
-            self.fail(id, error.clone());
-        }
+        self.fail_all(&error);
         let ended = self.asks.lost(|_| false);
         self.write_all(ended);
         self.away = Some(error);

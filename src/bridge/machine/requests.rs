@@ -177,6 +177,7 @@ impl Machine {
         let Some(request) = self.requests.shift_remove(id) else { return };
         if request.method == Method::Initialize {
             self.introduction = None;
+            self.fail_all(&error);
         }
         if let (Method::Open(_), Some(session)) = (&request.method, &request.session)
             && request.sends > 0
@@ -184,6 +185,14 @@ impl Machine {
             self.restore(session, request.replaced);
         }
         self.respond(id, &Err(error));
+    }
+
+    /// Ends all requests with an error of the bridge.
+    pub(super) fn fail_all(&mut self, error: &Error) {
+        let ids: Vec<_> = self.requests.keys().cloned().collect();
+        for id in &ids {
+            self.fail(id, error.clone());
+        }
     }
 
     /// A load has failed: the session is what it was before.
