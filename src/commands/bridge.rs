@@ -30,7 +30,9 @@ pub(super) fn chosen(args: &cli::Acp) -> Result<Option<&str>, u8> {
         ("--config", "THREADWAY_CONFIG", config.as_deref()),
         ("--agent", "THREADWAY_AGENT", args.agent.as_deref()),
     ];
-    let is_flag = |variable: &str, value: &str| env::var(variable).ok().as_deref() != Some(value);
+    // clap does not say in its values where they come from.
+    let is_flag =
+        |variable: &str, value: &str| env::var_os(variable).is_none_or(|given| given != *value);
     let gateway_is_flag = is_flag("THREADWAY_GATEWAY", gateway);
     for (flag, variable, value) in others {
         let Some(value) = value else { continue };
@@ -61,7 +63,7 @@ pub(super) fn run(args: &cli::Acp, url: &str, log: Option<&str>) -> Result<(), u
     let directory = credentials::directory(|name| env::var_os(name).map(PathBuf::from));
     let credentials = Credentials::of_gateway(directory.as_deref(), url.base());
     if args.login {
-        return login(url, &credentials);
+        return login(&url, &credentials);
     }
     let token = match args.gateway_token.as_deref().map(str::trim).filter(|token| !token.is_empty())
     {
@@ -114,7 +116,7 @@ fn print_config(args: &cli::Acp, editor: Editor, url: &GatewayUrl) -> Result<(),
 }
 
 /// Asks a person for the gateway's token, and stores it if the gateway accepts it.
-fn login(url: GatewayUrl, credentials: &Credentials) -> Result<(), u8> {
+fn login(url: &GatewayUrl, credentials: &Credentials) -> Result<(), u8> {
     if !io::stdin().is_terminal() {
         return Err(misused(format_args!("--login {WITHOUT_TERMINAL}")));
     }
@@ -125,7 +127,7 @@ fn login(url: GatewayUrl, credentials: &Credentials) -> Result<(), u8> {
     let not_stored = |why: &dyn Display| failed(format!("the token was not stored: {why}"));
     let gateway = Gateway::new(url.clone(), Token::Given(checked)).map_err(failed)?;
     let tried = runtime()?.block_on(gateway.probe());
-    tried.map_err(|error| not_stored(&error.explain(&url)))?;
+    tried.map_err(|error| not_stored(&error.explain(url)))?;
     let file = credentials.store(token).map_err(|error| not_stored(&error))?;
     say(format!("the token is stored in {}", file.display()));
     Ok(())
