@@ -1,4 +1,4 @@
-//! An editor behind `threadway acp --gateway`. The test plays the gateway: real WebSockets, behind
+//! An editor behind `threadway acp --gateway`. The test plays the gateway with real sockets, behind
 //! which there is an agent in front of a scripted LangGraph server, or the test itself.
 
 use std::io::{BufRead, BufReader, Write};
