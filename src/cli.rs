@@ -261,11 +261,19 @@ pub struct Acp {
     /// The agent of new sessions [default: the first that the server lists].
     #[arg(long, env = "THREADWAY_AGENT", hide_env_values = true, value_name = "NAME")]
     pub agent: Option<String>,
+    /// The URL of a gateway elsewhere, such as `https://gateway.example`: its agents are served,
+    /// instead of those of a LangGraph server.
+    #[arg(long, env = "THREADWAY_GATEWAY", hide_env_values = true, value_name = "URL")]
+    pub gateway: Option<String>,
+    /// The token for that gateway, sent as `authorization: Bearer TOKEN`. Prefer the environment
+    /// variable, or --login.
+    #[arg(long, env = "THREADWAY_GATEWAY_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    pub gateway_token: Option<String>,
     /// Print the settings to paste into an editor, and exit.
     #[arg(long, value_name = "EDITOR", conflicts_with = "login")]
     pub print_config: Option<Editor>,
-    /// Ask for the LangGraph server's key, and first for its URL if none is given; store them for
-    /// later sessions, and exit.
+    /// Ask for the LangGraph server's key, and first for its URL if none is given, or for the
+    /// gateway's token; store them for later sessions, and exit.
     #[arg(long)]
     pub login: bool,
 }
@@ -385,12 +393,23 @@ impl Acp {
 
 impl fmt::Debug for Acp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { upstream, upstream_api_key, config, agent, print_config, login } = self;
+        let Self {
+            upstream,
+            upstream_api_key,
+            config,
+            agent,
+            gateway,
+            gateway_token,
+            print_config,
+            login,
+        } = self;
         f.debug_struct("Acp")
             .field("upstream", upstream)
             .field("upstream_api_key", &upstream_api_key.as_ref().map(|_| "[redacted]"))
             .field("config", config)
             .field("agent", agent)
+            .field("gateway", gateway)
+            .field("gateway_token", &gateway_token.as_ref().map(|_| "[redacted]"))
             .field("print_config", print_config)
             .field("login", login)
             .finish()

@@ -2,6 +2,7 @@
 //! command has a file of its name; `signal` has the signals that stop them.
 
 mod acp;
+mod bridge;
 mod check;
 mod demo;
 mod manual;

@@ -14,6 +14,10 @@ use crate::upstream::{ApiKey, BaseUrl};
 /// The file's name, below the user's configuration directory.
 const FILE: &str = "credentials.toml";
 
+/// The file with the tokens of gateways. A token is never sent to a LangGraph server of the same
+/// URL, nor a key to a gateway.
+const GATEWAYS_FILE: &str = "gateways.toml";
+
 /// The name under which the file has the typed server. All other names are URLs, those of keys.
 const UPSTREAM: &str = "upstream";
 
@@ -73,7 +77,11 @@ pub enum StoreError {
 impl Store {
     /// The file in the user's configuration directory.
     pub fn new(directory: Option<&Path>) -> Self {
-        Self { file: directory.map(|directory| directory.join("threadway").join(FILE)) }
+        Self::in_file(directory, FILE)
+    }
+
+    fn in_file(directory: Option<&Path>, file: &str) -> Self {
+        Self { file: directory.map(|directory| directory.join("threadway").join(file)) }
     }
 
     /// The server that a person has typed, for agents that are started without one. A file that
@@ -128,6 +136,11 @@ impl Credentials {
     /// The stored key of a named server, in the user's configuration directory.
     pub fn new(directory: Option<&Path>, server: &BaseUrl) -> Self {
         Store::new(directory).named(server)
+    }
+
+    /// The stored token for a gateway, in a file of its own.
+    pub fn of_gateway(directory: Option<&Path>, gateway: &BaseUrl) -> Self {
+        Store::in_file(directory, GATEWAYS_FILE).named(gateway)
     }
 
     /// The key, if one is stored. A file that cannot be read counts as empty.
@@ -269,6 +282,8 @@ mod tests {
             use std::os::unix::fs::PermissionsExt;
             assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         }
+        let gateway = Credentials::of_gateway(Some(&directory), &"http://b".parse().unwrap());
+        assert!(!gateway.has_key(), "a gateway does not get the key of a LangGraph server");
         a.delete().unwrap();
         assert!(!a.has_key() && b.has_key());
         fs::remove_dir_all(directory).unwrap();

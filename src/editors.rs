@@ -38,8 +38,15 @@ impl Start {
             // The editor runs it in another directory.
             absolute(file).unwrap_or_else(|_| file.clone()).display().to_string()
         });
-        let options =
-            [("--upstream", &args.upstream), ("--config", &config), ("--agent", &args.agent)];
+        // A server that is named takes the place of a gateway in the environment.
+        let has_server = args.upstream.is_some() || args.config.is_some();
+        let gateway = args.gateway.clone().filter(|_| !has_server);
+        let options = [
+            ("--gateway", &gateway),
+            ("--upstream", &args.upstream),
+            ("--config", &config),
+            ("--agent", &args.agent),
+        ];
         let options =
             options.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value.clone()?]));
         let args = iter::once("acp".to_owned()).chain(options.flatten()).collect();

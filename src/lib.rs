@@ -40,6 +40,7 @@
 //!   the refusals of requests. Neither [`server`] nor [`sessions`] imports
 //!   `threadway_translate::langgraph`.
 //! - [`sessions`]: the ACP agent: one client's requests, sessions and turns. [`stdio`]: its lines.
+//! - [`bridge`]: the ACP of an editor here, bridged to a gateway elsewhere.
 //! - [`credentials`]: upstream keys that `threadway acp --login` has stored.
 //! - [`config`], [`cli`]: what the operator sets, by key and by flag. [`check`]: whether it will work.
 //!   [`reload`]: a changed file, without a restart.
@@ -50,7 +51,7 @@
 //! - `main`, `commands`: the binary, with a file for each of its commands.
 //!
 //! A module imports only from lower ranks: sync < metrics < audit, upstream, flights < agents,
-//! credentials, runs < threads < server, sessions < stdio < config, cli, check, editors, manual,
+//! credentials, runs < threads < server, sessions < stdio < bridge, config, cli, check, editors, manual,
 //! reload, telemetry, terminal, watch. `tests/offline/tidy.rs` has the ranks, and fails otherwise.
 //!
 //! # What always holds
@@ -69,6 +70,7 @@
 
 pub mod agents;
 pub mod audit;
+pub mod bridge;
 pub mod check;
 pub mod cli;
 pub mod config;

@@ -19,7 +19,8 @@
 //! - `session`: the open sessions.
 //! - `session_config`: their modes, agents and settings. `default_agent`: the agent of new sessions.
 //! - `history`: new, load, resume, list. `directory`: their directories as text.
-//! - `turn`: prompts and their runs. `questions`: what a run asks.
+//! - `turn`: prompts and their runs. `questions`: what a run asks. `prompt_end`: the end of a prompt
+//!   whose connection was lost.
 
 mod auth;
 mod client_requests;
@@ -30,6 +31,7 @@ mod history;
 mod late;
 mod link;
 mod outbox;
+mod prompt_end;
 mod questions;
 mod session;
 mod session_config;

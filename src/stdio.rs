@@ -13,19 +13,19 @@ use threadway_translate::buffer;
 
 /// The longest line that is read. The official SDK has the same limit; it is enough for some images
 /// in base64.
-const MAX_LINE_BYTES: usize = 32 * 1024 * 1024;
+pub(crate) const MAX_LINE_BYTES: usize = 32 * 1024 * 1024;
 
 /// How many bytes are read at once.
 const READ_BYTES: usize = 64 * 1024;
 
 /// How long requests from before the end of stdin may take to be answered.
-const END_GRACE: Duration = Duration::from_millis(500);
+pub(crate) const END_GRACE: Duration = Duration::from_millis(500);
 
 /// How long closing may take after that, for runs that must be stopped.
 pub const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reads lines of bounded length.
-struct Lines<R> {
+pub(crate) struct Lines<R> {
     reader: R,
     /// Bytes that were read. The current line begins at `start`.
     buffer: Vec<u8>,
@@ -37,7 +37,7 @@ struct Lines<R> {
 
 /// A line, without its end.
 #[derive(Debug, PartialEq, Eq)]
-enum Line {
+pub(crate) enum Line {
     /// The place of the line in the buffer.
     Whole(std::ops::Range<usize>),
     /// A line that exceeds [`MAX_LINE_BYTES`].
@@ -64,7 +64,7 @@ pub async fn serve(
             Some(()) = works.next() => {}
             line = next_line(outbox, &mut lines) => match line {
                 Ok(Some(Line::Whole(at))) => {
-                    let line = lines.buffer.get(at).unwrap_or_default();
+                    let line = lines.get(at);
                     // A blank line is ignored without an error.
                     if !line.trim_ascii().is_empty() {
                         works.extend(connection.take(line));
@@ -101,7 +101,8 @@ async fn next_line<R: AsyncRead + Unpin>(
     lines.next().await
 }
 
-async fn write(outbox: &Outbox, mut writer: impl AsyncWrite + Unpin) -> io::Result<()> {
+/// Writes the lines of an outbox until the reader is gone.
+pub(crate) async fn write(outbox: &Outbox, mut writer: impl AsyncWrite + Unpin) -> io::Result<()> {
     let mut bytes = Vec::new();
     loop {
         outbox.take(&mut bytes).await;
@@ -114,12 +115,17 @@ async fn write(outbox: &Outbox, mut writer: impl AsyncWrite + Unpin) -> io::Resu
 // === impl Lines ===
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    fn new(reader: R) -> Self {
+    pub(crate) fn new(reader: R) -> Self {
         Self { reader, buffer: Vec::new(), start: 0, searched: 0, is_passing_over: false }
     }
 
+    /// The bytes of the line that was read last.
+    pub(crate) fn get(&self, at: std::ops::Range<usize>) -> &[u8] {
+        self.buffer.get(at).unwrap_or_default()
+    }
+
     /// The next line; `None` at the end. An unterminated last line is dropped. Cancel safe.
-    async fn next(&mut self) -> io::Result<Option<Line>> {
+    pub(crate) async fn next(&mut self) -> io::Result<Option<Line>> {
         loop {
             let unread = self.buffer.get(self.searched..).unwrap_or_default();
             if let Some(end) = memchr::memchr(b'\n', unread) {

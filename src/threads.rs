@@ -14,7 +14,7 @@
 //!
 //! Reading:
 //! - `thread`: a thread with its agent, for one caller. `connect`: reading its runs.
-//! - `look`: the look itself. `snapshot`: what a thread contains, without reading its live run.
+//! - `find`: a run by the client's id of it. `look`: the look itself. `snapshot`: what a thread contains, without reading its live run.
 //! - `reader`: the events that a client gets. `refusal`: why a request was refused.
 //! - `list`: pages of threads. `key`: a thread as one caller sees it.
 //!
@@ -33,6 +33,7 @@
 mod answer_lock;
 mod ask;
 mod connect;
+mod find;
 mod follow;
 mod fork;
 mod interrupts;

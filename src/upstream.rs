@@ -9,7 +9,7 @@
 //! - `call`: one request, its limits, and its metrics. `response`: the headers and bodies of
 //!   answers.
 //! - `stream`: the response body of a run.
-//! - `http1`: HTTP/1.1 connections. `tls`: certificates.
+//! - `http1`: HTTP/1.1. `dial`: its connections, and those of a WebSocket. `tls`: certificates.
 //! - `error`: why a request failed. `availability`: log lines for outages.
 //! - `caller`: the client's headers that are forwarded.
 //! - `base_url`, `api_key`: checked settings. `key_set`: the public keys of a token issuer.
@@ -21,6 +21,7 @@ mod base_url;
 mod call;
 mod caller;
 mod client;
+mod dial;
 mod error;
 mod http1;
 mod key_set;
@@ -41,6 +42,7 @@ pub use caller::{Caller, Identity, UnknownThread};
 pub(crate) use caller::{Purpose, is_trace};
 pub(crate) use client::Access;
 pub use client::{Client, SetupError};
+pub use dial::Dialer;
 pub use error::{Error, MAX_DETAIL_CHARS};
 pub use key_set::{KeySetUrl, KeySets, NotAKeySetUrl};
 pub(crate) use run::{RunFilter, Visibility};

@@ -25,7 +25,7 @@ use threadway::upstream::{BaseUrl, Caller};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{failed, misused, runtime, say, signal};
+use super::{bridge, failed, misused, runtime, say, signal};
 
 /// An upstream and what is configured for it.
 struct Setup {
@@ -46,6 +46,9 @@ enum Problem {
 }
 
 pub(super) fn run(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
+    if let Some(gateway) = bridge::chosen(args)? {
+        return bridge::run(args, gateway, log);
+    }
     let directory = credentials::directory(|name| env::var_os(name).map(PathBuf::from));
     let store = Store::new(directory.as_deref());
     if let Some(editor) = args.print_config {

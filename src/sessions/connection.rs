@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::link::{Answer, ClientAbilities, Link, Work};
 use super::outbox::Outbox;
 use super::session::{Sessions, check_session_id};
-use super::{Endpoint, Service, Settings, history, turn};
+use super::{Endpoint, Service, Settings, history, prompt_end, turn};
 use crate::sync::{Guard, Mutex};
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming};
 use threadway_translate::json::{self, Json};
@@ -205,6 +205,11 @@ impl Connection {
             "session/resume" => {
                 history::resume(&self.link, &self.sessions, rpc::params(method, params)?).await
             }
+            prompt_end::METHOD => {
+                let request = rpc::params(method, params)?;
+                let ended = prompt_end::prompt_end(&self.link, &self.sessions, request);
+                Box::pin(ended).await.map(Answer::from)
+            }
             "session/list" => {
                 let request: ListSessionsRequest = rpc::params(method, params)?;
                 history::list(&self.link, &request).await.map(Answer::from)
@@ -291,7 +296,8 @@ impl Connection {
                     .close(SessionCloseCapabilities::new()),
             );
         let logout = has_logout.then(LogoutCapabilities::new);
-        let agent = agent.auth(AgentAuthCapabilities::new().logout(logout));
+        let agent =
+            agent.auth(AgentAuthCapabilities::new().logout(logout)).meta(prompt_end::capability());
         // The latest version that the gateway speaks, whatever version the client asks for.
         let response = InitializeResponse::new(ProtocolVersion::V1)
             .agent_capabilities(agent)

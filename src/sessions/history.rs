@@ -74,7 +74,7 @@ pub(super) async fn load(
     let stop = CancellationToken::new();
     session.show(&stop);
     sessions.open(Arc::clone(&session))?;
-    let turn = Turn::new(link.clone(), Arc::clone(&session), stop);
+    let turn = Turn::new(link.clone(), Arc::clone(&session), stop, None);
     let (reader, outcome) = turn.send_history(&mut view, reader, Sending::All, Whose::Own).await?;
     let state = link.state_of(&session).await;
     let introduce = link.introduce(&session);

@@ -9,9 +9,9 @@ use uuid::Uuid;
 
 use super::Settings;
 use crate::sync::{self, Guard};
-use threadway_translate::acp::Projector;
 use threadway_translate::acp::choice::{SessionOptions, SessionRecord};
 use threadway_translate::acp::rpc::{Code, Error};
+use threadway_translate::acp::{Projector, StopReason};
 use threadway_translate::json::Json;
 use threadway_translate::run::{Ask, Decision, Interrupt};
 
@@ -61,6 +61,8 @@ pub(super) struct ClientView {
     pub(super) questions: Vec<OpenQuestion>,
     /// Keys of the thread's metadata that hold saved decisions, which the next run answers with.
     pub(super) decision_keys: Vec<String>,
+    /// How the run has ended that was shown without a prompt last.
+    pub(super) ended: Option<Result<StopReason, Error>>,
 }
 
 /// A question of a run. An approval of several calls may be answered in part.
@@ -169,6 +171,7 @@ impl Session {
             is_synced: false,
             questions: Vec::new(),
             decision_keys: Vec::new(),
+            ended: None,
         };
         Self {
             id: id.to_owned(),

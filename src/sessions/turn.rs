@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::link::Link;
+use super::prompt_end::prompt_id;
 use super::questions::{Answers, Settled, expect_answerable};
 use super::session::{ClientView, OpenQuestion, Session};
 use crate::sync::Mutex;
@@ -25,7 +26,7 @@ use threadway_translate::acp::prompt::Prompt;
 use threadway_translate::acp::rpc::Error;
 use threadway_translate::acp::{StopReason, Update, result_of, stop_reason};
 use threadway_translate::json::{self, Json, ObjectWriter};
-use threadway_translate::run::{self, Ask, Outcome, Start};
+use threadway_translate::run::{self, Ask, Failure, Outcome, Start};
 
 /// How long a stopped turn waits for its run to end. The client gets its response within a second.
 const STOP_WAIT: Duration = Duration::from_millis(800);
@@ -42,6 +43,10 @@ pub(super) struct Turn {
     stop: CancellationToken,
     /// The run to stop with the turn, by LangGraph's id or by our own name for it.
     run: Mutex<Option<String>>,
+    /// The client's id of the prompt, if it has one: the id of the person's message.
+    prompt_id: Option<String>,
+    /// The same until it has become the name of the prompt's first run.
+    first_name: Mutex<Option<String>>,
 }
 
 /// Whose run is shown. That decides whether stopping the turn stops the run.
@@ -63,7 +68,8 @@ pub(super) async fn prompt(
     let settings = &link.service().settings;
     let prompt = Prompt::read(&request.prompt, settings.accepts, &settings.commands)?;
     let _guard = session.prompt(stop)?;
-    let turn = Turn::new(link.clone(), Arc::clone(&session), stop.clone());
+    let prompt_id = prompt_id(request.meta.as_ref());
+    let turn = Turn::new(link.clone(), Arc::clone(&session), stop.clone(), prompt_id);
     // A client that has gone cannot answer questions. `on_owner_disconnect` decides about its runs.
     if let Some(reason) = link.gone().run_until_cancelled(turn.run(&prompt)).await {
         return result_of(reason?);
@@ -75,8 +81,14 @@ pub(super) async fn prompt(
 }
 
 impl Turn {
-    pub(super) fn new(link: Link, session: Arc<Session>, stop: CancellationToken) -> Self {
-        Self { link, session, stop, run: Mutex::default() }
+    pub(super) fn new(
+        link: Link,
+        session: Arc<Session>,
+        stop: CancellationToken,
+        prompt_id: Option<String>,
+    ) -> Self {
+        let first_name = Mutex::new(prompt_id.clone());
+        Self { link, session, stop, run: Mutex::default(), prompt_id, first_name }
     }
 
     /// Runs a prompt to its end.
@@ -86,6 +98,7 @@ impl Turn {
         let Some(mut view) = self.stop.run_until_cancelled(view).await else {
             return Ok(StopReason::Cancelled);
         };
+        view.ended = None;
         let done = self.run_with(&mut view, prompt).await;
         if done.is_err() {
             self.settle_calls(&mut view);
@@ -132,7 +145,7 @@ impl Turn {
 
     /// The graph's input: the person's message. The client shows it already.
     async fn input_of(&self, view: &mut ClientView, prompt: &Prompt) -> Result<Start, Error> {
-        let id = Uuid::new_v4().to_string();
+        let id = self.prompt_id.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
         view.projector.hold(&run::Id::from(&*id));
         self.set_title(prompt).await;
         let message = prompt.message(&id);
@@ -165,40 +178,54 @@ impl Turn {
     pub(super) async fn follow_without_prompt(
         &self,
         mut view: OwnedMutexGuard<ClientView>,
-        mut reader: ThreadReader,
+        reader: ThreadReader,
         outcome: Option<Outcome>,
     ) {
+        let is_idle = outcome.as_ref().is_some_and(|outcome| end_of_idle(outcome).is_some());
+        let ended = self.follow_to_end(&mut view, reader, outcome).await;
+        // Of a thread in which nothing ran, nothing has ended.
+        view.ended = (!is_idle).then_some(ended);
+    }
+
+    async fn follow_to_end(
+        &self,
+        view: &mut ClientView,
+        mut reader: ThreadReader,
+        outcome: Option<Outcome>,
+    ) -> Result<StopReason, Error> {
         let outcome = match outcome {
             Some(outcome) => outcome,
-            None => match self.show(&mut view, &mut reader).await {
+            None => match self.show(view, &mut reader).await {
                 Shown::Over(outcome) => outcome,
-                Shown::Stopped => return self.settle_calls(&mut view),
+                Shown::Stopped => return Ok(self.stopped(view)),
             },
         };
         let Outcome::Interrupted(questions) = outcome else {
-            return self.settle_calls(&mut view);
+            self.settle_calls(view);
+            return stop_reason(&outcome);
         };
         let prompted = self.session.prompted.notified();
         let mut prompted = std::pin::pin!(prompted);
         prompted.as_mut().enable();
         if self.session.is_prompted() {
-            return;
+            return Ok(StopReason::EndTurn);
         }
         let waiting = questions.into_iter().map(OpenQuestion::from).collect();
         let settled = tokio::select! {
             biased;
-            () = prompted => return,
-            settled = self.settle(&mut view, waiting) => settled,
+            () = prompted => return Ok(StopReason::EndTurn),
+            settled = self.settle(view, waiting) => settled,
         };
-        let done = match settled {
-            Ok(Settled::Resume(start)) => self.run_to_end(&mut view, start).await.map(|_| ()),
-            Ok(Settled::ByPrompt | Settled::Stopped) => Ok(()),
+        let ended = match settled {
+            Ok(Settled::Resume(start)) => self.run_to_end(view, start).await,
+            Ok(Settled::ByPrompt) => Ok(StopReason::EndTurn),
+            Ok(Settled::Stopped) => Ok(StopReason::Cancelled),
             Err(error) => Err(error),
         };
-        if let Err(error) = done {
-            self.settle_calls(&mut view);
+        ended.inspect_err(|error| {
+            self.settle_calls(view);
             tracing::warn!(session_id = self.session.id, %error, "a resumed run failed");
-        }
+        })
     }
 
     /// Starts a run, shows it, asks its questions and resumes it, until it ends.
@@ -264,6 +291,21 @@ impl Turn {
 
     fn settle_calls(&self, view: &mut ClientView) {
         self.link.emit(&self.session, |emit| view.projector.settle(emit));
+    }
+}
+
+/// The end of the last run of an idle thread. `None` if the thread asks something, or is not idle.
+pub(super) fn end_of_idle(outcome: &Outcome) -> Option<Result<StopReason, Error>> {
+    match outcome {
+        Outcome::Idle { error: None } => Some(Ok(StopReason::EndTurn)),
+        Outcome::Idle { error: Some(error) } => {
+            let failed = Outcome::Failed(Failure::Graph(error.clone()));
+            Some(stop_reason(&failed))
+        }
+        Outcome::Interrupted(_)
+        | Outcome::Finished { .. }
+        | Outcome::Cancelled
+        | Outcome::Failed(_) => None,
     }
 }
 

@@ -17,6 +17,15 @@ pub struct NotAKey;
 // === impl ApiKey ===
 
 impl ApiKey {
+    /// The key as the value of `authorization`.
+    pub(crate) fn bearer(&self) -> HeaderValue {
+        let value = [b"Bearer ", self.0.as_bytes()].concat();
+        // The key is a header's value already, so this one is valid too.
+        let mut value = HeaderValue::from_bytes(&value).unwrap_or_else(|_| self.0.clone());
+        value.set_sensitive(true);
+        value
+    }
+
     pub(super) fn header_value(&self) -> &HeaderValue {
         &self.0
     }

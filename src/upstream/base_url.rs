@@ -26,6 +26,11 @@ pub enum BaseUrlError {
 // === impl BaseUrl ===
 
 impl BaseUrl {
+    /// The URL of a path below this one, for protocols other than LangGraph's.
+    pub(crate) fn below(&self, path: &[&str]) -> Url {
+        self.join(path)
+    }
+
     /// The URL of a path below this one. Ids come from clients, so each segment is escaped.
     pub(super) fn join(&self, path: &[&str]) -> Url {
         let mut url = self.0.clone();

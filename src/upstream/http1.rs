@@ -13,6 +13,7 @@
 //! ```
 //!
 //! - `body`: a response body with its connection. `pool`: the idle connections. `error`: failures.
+//!   `super::dial` makes the connections.
 
 mod body;
 mod error;
@@ -22,43 +23,28 @@ use std::fmt;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, HOST};
-use http::{HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderValue, Method, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1 as conn;
-use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
-use tower_service::Service;
 use url::{Position, Url};
 
 pub(super) use body::Body;
-use error::SendError;
+pub(super) use error::SendError;
 use pool::Pool;
 
+use super::dial::{Dialer, HttpSocket};
 use super::{CONNECT_TIMEOUT, SetupError, Tls};
-
-/// How long a connection carries nothing before the system probes it, and the pause between probes.
-const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
-
-/// How many probes without an answer close a connection.
-const TCP_KEEPALIVE_RETRIES: u32 = 3;
-
-/// How long sent data may stay unacknowledged.
-#[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-const TCP_USER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client of one server. Clones share its connections.
 #[derive(Clone)]
 pub(super) struct Http(Arc<Server>);
 
 struct Server {
-    connector: HttpsConnector<HttpConnector>,
+    dialer: Dialer,
     pool: Arc<Pool>,
 }
 
@@ -68,7 +54,7 @@ type Payload = Full<Bytes>;
 struct Connection {
     sender: conn::SendRequest<Payload>,
     /// Reads and writes the socket when it is polled.
-    driver: Box<conn::Connection<MaybeHttpsStream<TokioIo<TcpStream>>, Payload>>,
+    driver: Box<conn::Connection<HttpSocket, Payload>>,
 }
 
 // === impl Http ===
@@ -76,16 +62,8 @@ struct Connection {
 impl Http {
     /// Does not connect yet.
     pub(super) fn new(tls: &Tls) -> Result<Self, SetupError> {
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        http.set_nodelay(true);
-        http.set_keepalive(Some(TCP_KEEPALIVE));
-        http.set_keepalive_interval(Some(TCP_KEEPALIVE));
-        http.set_keepalive_retries(Some(TCP_KEEPALIVE_RETRIES));
-        #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-        http.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
-        let connector = HttpsConnector::from((http, tls.config().map_err(SetupError)?));
-        Ok(Self(Arc::new(Server { connector, pool: Arc::new(Pool::new()) })))
+        let dialer = Dialer::new(tls)?;
+        Ok(Self(Arc::new(Server { dialer, pool: Arc::new(Pool::new()) })))
     }
 
     /// Sends a request and waits for the response headers.
@@ -124,11 +102,8 @@ impl Http {
     }
 
     async fn connect(&self, url: &Url) -> Result<Connection, SendError> {
-        let mut connector = self.0.connector.clone();
         let connecting = async {
-            let uri: Uri = url[..Position::BeforePath].parse()?;
-            std::future::poll_fn(|cx| connector.poll_ready(cx)).await?;
-            let socket = connector.call(uri).await?;
+            let socket = self.0.dialer.connect(url).await?;
             let (sender, driver) = conn::handshake(socket).await?;
             Ok(Connection { sender, driver: Box::new(driver) })
         };

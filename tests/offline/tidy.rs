@@ -60,6 +60,7 @@ const GATEWAY: Package = Package {
         ("sessions", 8),
         ("server", 8),
         ("stdio", 9),
+        ("bridge", SHELL),
         ("config", SHELL),
         ("cli", SHELL),
         ("editors", SHELL),

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use jsonschema::Validator;
 use serde_json::{Value, json};
 use threadway::agents;
+use threadway::bridge::{self, Gateway};
 use threadway::credentials::Credentials;
 use threadway::metrics::Metrics;
 use threadway::runs::{DEFAULT_LOG_BYTES, OwnerPolicy};
@@ -147,6 +148,22 @@ impl Editor {
         serving.spawn(serve(Arc::clone(&service), outbox.clone(), theirs));
         let frames = Frames::default();
         let reader = BufReader::new(reader);
+        Self { reader, writer: Some(writer), service, outbox, serving, frames, last: 0 }
+    }
+
+    /// An editor behind a bridge to a gateway elsewhere.
+    pub(crate) fn bridged(gateway: Gateway) -> Self {
+        let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
+        let (reader, writer) = tokio::io::split(ours);
+        let mut serving = JoinSet::new();
+        serving.spawn(async move {
+            let (reader, writer) = tokio::io::split(theirs);
+            bridge::relay(&gateway, reader, writer, &CancellationToken::new()).await
+        });
+        let reader = BufReader::new(reader);
+        // The bridge has no service; nothing runs here.
+        let service = Setup::default().service("http://127.0.0.1:1");
+        let (outbox, frames) = (Outbox::new(), Frames::default());
         Self { reader, writer: Some(writer), service, outbox, serving, frames, last: 0 }
     }
 
@@ -325,7 +342,12 @@ impl Editor {
     }
 }
 
-async fn serve(service: Arc<Service>, outbox: Outbox, stream: DuplexStream) -> std::io::Result<()> {
+/// Serves one client of an agent.
+pub(crate) async fn serve(
+    service: Arc<Service>,
+    outbox: Outbox,
+    stream: DuplexStream,
+) -> std::io::Result<()> {
     let (reader, writer) = tokio::io::split(stream);
     let connection = Connection::new(service, outbox.clone());
     stdio::serve(&connection, &outbox, reader, writer, &CancellationToken::new()).await

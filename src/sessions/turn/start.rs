@@ -46,6 +46,7 @@ impl Turn {
             Ok(reader) => {
                 let run_id = reader.run_id().as_deref().map(str::to_owned);
                 *self.running() = Some(run_id.unwrap_or_else(|| name.clone()));
+                self.first_name.lock().take();
                 Ok(Started::Run(Box::new(reader)))
             }
             Err(Refusal::Busy) => Ok(Started::Busy),
@@ -66,7 +67,8 @@ impl Turn {
         let chosen = config.kept.choices.configurable(&config.menu, servers);
         let configured = chosen.map_or(Configured::Not, Configured::Choices);
         let (hides, forgets) = (kept.to_vec(), kept.to_vec());
-        let new = NewRun::new(Uuid::new_v4().to_string(), start);
+        let name = self.first_name.lock().clone();
+        let new = NewRun::new(name.unwrap_or_else(|| Uuid::new_v4().to_string()), start);
         let run = NewRun { configured, hides, forgets, ..new };
         Ok((thread, run))
     }

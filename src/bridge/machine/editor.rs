@@ -1,0 +1,185 @@
+//! What the editor says.
+
+use super::requests::{Method, Request, Stage};
+use super::{Introduction, MAX_QUEUED_BYTES, MAX_REQUESTS, Machine, Phase};
+use crate::bridge::message;
+use crate::bridge::session::State;
+use threadway_translate::acp::rpc::{self, Error, Id, Incoming};
+use threadway_translate::json::{self, Json};
+
+impl Machine {
+    /// Takes a line of the editor.
+    pub(in crate::bridge) fn editor_said(&mut self, line: &[u8]) {
+        match Incoming::parse(line) {
+            Ok(Incoming::Request { id, method, params }) => self.editor_asked(&id, method, params),
+            Ok(Incoming::Notification { method, params }) => self.editor_notified(&method, &params),
+            Ok(Incoming::Response { id, result }) => {
+                let answer = self.asks.answered(&id, result);
+                if let Some(answer) = answer {
+                    self.send_line(answer);
+                }
+            }
+            Err(malformed) => self.respond(&malformed.id, &Err(malformed.error)),
+        }
+    }
+
+    /// Answers a line that exceeds the length limit.
+    pub(in crate::bridge) fn refuse_line(&mut self, limit: usize) {
+        let message =
+            format!("the line is longer than {limit} bytes and was ignored; send shorter messages");
+        self.respond(&Id::NULL, &Err(Error::invalid(message)));
+    }
+
+    fn editor_asked(&mut self, id: &Id, method: String, params: Json) {
+        let method = Method::of(method);
+        if let Some(error) = self.refusal(id, &method, &params) {
+            self.respond(id, &Err(error));
+            return;
+        }
+        if method == Method::Initialize {
+            self.introduction = Some(Introduction { params: params.clone(), answer: None });
+        }
+        let session = match method {
+            Method::New | Method::Initialize | Method::Repeatable(_) => None,
+            Method::Open(_)
+            | Method::Fork
+            | Method::Prompt
+            | Method::Close(_)
+            | Method::Setting(_)
+            | Method::Other(_) => message::text(&params, "sessionId"),
+        };
+        // The turn before is over for the editor, and with it its questions.
+        if method == Method::Prompt
+            && let Some(session) = &session
+        {
+            let ended = self.asks.end(session);
+            self.write_all(ended);
+        }
+        let request = Request {
+            method,
+            params,
+            session,
+            stage: Stage::Queued,
+            sends: 0,
+            prompt_id: None,
+            is_cancelled: false,
+            replaced: None,
+        };
+        self.requests.insert(id.clone(), request);
+        if self.phase == Phase::Connected {
+            self.phase = Phase::Introducing;
+            self.send(id);
+        }
+        self.pump();
+    }
+
+    /// Why a request cannot be accepted.
+    fn refusal(&self, id: &Id, method: &Method, params: &Json) -> Option<Error> {
+        if self.requests.contains_key(id) {
+            let message = format!("id {id:?} belongs to a request in progress; use another id");
+            return Some(Error::invalid(message));
+        }
+        if let Some(away) = &self.away {
+            return Some(away.clone());
+        }
+        match (method, &self.introduction) {
+            (Method::Initialize, Some(_)) => {
+                return Some(Error::invalid("the connection is initialized already"));
+            }
+            (Method::Initialize, None) | (_, Some(_)) => {}
+            (_, None) => return Some(Error::invalid("send `initialize` first")),
+        }
+        if self.requests.len() >= MAX_REQUESTS {
+            let message = format!("{MAX_REQUESTS} requests are in progress; wait for some to end");
+            return Some(Error::invalid(message));
+        }
+        let queued = self.requests.values().filter(|request| request.stage == Stage::Queued);
+        let queued: usize = queued.map(|request| request.params.get().len()).sum();
+        (queued + params.get().len() > MAX_QUEUED_BYTES).then(|| {
+            Error::internal(format!(
+                "{queued} bytes of requests wait for {}; send this again once it answers",
+                self.url
+            ))
+        })
+    }
+
+    fn editor_notified(&mut self, method: &str, params: &Json) {
+        match method {
+            "session/cancel" => {
+                if let Some(session) = message::text(params, "sessionId") {
+                    self.cancel_session(&session);
+                }
+            }
+            "$/cancel_request" => {
+                let id = json::members(params).and_then(|all| Id::read(all.get("requestId")?));
+                if let Some(id) = id {
+                    self.cancel_request(&id);
+                }
+            }
+            // A lost notification has no effect that anybody waits for.
+            _ if self.phase == Phase::Ready => {
+                self.send_line(rpc::notification(method, params));
+            }
+            _ => {}
+        }
+    }
+
+    /// `session/cancel`: stops the prompt of a session.
+    fn cancel_session(&mut self, session: &str) {
+        let is_prompt = |(id, request): (&Id, &Request)| {
+            let is_prompt =
+                request.method == Method::Prompt && request.session.as_deref() == Some(session);
+            is_prompt.then(|| (id.clone(), request.stage))
+        };
+        let prompts: Vec<_> = self.requests.iter().filter_map(is_prompt).collect();
+        for (id, stage) in &prompts {
+            if let Some(request) = self.requests.get_mut(id) {
+                request.is_cancelled = true;
+            }
+            if *stage == Stage::Queued {
+                self.requests.shift_remove(id);
+                self.write_line(message::cancelled(id, "session/prompt"));
+            }
+        }
+        let unsent = prompts.iter().filter(|(_, stage)| *stage == Stage::Queued).count();
+        if unsent > 0 && unsent == prompts.len() {
+            return;
+        }
+        self.stop(session);
+    }
+
+    /// Stops what goes on in a session, now or once it is open again.
+    fn stop(&mut self, session: &str) {
+        let Some(known) = self.sessions.get_mut(session) else { return };
+        if self.phase == Phase::Ready && known.state == State::Open {
+            let line = message::cancel_session(&known.remote);
+            self.send_line(line);
+        } else {
+            known.is_cancelled = true;
+        }
+    }
+
+    /// `$/cancel_request`.
+    fn cancel_request(&mut self, id: &Id) {
+        let Some(request) = self.requests.get_mut(id) else { return };
+        request.is_cancelled = true;
+        match request.stage {
+            Stage::Queued if request.method == Method::Initialize => {}
+            Stage::Queued => {
+                let Some(request) = self.requests.shift_remove(id) else { return };
+                if let (Method::Open(_), Some(session)) = (&request.method, &request.session)
+                    && request.sends > 0
+                {
+                    self.restore(session, request.replaced);
+                }
+                self.write_line(message::cancelled(id, request.method.name()));
+            }
+            Stage::Sent => self.send_line(message::cancel_request(id)),
+            Stage::Lost | Stage::Ending => {
+                if let Some(session) = request.session.clone() {
+                    self.stop(&session);
+                }
+            }
+        }
+    }
+}

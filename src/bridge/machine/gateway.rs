@@ -1,0 +1,239 @@
+//! What the gateway says.
+
+use super::requests::{Method, Stage};
+use super::{Action, MAX_SESSIONS, Machine, Own, Phase};
+use crate::bridge::asks::Asked;
+use crate::bridge::message;
+use crate::bridge::seen::Verdict;
+use crate::bridge::session::{Origin, Session, State};
+use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming};
+use threadway_translate::json::{self, Json, ObjectWriter};
+
+impl Machine {
+    /// Takes a text frame of the gateway.
+    pub(in crate::bridge) fn gateway_said(&mut self, frame: &str) {
+        match Incoming::parse(frame.as_bytes()) {
+            Ok(Incoming::Response { id, result }) => match self.own.remove(&id) {
+                Some(own) => self.own_answered(own, result),
+                None => self.answered(&id, result.as_ref(), frame),
+            },
+            Ok(Incoming::Notification { method, params }) => {
+                self.gateway_notified(&method, &params, frame);
+            }
+            Ok(Incoming::Request { id, method, params }) => {
+                self.gateway_asked(id, method, params);
+            }
+            // The text is not logged: it may hold what people wrote.
+            Err(malformed) => {
+                let why = malformed.error.message;
+                self.warn(format!("a frame of the gateway was ignored: {why}"));
+            }
+        }
+    }
+
+    // --- answers ---
+
+    /// The answer to a request of the editor, which gets its bytes.
+    fn answered(&mut self, id: &Id, result: Result<&Json, &Error>, frame: &str) {
+        let is_sent = |stage| stage == Stage::Sent;
+        if !self.requests.get(id).is_some_and(|request| is_sent(request.stage)) {
+            if let Err(error) = result {
+                self.warn(format!("the gateway refused a message: {}", error.message));
+            }
+            return;
+        }
+        let Some(request) = self.requests.shift_remove(id) else { return };
+        let session = request.session.as_deref();
+        let mut held = Vec::new();
+        match (&request.method, result) {
+            (Method::Initialize, Ok(answer)) => {
+                self.finds_prompts = message::finds_prompts(answer);
+                if let Some(introduction) = &mut self.introduction {
+                    introduction.answer = Some(answer.clone());
+                }
+                self.phase = Phase::Ready;
+            }
+            (Method::Initialize, Err(_)) => {
+                self.introduction = None;
+                self.phase = Phase::Connected;
+                self.fail_all(&Error::invalid("send `initialize` first"));
+            }
+            (Method::New, Ok(answer)) => self.opened(answer, &request.params, Origin::New),
+            (Method::Fork, Ok(answer)) => self.opened(answer, &request.params, Origin::Resume),
+            (Method::Open(_), Ok(_)) => {
+                if let Some(session) = session {
+                    held = self.is_open(session);
+                }
+            }
+            (Method::Open(_), Err(_)) => {
+                if let Some(session) = session {
+                    self.restore(session, request.replaced);
+                }
+            }
+            (Method::Close(_), Ok(_)) => {
+                if let Some(session) = session {
+                    self.sessions.shift_remove(session);
+                    held = self.asks.end(session);
+                }
+            }
+            (Method::Setting(name), Ok(_)) => {
+                if let Some(session) = session.and_then(|id| self.sessions.get_mut(id)) {
+                    session.set(name, &request.params);
+                }
+            }
+            (Method::Prompt, answer) => {
+                if let Some(session) = session.and_then(|id| self.sessions.get_mut(id)) {
+                    session.has_thread |= answer.is_ok();
+                }
+                held = session.map(|session| self.asks.end(session)).unwrap_or_default();
+            }
+            (
+                Method::New
+                | Method::Fork
+                | Method::Close(_)
+                | Method::Setting(_)
+                | Method::Repeatable(_)
+                | Method::Other(_),
+                _,
+            ) => {}
+        }
+        self.write_all(held);
+        self.write_line(message::line(frame));
+        self.pump();
+    }
+
+    fn opened(&mut self, answer: &Json, params: &Json, origin: Origin) {
+        let Some(id) = message::text(answer, "sessionId") else { return };
+        if self.sessions.len() >= MAX_SESSIONS {
+            let why =
+                format!("{MAX_SESSIONS} sessions are open; this one is lost with the connection");
+            return self.warn(why);
+        }
+        let session = Session::new(&id, params, origin, State::Open);
+        self.sessions.insert(id, session);
+    }
+
+    /// A session is open on this connection. Returns the updates that were held back.
+    pub(super) fn is_open(&mut self, session: &str) -> Vec<String> {
+        let Some(known) = self.sessions.get_mut(session) else { return Vec::new() };
+        known.state = State::Open;
+        let news = known.seen.repeated();
+        let is_cancelled = std::mem::take(&mut known.is_cancelled);
+        if is_cancelled {
+            let line = message::cancel_session(&known.remote);
+            self.send_line(line);
+        }
+        news.iter().map(|update| self::update(session, update)).collect()
+    }
+
+    fn own_answered(&mut self, own: Own, result: Result<Json, Error>) {
+        match (own, result) {
+            (Own::Initialize, Ok(answer)) => self.introduced(&answer),
+            (Own::Initialize, Err(error)) => {
+                let why = format!("the gateway refused `initialize`: {}", error.message);
+                self.actions.push(Action::Disconnect(why));
+            }
+            (Own::Open(session), Ok(_)) => {
+                if let Some(known) = self.sessions.get_mut(&session) {
+                    known.has_thread = true;
+                }
+                self.reopened(&session);
+            }
+            (Own::Open(session), Err(error)) => self.not_reopened(&session, &error),
+            (Own::Renew(session), Ok(answer)) => {
+                let remote = message::text(&answer, "sessionId");
+                if let (Some(known), Some(remote)) = (self.sessions.get_mut(&session), remote) {
+                    known.remote = remote;
+                    for (method, params) in known.settings() {
+                        self.send_own(Own::Setting, method, &params);
+                    }
+                }
+                self.reopened(&session);
+            }
+            (Own::Renew(session), Err(error)) => self.fail_session(&session, &error),
+            (Own::Setting, Ok(_)) => {}
+            (Own::Setting, Err(error)) => {
+                self.warn(format!("a setting could not be set again: {}", error.message));
+            }
+            (Own::PromptEnd(id), result) => self.prompt_ended(&id, result),
+        }
+        self.pump();
+    }
+
+    /// The end of a prompt whose connection was lost.
+    fn prompt_ended(&mut self, id: &Id, result: Result<Json, Error>) {
+        let Some(request) = self.requests.shift_remove(id) else { return };
+        let ended = request.session.as_deref().map(|session| self.asks.end(session));
+        self.write_all(ended.into_iter().flatten());
+        // ACP: a prompt that was cancelled ends so, also if the run was faster.
+        let cancelled = || ObjectWriter::new().string("stopReason", "cancelled").finish();
+        let result = result.map(|end| if request.is_cancelled { cancelled() } else { end });
+        let result = result.map_err(|error| match error.code {
+            Code::NotFound => Error::internal(format!(
+                "the connection to {} was lost while the prompt was sent, and the prompt did not \
+                 arrive: send it again",
+                self.url
+            )),
+            Code::Parse
+            | Code::InvalidRequest
+            | Code::MethodNotFound
+            | Code::InvalidParams
+            | Code::Internal
+            | Code::AuthRequired
+            | Code::Cancelled
+            | Code::Other(_) => error,
+        });
+        self.respond(id, &result);
+    }
+
+    // --- notifications and requests ---
+
+    fn gateway_notified(&mut self, method: &str, params: &Json, frame: &str) {
+        if method == "$/cancel_request" {
+            let id = json::members(params).and_then(|all| Id::read(all.get("requestId")?));
+            if let Some(line) = id.and_then(|id| self.asks.cancelled(&id)) {
+                self.write_line(line);
+            }
+            return;
+        }
+        let members = json::members(params).unwrap_or_default();
+        let remote = members.string("sessionId");
+        let local = remote.as_deref().and_then(|remote| self.local(remote)).map(str::to_owned);
+        let Some(local) = local else { return self.write_line(message::line(frame)) };
+        let is_renamed = remote.as_deref() != Some(&*local);
+        let verdict = match (method, self.sessions.get_mut(&local), members.get("update")) {
+            ("session/update", Some(session), Some(update)) => {
+                session.has_thread |= session.is_prompted && message::is_conversation(update);
+                session.seen.take(update)
+            }
+            _ => Verdict::Pass,
+        };
+        match verdict {
+            Verdict::Pass if is_renamed => {
+                let params = message::with_text(params, "sessionId", &local);
+                self.write_line(rpc::notification(method, &params));
+            }
+            Verdict::Pass => self.write_line(message::line(frame)),
+            Verdict::Instead(updates) => {
+                self.write_all(updates.iter().map(|one| update(&local, one)));
+            }
+        }
+    }
+
+    fn gateway_asked(&mut self, id: Id, method: String, mut params: Json) {
+        let remote = message::text(&params, "sessionId");
+        let local = remote.as_deref().and_then(|remote| self.local(remote)).map(str::to_owned);
+        if let Some(local) = local.as_ref().filter(|local| remote.as_ref() != Some(*local)) {
+            params = message::with_text(&params, "sessionId", local);
+        }
+        match self.asks.ask(id, method, params, local.or(remote)) {
+            Asked::Editor(lines) => self.write_all(lines),
+            Asked::Gateway(line) => self.send_line(line),
+        }
+    }
+}
+
+fn update(session: &str, update: &Json) -> String {
+    let params = ObjectWriter::new().string("sessionId", session).raw("update", update.get());
+    rpc::notification("session/update", &params.finish())
+}

@@ -1,0 +1,156 @@
+//! Connections that come and go.
+
+use super::requests::{Method, Request, Stage};
+use super::{Machine, Own, Phase};
+use crate::bridge::session::State;
+use threadway_translate::acp::rpc::{Code, Error, Id};
+use threadway_translate::json::{self, Json};
+
+/// The members of an answer to `initialize` that an editor relies on.
+const RELIED_ON: [&str; 2] = ["protocolVersion", "agentCapabilities"];
+
+impl Machine {
+    /// There is a new connection.
+    pub(in crate::bridge) fn connected(&mut self) {
+        self.away = None;
+        self.phase = Phase::Connected;
+        let Some(introduction) = &self.introduction else { return };
+        self.phase = Phase::Introducing;
+        if introduction.answer.is_some() {
+            let params = introduction.params.clone();
+            return self.send_own(Own::Initialize, "initialize", &params);
+        }
+        let is_first = |(id, request): (&Id, &Request)| {
+            (request.method == Method::Initialize).then(|| id.clone())
+        };
+        if let Some(id) = self.requests.iter().find_map(is_first) {
+            self.send(&id);
+        }
+    }
+
+    /// The connection is lost. What was not answered is sent again on the next one, except for
+    /// prompts.
+    pub(in crate::bridge) fn lost(&mut self) {
+        self.phase = Phase::Away;
+        self.own.clear();
+        for session in self.sessions.values_mut() {
+            session.state = State::Closed;
+            session.seen.repeat();
+        }
+        let ids: Vec<_> = self.requests.keys().cloned().collect();
+        for id in &ids {
+            self.lose(id);
+        }
+        let Self { asks, requests, sessions, .. } = self;
+        // The gateway may not have got the cancellation.
+        for request in requests.values().filter(|request| request.is_cancelled) {
+            let session = request.session.as_ref().and_then(|id| sessions.get_mut(id));
+            if let Some(session) = session.filter(|_| request.method == Method::Prompt) {
+                session.is_cancelled = true;
+            }
+        }
+        let is_prompted = |session: &str| {
+            requests.values().any(|request| {
+                request.stage == Stage::Lost && request.session.as_deref() == Some(session)
+            })
+        };
+        let ended = asks.lost(is_prompted);
+        self.write_all(ended);
+    }
+
+    /// The gateway has been away for long: refuses all requests, until there is a connection.
+    pub(in crate::bridge) fn give_up(&mut self, error: Error) {
+        self.fail_all(&error);
+        let ended = self.asks.lost(|_| false);
+        self.write_all(ended);
+        self.away = Some(error);
+    }
+
+    /// The gateway knows the editor again: opens the sessions.
+    pub(super) fn introduced(&mut self, answer: &Json) {
+        let known = self.introduction.as_ref().and_then(|known| known.answer.clone());
+        if let Some(known) = known {
+            let differs = |name: &&&str| !is_same(&known, answer, name);
+            for name in RELIED_ON.iter().filter(differs) {
+                self.warn(format!(
+                    "the gateway has another `{name}` than before; start the agent again in the \
+                     editor to use it"
+                ));
+            }
+        }
+        self.finds_prompts = crate::bridge::message::finds_prompts(answer);
+        self.phase = Phase::Ready;
+        let sessions: Vec<_> = self.sessions.keys().cloned().collect();
+        for session in sessions {
+            // The editor's own load is sent again, and opens it.
+            let is_loaded = self.requests.values().any(|request| {
+                matches!(request.method, Method::Open(_))
+                    && request.session.as_deref() == Some(&session)
+            });
+            if !is_loaded {
+                self.open(&session);
+            }
+        }
+        self.pump();
+    }
+
+    /// Opens a session on this connection.
+    pub(super) fn open(&mut self, session: &str) {
+        let Some(known) = self.sessions.get_mut(session) else { return };
+        if known.state != State::Closed {
+            return;
+        }
+        known.state = State::Opening;
+        let (method, params) = known.opening();
+        self.send_own(Own::Open(session.to_owned()), method, &params);
+    }
+
+    pub(super) fn reopened(&mut self, session: &str) {
+        let news = self.is_open(session);
+        self.write_all(news);
+        self.ask_for_ends(session);
+    }
+
+    pub(super) fn not_reopened(&mut self, session: &str, error: &Error) {
+        let Some(known) = self.sessions.get(session) else { return };
+        if error.code == Code::NotFound && !known.has_thread {
+            let params = known.params().clone();
+            return self.send_own(Own::Renew(session.to_owned()), "session/new", &params);
+        }
+        self.fail_session(session, error);
+    }
+
+    /// A session cannot be opened: refuses its requests. The next one tries again.
+    pub(super) fn fail_session(&mut self, session: &str, error: &Error) {
+        self.warn(format!("session {session} could not be opened again: {}", error.message));
+        if let Some(known) = self.sessions.get_mut(session) {
+            known.state = State::Closed;
+        }
+        let is_gone = error.code == Code::NotFound;
+        let waits = |(id, request): (&Id, &Request)| {
+            let is_of = request.session.as_deref() == Some(session);
+            let closes = is_gone && matches!(request.method, Method::Close(_));
+            let is_open = matches!(request.method, Method::Open(_)) || closes;
+            let waits = matches!(request.stage, Stage::Queued | Stage::Lost);
+            (is_of && waits && !is_open).then(|| id.clone())
+        };
+        let waiting: Vec<_> = self.requests.iter().filter_map(waits).collect();
+        let mut error = error.clone();
+        if error.code != Code::NotFound {
+            error.details = Some(error.message.clone());
+        }
+        for id in &waiting {
+            self.fail(id, error.clone());
+        }
+        let ended = self.asks.end(session);
+        self.write_all(ended);
+        if is_gone {
+            self.sessions.shift_remove(session);
+        }
+    }
+}
+
+fn is_same(one: &Json, other: &Json, name: &str) -> bool {
+    let member = |of| json::members(of).and_then(|all| all.get(name)).map_or("", |all| all.get());
+    json::same(member(one), member(other))
+}

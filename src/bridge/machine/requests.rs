@@ -1,0 +1,277 @@
+//! The editor's requests in progress, and when each is sent.
+
+use super::{MAX_SENDS, MAX_SESSIONS, Machine, Own, Phase};
+use crate::bridge::message;
+use crate::bridge::session::{Origin, Session, State};
+use threadway_translate::acp::rpc::{self, Error, Id};
+use threadway_translate::json::{Json, ObjectWriter};
+use uuid::Uuid;
+
+/// A request of the editor that has no answer yet.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) method: Method,
+    /// `{}` once a prompt was sent: it is not sent again.
+    pub(super) params: Json,
+    /// The editor's id of the session that it is about.
+    pub(super) session: Option<String>,
+    pub(super) stage: Stage,
+    /// How often it was sent.
+    pub(super) sends: u32,
+    /// By which the gateway finds the prompt's run again.
+    pub(super) prompt_id: Option<String>,
+    /// Whether the editor has cancelled it.
+    pub(super) is_cancelled: bool,
+    /// What a load replaces until it succeeds.
+    pub(super) replaced: Option<Box<Session>>,
+}
+
+/// A method, by what the bridge does about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Method {
+    Initialize,
+    New,
+    /// `session/load` or `session/resume`.
+    Open(Origin),
+    Fork,
+    Prompt,
+    /// `session/close` or `session/delete`.
+    Close(&'static str),
+    Setting(&'static str),
+    /// Another request that has the same effect if it is sent twice.
+    Repeatable(&'static str),
+    Other(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It waits to be sent.
+    Queued,
+    Sent,
+    /// The connection was lost after a prompt was sent.
+    Lost,
+    /// The gateway was asked for the end of a prompt that was lost.
+    Ending,
+}
+
+// === impl Method ===
+
+impl Method {
+    pub(super) fn of(name: String) -> Self {
+        match &*name {
+            "initialize" => Self::Initialize,
+            "session/new" => Self::New,
+            "session/load" => Self::Open(Origin::Load),
+            "session/resume" => Self::Open(Origin::Resume),
+            "session/fork" => Self::Fork,
+            "session/prompt" => Self::Prompt,
+            "session/close" => Self::Close("session/close"),
+            "session/delete" => Self::Close("session/delete"),
+            "session/set_mode" => Self::Setting("session/set_mode"),
+            "session/set_config_option" => Self::Setting("session/set_config_option"),
+            "session/list" => Self::Repeatable("session/list"),
+            "authenticate" => Self::Repeatable("authenticate"),
+            "logout" => Self::Repeatable("logout"),
+            _ => Self::Other(name),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Initialize => "initialize",
+            Self::New => "session/new",
+            Self::Open(Origin::Resume) => "session/resume",
+            Self::Open(Origin::Load | Origin::New) => "session/load",
+            Self::Fork => "session/fork",
+            Self::Prompt => "session/prompt",
+            Self::Close(name) | Self::Setting(name) | Self::Repeatable(name) => name,
+            Self::Other(name) => name,
+        }
+    }
+
+    /// Whether it can be sent twice. A prompt would run twice. A session that was made twice leaves
+    /// nothing behind, since its thread is made with the first prompt.
+    pub(super) fn is_repeatable(&self) -> bool {
+        match self {
+            Self::Initialize
+            | Self::New
+            | Self::Open(_)
+            | Self::Close(_)
+            | Self::Setting(_)
+            | Self::Repeatable(_) => true,
+            Self::Fork | Self::Prompt | Self::Other(_) => false,
+        }
+    }
+}
+
+// === impl Machine ===
+
+impl Machine {
+    /// Sends what can be sent.
+    pub(super) fn pump(&mut self) {
+        if self.phase != Phase::Ready {
+            return;
+        }
+        let is_queued =
+            |(id, request): (&Id, &Request)| (request.stage == Stage::Queued).then(|| id.clone());
+        let queued: Vec<_> = self.requests.iter().filter_map(is_queued).collect();
+        for id in queued {
+            let Some(request) = self.requests.get(&id) else { continue };
+            let opens = matches!(request.method, Method::Open(_));
+            let session = request.session.clone();
+            let state = session.as_ref().and_then(|id| self.sessions.get(id)).map(|s| s.state);
+            match (state, session) {
+                (Some(State::Opening), _) => {}
+                (Some(State::Closed), Some(session)) if !opens => self.open(&session),
+                (Some(State::Closed | State::Open) | None, _) => self.send(&id),
+            }
+        }
+    }
+
+    /// Sends a request of the editor.
+    pub(super) fn send(&mut self, id: &Id) {
+        let Self { requests, sessions, .. } = self;
+        let Some(request) = requests.get_mut(id) else { return };
+        request.stage = Stage::Sent;
+        request.sends += 1;
+        let mut params = request.params.clone();
+        let session = request.session.clone();
+        if let Method::Open(origin) = request.method
+            && let Some(session) = &session
+            && request.sends == 1
+            && (sessions.len() < MAX_SESSIONS || sessions.contains_key(session))
+        {
+            let opened = Session::new(session, &request.params, origin, State::Opening);
+            request.replaced = sessions.insert(session.clone(), opened).map(Box::new);
+        }
+        let known = session.and_then(|id| sessions.get_mut(&id));
+        if let Some(known) = known {
+            if matches!(request.method, Method::Open(_)) {
+                known.state = State::Opening;
+            }
+            if request.session.as_deref() != Some(&known.remote) {
+                params = message::with_text(&params, "sessionId", &known.remote);
+            }
+            if request.method == Method::Prompt {
+                known.is_prompted = true;
+                known.is_cancelled = false;
+                if self.finds_prompts {
+                    self.prompts += 1;
+                    let prompt_id = Uuid::new_v5(&self.seed, &self.prompts.to_be_bytes());
+                    let prompt_id = prompt_id.to_string();
+                    known.seen.prompted(&prompt_id);
+                    params = message::with_prompt_id(&params, &prompt_id);
+                    request.prompt_id = Some(prompt_id);
+                }
+            }
+        }
+        if request.method == Method::Prompt {
+            request.params = Json::empty_object();
+        }
+        let line = rpc::request(id, request.method.name(), &params);
+        self.send_line(line);
+    }
+
+    /// Ends a request with an error of the bridge.
+    pub(super) fn fail(&mut self, id: &Id, error: Error) {
+        let Some(request) = self.requests.shift_remove(id) else { return };
+        if request.method == Method::Initialize {
+            self.introduction = None;
+            self.fail_all(&error);
+        }
+        if let (Method::Open(_), Some(session)) = (&request.method, &request.session)
+            && request.sends > 0
+        {
+            self.restore(session, request.replaced);
+        }
+        self.respond(id, &Err(error));
+    }
+
+    /// Ends all requests with an error of the bridge.
+    pub(super) fn fail_all(&mut self, error: &Error) {
+        let ids: Vec<_> = self.requests.keys().cloned().collect();
+        for id in &ids {
+            self.fail(id, error.clone());
+        }
+    }
+
+    /// A load has failed: the session is what it was before.
+    pub(super) fn restore(&mut self, session: &str, replaced: Option<Box<Session>>) {
+        match replaced {
+            Some(replaced) => {
+                self.sessions.insert(session.to_owned(), *replaced);
+            }
+            None => {
+                self.sessions.shift_remove(session);
+            }
+        }
+    }
+
+    /// What happens to a request that was sent when the connection is lost.
+    pub(super) fn lose(&mut self, id: &Id) {
+        let Some(request) = self.requests.get_mut(id) else { return };
+        match request.stage {
+            Stage::Queued | Stage::Lost => {}
+            Stage::Ending => request.stage = Stage::Lost,
+            Stage::Sent if request.method == Method::Prompt && request.prompt_id.is_some() => {
+                request.stage = Stage::Lost;
+            }
+            Stage::Sent if request.method == Method::Prompt => {
+                let message = format!(
+                    "the connection to {} was lost during the prompt; its run goes on: load the \
+                     session again to see it",
+                    self.url
+                );
+                self.fail(id, Error::internal(message));
+            }
+            Stage::Sent if !request.method.is_repeatable() => {
+                let message = format!(
+                    "the connection to {} was lost before the answer; look whether this was done, \
+                     or send it again",
+                    self.url
+                );
+                self.fail(id, Error::internal(message));
+            }
+            Stage::Sent if request.sends >= MAX_SENDS => {
+                let message = format!(
+                    "the connection to {} was lost {MAX_SENDS} times before the answer; look at \
+                     the gateway's log",
+                    self.url
+                );
+                self.fail(id, Error::internal(message));
+            }
+            Stage::Sent => request.stage = Stage::Queued,
+        }
+    }
+
+    /// Asks for the ends of a session's prompts whose connection was lost.
+    pub(super) fn ask_for_ends(&mut self, session: &str) {
+        let is_lost = |(id, request): (&Id, &Request)| {
+            let is_lost =
+                request.stage == Stage::Lost && request.session.as_deref() == Some(session);
+            is_lost.then(|| (id.clone(), request.prompt_id.clone()))
+        };
+        let lost: Vec<_> = self.requests.iter().filter_map(is_lost).collect();
+        let Some(remote) = self.sessions.get(session).map(|session| session.remote.clone()) else {
+            return;
+        };
+        for (id, prompt_id) in lost {
+            let prompt_id = prompt_id.unwrap_or_default();
+            if !self.finds_prompts {
+                let message = format!(
+                    "the connection to {} was lost during the prompt, and the gateway there is now \
+                     of a version that cannot find its end: load the session again to see it",
+                    self.url
+                );
+                self.fail(&id, Error::internal(message));
+                continue;
+            }
+            if let Some(request) = self.requests.get_mut(&id) {
+                request.stage = Stage::Ending;
+            }
+            let params =
+                ObjectWriter::new().string("sessionId", &remote).string("promptId", &prompt_id);
+            self.send_own(Own::PromptEnd(id), message::PROMPT_END, &params.finish());
+        }
+    }
+}

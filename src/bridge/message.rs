@@ -1,0 +1,155 @@
+//! Changes to messages that the bridge passes on. Everything that it does not change keeps its
+//! bytes.
+
+use serde_json::value::RawValue;
+
+use threadway_translate::acp::rpc::{self, Code, Error, Id};
+use threadway_translate::json::{self, Json, Members, ObjectWriter};
+
+/// The member of `_meta` that holds what threadway adds to ACP.
+pub(super) const META: &str = "threadway";
+
+/// The request that is answered at the end of a prompt's run.
+pub(super) const PROMPT_END: &str = "_threadway/prompt_end";
+
+/// The object with this member. Replaces one of the same name.
+pub(super) fn with_member(object: &RawValue, name: &str, value: &RawValue) -> Json {
+    let Members(members) = json::members(object).unwrap_or_default();
+    let mut is_there = false;
+    let mut changed = ObjectWriter::new();
+    for (key, old) in &members {
+        if **key == *name {
+            // If a name occurs twice, the last one counts; so all are replaced.
+            if !std::mem::replace(&mut is_there, true) {
+                changed = changed.raw(name, value.get());
+            }
+        } else {
+            changed = changed.raw(key, old.get());
+        }
+    }
+    if is_there { changed.finish() } else { changed.raw(name, value.get()).finish() }
+}
+
+/// The object with this text as a member.
+pub(super) fn with_text(object: &RawValue, name: &str, text: &str) -> Json {
+    with_member(object, name, &json::raw(serde_json::Value::from(text).to_string()))
+}
+
+/// The text of a member. `None` if there is none.
+pub(super) fn text(object: &RawValue, name: &str) -> Option<String> {
+    Some(json::members(object)?.string(name)?.into_owned())
+}
+
+/// A member of a member.
+pub(super) fn nested<'a>(object: &'a RawValue, outer: &str, inner: &str) -> Option<&'a RawValue> {
+    json::members(json::members(object)?.get(outer)?)?.get(inner)
+}
+
+/// The params of a prompt, with the id by which its run is found again.
+pub(super) fn with_prompt_id(params: &RawValue, prompt_id: &str) -> Json {
+    let members = json::members(params).unwrap_or_default();
+    let empty = Json::empty_object();
+    let meta = members.get("_meta").filter(|meta| meta.get().starts_with('{')).unwrap_or(&empty);
+    let ours = ObjectWriter::new().string("promptId", prompt_id).finish();
+    with_member(params, "_meta", &with_member(meta, META, &ours))
+}
+
+/// Whether the gateway finds the run of a prompt again, by its answer to `initialize`.
+pub(super) fn finds_prompts(introduction: &RawValue) -> bool {
+    let capabilities = json::members(introduction).unwrap_or_default();
+    let meta = capabilities.get("agentCapabilities").and_then(|all| nested(all, "_meta", META));
+    meta.and_then(json::members)
+        .is_some_and(|ours| ours.get("promptEnd").is_some_and(|value| value.get().starts_with('{')))
+}
+
+/// Whether an update shows a part of the conversation.
+pub(super) fn is_conversation(update: &RawValue) -> bool {
+    text(update, "sessionUpdate").is_some_and(|kind| {
+        kind.ends_with("_message_chunk") || kind.ends_with("_thought_chunk") || kind == "tool_call"
+    })
+}
+
+/// The notification that cancels a request.
+pub(super) fn cancel_request(id: &Id) -> String {
+    let params = ObjectWriter::new().raw("requestId", id.to_json().get()).finish();
+    rpc::notification("$/cancel_request", &params)
+}
+
+/// The notification that stops the prompt of a session.
+pub(super) fn cancel_session(session: &str) -> String {
+    let params = ObjectWriter::new().string("sessionId", session).finish();
+    rpc::notification("session/cancel", &params)
+}
+
+/// The answer to a request that was cancelled before it was sent.
+pub(super) fn cancelled(id: &Id, method: &str) -> String {
+    let result = if method == "session/prompt" {
+        Ok(ObjectWriter::new().string("stopReason", "cancelled").finish())
+    } else {
+        Err(Error::new(Code::Cancelled, "the request was cancelled"))
+    };
+    rpc::response(id, &result)
+}
+
+/// A frame of the gateway as a line. JSON has line breaks between its tokens only.
+pub(super) fn line(frame: &str) -> String {
+    let mut line = String::new();
+    if frame.contains(['\n', '\r']) {
+        json::compact(frame, &mut line);
+    } else {
+        line.reserve(frame.len() + 1);
+        line.push_str(frame.trim());
+    }
+    line.push('\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(text: &str) -> Json {
+        json::raw(text.to_owned())
+    }
+
+    #[test]
+    fn a_member_is_replaced_where_it_is_and_the_others_keep_their_bytes() {
+        let object = raw(r#"{"a":1.10,"sessionId":"x","b":[1, 2],"sessionId":"y"}"#);
+        let changed = with_text(&object, "sessionId", "z\"");
+        assert_eq!(changed.get(), r#"{"a":1.10,"sessionId":"z\"","b":[1, 2]}"#);
+        assert_eq!(with_text(&raw("{}"), "a", "b").get(), r#"{"a":"b"}"#);
+        assert_eq!(with_text(&raw("7"), "a", "b").get(), r#"{"a":"b"}"#);
+    }
+
+    #[test]
+    fn the_id_of_a_prompt_is_added_to_what_the_editor_has_in_meta() {
+        for (params, expected) in [
+            (r#"{"sessionId":"s"}"#, r#"{"sessionId":"s","_meta":{"threadway":{"promptId":"p"}}}"#),
+            (
+                r#"{"_meta":{"traceparent":"t"},"sessionId":"s"}"#,
+                r#"{"_meta":{"traceparent":"t","threadway":{"promptId":"p"}},"sessionId":"s"}"#,
+            ),
+            (r#"{"_meta":null}"#, r#"{"_meta":{"threadway":{"promptId":"p"}}}"#),
+        ] {
+            assert_eq!(with_prompt_id(&raw(params), "p").get(), expected);
+        }
+    }
+
+    #[test]
+    fn a_frame_becomes_one_line() {
+        assert_eq!(line("{\n \"a\": \"b c\"\r\n}"), "{\"a\":\"b c\"}\n");
+        assert_eq!(line(" {\"a\": 1}"), "{\"a\": 1}\n");
+    }
+
+    #[test]
+    fn a_gateway_says_whether_it_finds_prompts() {
+        let found = |meta: &str| {
+            finds_prompts(&raw(&format!(r#"{{"agentCapabilities":{{"_meta":{meta}}}}}"#)))
+        };
+        assert!(found(r#"{"threadway":{"promptEnd":{}}}"#));
+        for meta in [r#"{"threadway":{"promptEnd":null}}"#, r#"{"threadway":{}}"#, "{}", "null"] {
+            assert!(!found(meta), "{meta}");
+        }
+        assert!(!finds_prompts(&raw("[]")));
+    }
+}
