@@ -12,7 +12,7 @@ use threadway_translate::acp::Projector;
 use threadway_translate::acp::choice::{SessionOptions, SessionRecord};
 use threadway_translate::acp::rpc::{Code, Error};
 use threadway_translate::json::Json;
-use threadway_translate::run::{Ask, Decision, Interrupt};
+use threadway_translate::run::{Ask, Decision, Id, Interrupt};
 
 /// The most open sessions. Each remembers what its client was sent of every message.
 const MAX_SESSIONS: usize = 256;
@@ -58,6 +58,8 @@ pub(super) struct ClientView {
     pub(super) is_synced: bool,
     /// The open questions that the next prompt answers.
     pub(super) questions: Vec<OpenQuestion>,
+    /// How many times each question was written into the conversation.
+    pub(super) asked: HashMap<Id, u32>,
     /// Keys of the thread's metadata that hold saved decisions, which the next run answers with.
     pub(super) decision_keys: Vec<String>,
 }
@@ -147,6 +149,7 @@ impl Session {
             projector,
             is_synced: false,
             questions: Vec::new(),
+            asked: HashMap::new(),
             decision_keys: Vec::new(),
         };
         Self {

@@ -10,7 +10,7 @@
 //!   graph's to-do list. `strict`: JSON that every parser accepts.
 //! - `profile`: what the operator says about tools and models. `glob`: patterns for their names.
 //! - `ending`: the result of a prompt.
-//! - [`prompt`]: what a person writes. [`choice`]: modes and options. [`mcp`]: the client's
+//! - [`prompt`]: what a person writes. `file`: an attached file as text. [`choice`]: modes and options. [`mcp`]: the client's
 //!   servers.
 //! - [`permission`]: whether a tool may be called. [`question`]: questions as text.
 
@@ -24,6 +24,7 @@ pub mod rpc;
 mod call;
 mod content;
 mod ending;
+mod file;
 mod glob;
 mod plan;
 mod profile;
@@ -41,8 +42,9 @@ pub use glob::{Glob, GlobError};
 pub use profile::{GraphProfile, Paths, UnknownPaths};
 pub use project::Projector;
 pub use update::{
-    AvailableCommand, AvailableCommandInput, Blob, ContentBlock, Location, PlanEntry, PlanStatus,
-    Priority, ToolCall, ToolContent, ToolKind, ToolStatus, UnknownKind, Update,
+    AvailableCommand, AvailableCommandInput, ContentBlock, EmbeddedFile, FileContents, Location,
+    PlanEntry, PlanStatus, Priority, ToolCall, ToolContent, ToolKind, ToolStatus, UnknownKind,
+    Update,
 };
 
 /// Writes a `session/update` notification as one line.

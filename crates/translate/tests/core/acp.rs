@@ -63,6 +63,25 @@ fn text_ended(name: &str) -> RunEvent {
     RunEvent::TextEnded { message_id: id(name) }
 }
 
+#[test]
+fn an_attached_file_is_a_resource_again_on_load() {
+    let file = "\n\n<file uri=\"file:///w/a.rs\">\nlet end = \"<\\/file>\";\n</file>";
+    let joined = format!("See [a.rs](file:///w/a.rs){file}");
+    let session = told(&[snapshot(&[message("h", Role::User, &joined)])]);
+    let content: Vec<_> = session.updates.iter().map(|update| update["content"].clone()).collect();
+    let resource = json!({"uri": "file:///w/a.rs", "text": "let end = \"</file>\";"});
+    assert_eq!(
+        content,
+        [
+            json!({"type": "text", "text": "See [a.rs](file:///w/a.rs)"}),
+            json!({"type": "resource", "resource": resource}),
+        ]
+    );
+    // The agent's text is the agent's.
+    let session = told(&[snapshot(&[message("a", Role::Assistant, &joined)])]);
+    assert_eq!(session.updates[0]["content"]["type"], "text");
+}
+
 /// A call whose arguments come in two pieces.
 fn called(name: &str, tool: &str, args: &Value) -> Vec<RunEvent> {
     let args = args.to_string();
