@@ -1,47 +1,48 @@
 //! threadway stands in front of a LangGraph API server. It serves the server's threads and runs to
 //! AG-UI clients, and to editors that speak ACP.
 //!
-//! A client can connect to a thread at any moment. It ends with exactly the messages and the state
-//! that LangGraph holds.
+//! A client can connect to a thread at any moment. At the end of a run the client has exactly the
+//! messages and the state that LangGraph holds.
 //!
 //! # Three packages
 //!
-//! - [`threadway_translate`]: LangGraph's bytes in, AG-UI's and ACP's bytes out. It has no runtime,
+//! - [`threadway_translate`] (`crates/translate`): LangGraph's bytes in, AG-UI's and ACP's bytes out. It has no runtime,
 //!   no sockets and no clock; its `Cargo.toml` names none. All understanding of the three protocols
-//!   is there.
-//! - `threadway-demo`: a scripted LangGraph server, for `threadway demo` and for tests. It is the other
-//!   side of the wire, and shares no understanding of LangGraph with the rest.
+//!   is there: `langgraph` (stream modes, request bodies), `run` (what happens in a run), `agui`
+//!   (AG-UI's events and inputs), `acp` (ACP's updates, prompts and permissions).
+//! - `threadway-demo` (`crates/demo`): a scripted LangGraph server, for `threadway demo` and for tests.
+//!   It is the other side of the wire, and shares no understanding of LangGraph with the rest.
 //! - `threadway`, this package: the gateway and its commands.
 //!
 //! # One way
 //!
 //! ```text
-//!  LangGraph                                                                         clients
-//!     |                                                                                 ^
-//!     v                        threadway_translate: PURE                                |
-//!  upstream -> runs: sse -> langgraph -> run::Translator -> RunEvent -> agui -> server, connections
-//!                |                                             \------> acp  -> sessions, stdio
+//!  LangGraph                                                                        clients
+//!     |                                                                                ^
+//!     v                 threadway_translate: PURE                                      |
+//!  upstream --> runs --> sse -> langgraph -> run::Translator -> RunEvent --> agui --> server
+//!                |                                                 \-------> acp  --> sessions, stdio
 //!                +-> one task reads each run; any number of readers follow its log
 //! ```
 //!
 //! # Modules
 //!
-//! - `sync`: the mutex of the gateway. A thread holds one at a time.
+//! - `sync`: the mutex of the gateway. A thread of the process holds one at a time.
 //! - [`metrics`]: what is counted, and how Prometheus reads it.
-//! - [`upstream`]: LangGraph's API over HTTP. The only place of the gateway that knows the HTTP
-//!   client.
+//! - [`upstream`]: LangGraph's API over HTTP. No other module sends a request to LangGraph.
 //! - [`audit`]: who did what, and whether it was allowed, for the operator.
 //! - `flights`: a request that is sent once for all callers who ask for the same at the same time.
 //! - [`agents`]: which agents can be run, under which names.
 //! - [`runs`]: the runs that are being read, from upstream's bytes to the events that each reader
-//!   pulls.
+//!   pulls; how often and when a lost stream is retried.
 //! - [`threads`]: what can be done with a thread: its runs are started, read, followed, stopped.
-//! - [`server`]: connections, routes, bodies, for AG-UI clients. Like [`sessions`] it does not import
+//! - [`server`]: connections, credentials, routes, bodies, for AG-UI clients. `server/reject.rs` has
+//!   the refusals of requests. Neither [`server`] nor [`sessions`] imports
 //!   `threadway_translate::langgraph`.
 //! - [`sessions`]: the ACP agent: one client's requests, sessions and turns. [`stdio`]: its lines.
-//! - [`credentials`]: keys that a person has typed.
-//! - [`config`], [`cli`]: what the operator sets. [`check`]: whether it will work. [`reload`]: a
-//!   changed file, without a restart.
+//! - [`credentials`]: upstream keys that `threadway acp --login` has stored.
+//! - [`config`], [`cli`]: what the operator sets, by key and by flag. [`check`]: whether it will work.
+//!   [`reload`]: a changed file, without a restart.
 //! - [`telemetry`]: log lines, and traces.
 //! - [`editors`]: what to paste into an editor's settings. [`manual`]: completions, manual pages.
 //! - [`terminal`]: which characters of other people's text a terminal may show.
@@ -55,7 +56,7 @@
 //! # What always holds
 //!
 //! 1. **Convergence.** What a client holds at the end of a run is what LangGraph holds.
-//! 2. **Legality.** Whatever parts come, the stream is one that AG-UI 1.0 accepts: one start
+//! 2. **Legality.** Whatever LangGraph sends, the stream is one that AG-UI 1.0 accepts: one start
 //!    first, everything opened closed, one terminal event, nothing after it.
 //! 3. **Determinism.** The same parts give the same events with the same ids, in any chunking.
 //! 4. **No duplicate text.** A token is sent once, whatever stream modes carry it.

@@ -17,13 +17,14 @@
 //! - `outbox`: the lines that wait to be written.
 //! - `auth`: the upstream's key, if a person has to give it.
 //! - `session`: the open sessions.
-//! - `session_config`: their modes, agents and settings.
+//! - `session_config`: their modes, agents and settings. `default_agent`: the agent of new sessions.
 //! - `history`: new, load, resume, list.
 //! - `turn`: prompts and their runs. `questions`: what a run asks.
 
 mod auth;
 mod client_requests;
 mod connection;
+mod default_agent;
 mod history;
 mod link;
 mod outbox;
@@ -39,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use connection::{Connection, MAX_REQUESTS};
+pub use default_agent::NoSuchAgent;
 pub use link::Work;
 #[cfg(test)]
 #[cfg(test)]

@@ -192,7 +192,7 @@ async fn follow(
                 Ok(SSE::Connected(connection)) => {
                     let response = connection.response();
                     if response.status() == StatusCode::NO_CONTENT.as_u16() {
-                        // A 204 tells a client of event streams not to reconnect.
+                        // After a 204 a client of event streams must not reconnect.
                         return Ok(());
                     }
                     if !is_event_stream(response) {

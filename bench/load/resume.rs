@@ -131,7 +131,7 @@ async fn begin(gateway: &Process) -> Result<Run, Fault> {
     };
     let reached = held.read(response, Instant::now() + PATIENCE, look).await?;
     if reached != Reached::There || had.len() < HAD.len() {
-        return Err(format!("the run was not told whole: {reached:?}").into());
+        return Err(format!("the run was not sent whole: {reached:?}").into());
     }
     sleep(REST).await;
     Ok(Run { had, bytes: held.bytes() })

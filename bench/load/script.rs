@@ -30,9 +30,9 @@ pub(crate) struct Script {
     pub(crate) interval_us: u64,
     /// From the response's headers to the first part.
     pub(crate) pause_us: u64,
-    /// Whether the run sends no token before it is told to end.
+    /// Whether the run sends no token before its end is requested.
     pub(crate) is_idle: bool,
-    /// Whether the run sends further tokens, at its pace, until it is told to end.
+    /// Whether the run sends further tokens, at its pace, until its end is requested.
     pub(crate) goes_on: bool,
     /// Whether others can join the run.
     pub(crate) is_kept: bool,
@@ -69,7 +69,7 @@ impl Script {
         lost: None,
     };
 
-    /// A silent run that sends one token when it is told to end.
+    /// A silent run that sends one token when its end is requested.
     pub(crate) const fn idle() -> Self {
         Self { is_idle: true, ..Self::SHORT }
     }

@@ -107,7 +107,7 @@ describe("time limits of an editor", { concurrency: 2, timeout: 2 * OPTIONS.time
             if (trouble === "gone") {
               // Lines are handled in order. The answer to this request shows that the cancel was handled before the server
               // stops.
-              await editor.request("session/close", { sessionId: "nobody's" });
+              await editor.request("session/close", { sessionId: "00000000-0000-4000-8000-000000000000" });
               pipe.close();
             }
             assert.deepEqual(await prompt, { stopReason: "cancelled" });

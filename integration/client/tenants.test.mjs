@@ -444,7 +444,7 @@ describe("access", () => {
       const local = url.replace("0.0.0.0", "127.0.0.1");
       assert.equal((await ask(`${local}/agui/info`, ALICE)).status, 200, where);
       assert.equal((await ask(`${local}/agui/info`, { "x-api-key": "invented" })).status, 401, where);
-      assert.doesNotMatch(said(), /told apart|nobody is let in/, where);
+      assert.doesNotMatch(said(), /not distinguished|all requests are refused/, where);
     });
     for (const [kind, open] of Object.entries(OPEN)) {
       const checked = await ended("check", "--upstream", open, ...JUDGED);
@@ -456,11 +456,11 @@ describe("access", () => {
       for (const options of [[], [...everywhere, "--insecure"]]) {
         const gateway = await startThreadway(`tenants-open-${kind}-${options.length}`, open, ...JUDGED, ...options);
         const late = Date.now() + ANSWER_MS;
-        while (!gateway.said().includes("callers are not told apart") && Date.now() < late) {
+        while (!gateway.said().includes("callers are not distinguished") && Date.now() < late) {
           await new Promise((resolve) => setTimeout(resolve, 50));
         }
         await gateway.stop();
-        assert.match(gateway.said(), /callers are not told apart/, `${kind} ${options}`);
+        assert.match(gateway.said(), /callers are not distinguished/, `${kind} ${options}`);
       }
     }
   });

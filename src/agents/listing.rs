@@ -52,13 +52,13 @@ impl Listing {
                 agent.id = format!("{upstream}:{}", agent.id);
             }
         }
-        let aliased = aliases.iter().filter_map(|(alias, own_name)| {
+        let renamed = aliases.iter().filter_map(|(alias, own_name)| {
             let agent = agents.iter().find(|agent| agent.id == *own_name)?;
             Some(Listed { id: alias.clone(), ..agent.clone() })
         });
-        let aliased: Vec<_> = aliased.collect();
+        let renamed: Vec<_> = renamed.collect();
         agents.retain(|agent| aliases.iter().all(|(alias, _)| *alias != agent.id));
-        agents.splice(0..0, aliased);
+        agents.splice(0..0, renamed);
         self
     }
 }

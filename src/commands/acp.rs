@@ -2,7 +2,7 @@
 
 use std::env;
 use std::future::pending;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,6 +20,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{failed, misused, read_config, runtime, say, signal};
+
+/// What a person can do if `--login` cannot ask for the key.
+const WITHOUT_TERMINAL: &str = "asks for the key in a terminal, and there is none: run it in a \
+                                terminal, or set THREADWAY_UPSTREAM_API_KEY";
 
 pub(super) fn run(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
     if let Some(editor) = args.print_config {
@@ -79,6 +83,7 @@ fn serve(service: Service) -> Result<(), u8> {
     let service = Arc::new(service);
     let runtime = runtime()?;
     let served = runtime.block_on(async {
+        service.check_agent().await.map_err(misused)?;
         let stop = signal::stop().map_err(failed)?;
         let shutdown = CancellationToken::new();
         let outbox = Outbox::new();
@@ -106,6 +111,12 @@ fn serve(service: Service) -> Result<(), u8> {
 
 fn print_config(args: &cli::Acp, editor: Editor) -> Result<(), u8> {
     let program = env::current_exe().map_err(failed)?;
+    if args.upstream.is_none() && args.config.is_none() {
+        say(
+            "the printed settings name no LangGraph server, so the agent will not start: print them \
+             again with --upstream http://127.0.0.1:2024 (the server's URL) or --config FILE",
+        );
+    }
     let snippet = editors::snippet(editor, &program, args);
     io::stdout().lock().write_all(snippet.as_bytes()).map_err(failed)
 }
@@ -113,7 +124,11 @@ fn print_config(args: &cli::Acp, editor: Editor) -> Result<(), u8> {
 /// Asks a person for the server's key, and stores it if the server accepts it.
 fn login(upstream: &Upstream, credentials: &Credentials) -> Result<(), u8> {
     let server = upstream.client.base();
-    let key = rpassword::prompt_password(format!("API key of {server}: ")).map_err(failed)?;
+    if !io::stdin().is_terminal() {
+        return Err(misused(format_args!("--login {WITHOUT_TERMINAL}")));
+    }
+    let key = rpassword::prompt_password(format!("API key of {server}: "))
+        .map_err(|error| misused(format_args!("--login {WITHOUT_TERMINAL} ({error})")))?;
     let key = key.trim();
     let checked = key.parse().map_err(|expected| misused(format!("this is not {expected}")))?;
     upstream.client.use_key(Some(checked));

@@ -13,8 +13,8 @@ use threadway_translate::langgraph::Cursor;
 mod older;
 mod packed;
 
-/// The version of the id format and of the translation behind it. A new version may make other
-/// events of the same parts, or write their ids differently.
+/// The version of the format of ids, and of the translation that makes the events. A new version may
+/// make other events of the same parts, or write their ids differently.
 const VERSION: &str = "2";
 
 /// The previous version, which made the same events. A client that holds such an id can resume.

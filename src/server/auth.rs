@@ -5,7 +5,7 @@
 //! - `keys`: the gateway's own keys.
 //! - `jwt`, `jwks`: tokens of an issuer, and the issuer's keys.
 //! - `accepted`: credentials that LangGraph has accepted.
-//! - `isolation`: whether LangGraph tells callers apart.
+//! - `isolation`: whether LangGraph distinguishes callers.
 
 mod accepted;
 pub(super) mod admit;

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::link::{Answer, ClientAbilities, Link, Work};
 use super::outbox::Outbox;
-use super::session::Sessions;
+use super::session::{Sessions, check_session_id};
 use super::{Service, history, turn};
 use crate::sync::{Guard, Mutex};
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming};
@@ -197,11 +197,13 @@ impl Connection {
             }
             "session/close" => {
                 let request: CloseSessionRequest = rpc::params(method, params)?;
+                check_session_id(&request.session_id.0)?;
                 self.close(&request.session_id.0).await;
                 Ok(Answer::from(Json::empty_object()))
             }
             "session/delete" => {
                 let request: DeleteSessionRequest = rpc::params(method, params)?;
+                check_session_id(&request.session_id.0)?;
                 self.delete(&request.session_id.0).await.map(Answer::from)
             }
             "session/set_mode" => {

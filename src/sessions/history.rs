@@ -12,7 +12,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 use tokio_util::sync::CancellationToken;
 
 use super::link::{Answer, Link, Work};
-use super::session::{Session, SessionConfig, Sessions, unknown_session};
+use super::session::{Session, SessionConfig, Sessions, check_session_id, unknown_session};
 use super::turn::{Sending, Turn, Whose};
 use crate::threads::{Thread, ThreadReader};
 use crate::upstream::{self, Caller, ThreadRecord, ThreadSearch};
@@ -63,6 +63,8 @@ pub(super) async fn load(
     sessions: &Sessions,
     request: LoadSessionRequest,
 ) -> Result<Answer, Error> {
+    // At once: the prompt may end while the thread is read.
+    sessions.expect_no_prompt(&request.session_id.0)?;
     let servers = link.servers(&request.mcp_servers)?;
     let session = reopen(link, &request.session_id.0, &request.cwd, servers).await?;
     let reader = link.read(&session).await?;
@@ -91,6 +93,8 @@ pub(super) async fn resume(
     sessions: &Sessions,
     request: ResumeSessionRequest,
 ) -> Result<Answer, Error> {
+    // At once: the prompt may end while the thread is read.
+    sessions.expect_no_prompt(&request.session_id.0)?;
     let servers = link.servers(&request.mcp_servers)?;
     let session = reopen(link, &request.session_id.0, &request.cwd, servers).await?;
     sessions.open(Arc::clone(&session))?;
@@ -106,15 +110,17 @@ async fn reopen(
     cwd: &Path,
     servers: Option<Json>,
 ) -> Result<Arc<Session>, Error> {
+    check_session_id(id)?;
     let cwd = absolute(cwd)?;
     let upstream = &link.service().upstream.client;
     let thread = upstream.thread(id).await.map_err(|error| link.failed(&error))?;
     let thread = thread.ok_or_else(|| unknown_session(id))?;
     let mut kept = SessionRecord::read(&thread.metadata);
-    let is_saved = kept.cwd.is_some();
+    // An older version saved the directory as the client wrote it.
+    let is_saved = kept.cwd.as_ref() == Some(&cwd);
     match &kept.cwd {
         // ACP: a session keeps its `cwd`.
-        Some(known) if *known != cwd => {
+        Some(known) if absolute(Path::new(known)).as_ref() != Ok(&cwd) => {
             let message =
                 format!("session `{id}` has cwd {known}, not {cwd}; open it with its own cwd");
             return Err(Error::new(Code::InvalidParams, message));
@@ -160,7 +166,8 @@ pub(super) async fn list(link: &Link, request: &ListSessionsRequest) -> Result<J
 /// is read from its messages; without a title it is listed all the same.
 async fn listed(upstream: &upstream::Client, thread: ThreadRecord) -> Option<SessionInfo> {
     let kept = SessionRecord::read(&thread.metadata);
-    let cwd = PathBuf::from(kept.cwd?);
+    let cwd = kept.cwd?;
+    let cwd = PathBuf::from(absolute(Path::new(&cwd)).unwrap_or(cwd));
     let title = match kept.title {
         Some(title) => Some(title),
         None => upstream.thread(&thread.id).await.ok().flatten().and_then(|whole| whole.title()),
@@ -236,13 +243,29 @@ impl Link {
     }
 }
 
-/// The `cwd` as text. ACP requires an absolute path.
+/// The `cwd` as text, without `.`, repeated and trailing separators: each directory has one text,
+/// by which its sessions are found. ACP requires an absolute path.
+///
+/// `..` stays, because its meaning depends on links.
 fn absolute(cwd: &Path) -> Result<String, Error> {
     let text = cwd.to_string_lossy();
+    let joined = |rest: &str, is_separator: fn(char) -> bool, separator: &str| {
+        let names = rest.split(is_separator).filter(|name| !matches!(*name, "" | "."));
+        names.collect::<Vec<_>>().join(separator)
+    };
     // An editor on Windows may run the agent elsewhere, where its paths are not absolute.
-    let is_drive = text.as_bytes().get(1) == Some(&b':');
-    if cwd.is_absolute() || is_drive {
-        return Ok(text.into_owned());
+    if let [drive, b':', separator @ (b'\\' | b'/'), ..] = text.as_bytes()
+        && drive.is_ascii_alphabetic()
+    {
+        let separator = if *separator == b'/' { "/" } else { "\\" };
+        let rest =
+            joined(text.get(3..).unwrap_or_default(), |c| matches!(c, '/' | '\\'), separator);
+        return Ok(format!("{}:{separator}{rest}", char::from(*drive)));
+    }
+    if cwd.is_absolute() {
+        // A path of another form on Windows, such as a network share, stays as it is.
+        let rest = text.strip_prefix('/').map(|rest| joined(rest, |c| c == '/', "/"));
+        return Ok(rest.map_or_else(|| text.into_owned(), |rest| format!("/{rest}")));
     }
     Err(Error::new(Code::InvalidParams, format!("cwd `{text}` is not an absolute path")))
 }

@@ -142,10 +142,41 @@ impl Link {
 
     /// An upstream error as an ACP error, for the person at the editor.
     pub(super) fn failed(&self, error: &upstream::Error) -> Error {
-        if error.is_unauthorized() && self.wants_key() {
-            let server = self.0.service.upstream.client.base();
-            let message = format!("{server} requires an API key; run `threadway acp --login`");
-            return Error::new(Code::AuthRequired, message);
+        let server = self.0.service.upstream.client.base();
+        match error {
+            upstream::Error::Unreachable { reason } => {
+                let reason = short_reason(reason);
+                return Error::internal(format!(
+                    "{server} does not answer ({reason}): start the LangGraph server there, or \
+                     correct --upstream"
+                ));
+            }
+            upstream::Error::Timeout { waited } => {
+                return Error::internal(format!(
+                    "{server} did not answer within {} s: look at the log of the LangGraph server \
+                     there, or correct --upstream",
+                    waited.as_secs()
+                ));
+            }
+            upstream::Error::Status { code: code @ (401 | 403), detail, .. } => {
+                let reason = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
+                let message = format!(
+                    "{server} answered {code}{reason}: run `threadway acp --upstream {server} \
+                     --login` in a terminal, or set THREADWAY_UPSTREAM_API_KEY to a key that it \
+                     accepts"
+                );
+                // Only then the client offers the method that asks for the key.
+                return if self.wants_key() {
+                    Error::new(Code::AuthRequired, message)
+                } else {
+                    Error::internal(message)
+                };
+            }
+            upstream::Error::Status { .. }
+            | upstream::Error::NotAnEventStream { .. }
+            | upstream::Error::NotUnderstood { .. }
+            | upstream::Error::TooLarge { .. }
+            | upstream::Error::Interrupted { .. } => {}
         }
         match error.retry_after() {
             Some(wait) => {
@@ -168,6 +199,14 @@ impl Link {
             | Refusal::CannotFork(_) => Error::internal(refusal.to_string()),
         }
     }
+}
+
+/// The system's reason inside a sentence: `connection refused`, without the number of the error.
+fn short_reason(reason: &str) -> String {
+    let reason = reason.split_once(" (os error").map_or(reason, |(reason, _)| reason);
+    let mut characters = reason.chars();
+    let first = characters.next().map(|first| first.to_ascii_lowercase());
+    first.into_iter().chain(characters).collect()
 }
 
 impl fmt::Debug for Link {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::Settings;
 use crate::sync::{self, Guard};
@@ -94,12 +95,19 @@ impl Sessions {
         self.lock().get(id).cloned().ok_or_else(|| unknown_session(id))
     }
 
+    /// Refuses a session that has a prompt. A client that loads it meanwhile would be sent the
+    /// prompt's updates, and then the history with the same messages.
+    pub(super) fn expect_no_prompt(&self, id: &str) -> Result<(), Error> {
+        let open = self.lock().get(id).cloned();
+        if open.is_some_and(|open| open.is_prompted()) {
+            return Err(busy(id));
+        }
+        Ok(())
+    }
+
     /// Adds an open session. Replaces one of the same thread, unless that has a prompt.
     pub(super) fn open(&self, session: Arc<Session>) -> Result<(), Error> {
-        let open = self.lock().get(&session.id).cloned();
-        if open.is_some_and(|open| open.is_prompted()) {
-            return Err(busy(&session.id));
-        }
+        self.expect_no_prompt(&session.id)?;
         let mut sessions = self.lock();
         match sessions.get(&session.id) {
             Some(open) => open.detach(),
@@ -132,6 +140,19 @@ fn busy(id: &str) -> Error {
 pub(super) fn unknown_session(id: &str) -> Error {
     let message = format!("there is no session `{id}` here; load or resume it, or make a new one");
     Error::new(Code::NotFound, message)
+}
+
+/// Refuses an id that is not a UUID as LangGraph writes it, before it becomes part of a path
+/// upstream: a server may resolve `..` there.
+pub(super) fn check_session_id(id: &str) -> Result<(), Error> {
+    let is_uuid = Uuid::try_parse(id).is_ok_and(|uuid| uuid.hyphenated().to_string() == id);
+    if is_uuid {
+        return Ok(());
+    }
+    let message = format!(
+        "there is no session `{id}`; a session's id is a UUID in lower case, as `session/list` has it"
+    );
+    Err(Error::new(Code::NotFound, message))
 }
 
 // === impl Session ===

@@ -29,6 +29,8 @@ impl Link {
         let service = self.service();
         let listing = service.agents.list_of(&service.upstream).await;
         let listed = listing.agents.map_err(|error| self.failed(&error))?;
+        let default = service.default_agent(&listed);
+        let default = default.map_err(|error| Error::internal(error.to_string()));
         let assistants: Vec<_> = listed
             .into_iter()
             .map(|agent| Assistant {
@@ -40,20 +42,15 @@ impl Link {
         let modes = service.settings.modes.clone();
         let mut menu = SessionOptions { modes, assistants, fields: Vec::new() };
         let is_listed = |id: &str| menu.assistants.iter().any(|known| known.id == id);
-        let first = || menu.assistants.first().map(|agent| agent.id.clone());
-        let default = service.agent.clone().or_else(first).ok_or_else(|| {
-            let server = service.upstream.client.base();
-            Error::internal(format!("{server} has no agents; `threadway check` shows why"))
-        })?;
         let brought = menu.mode(&kept.choices).and_then(|mode| mode.assistant.clone());
         let Choices { mode, assistant, own, fields: _ } = &mut kept.choices;
         let is_brought = mode.is_some() && brought.as_ref() == Some(assistant);
         if !is_listed(assistant) {
-            assistant.clone_from(&default);
+            *assistant = default.clone()?;
         }
         *own = match own.take().filter(|own| is_listed(own)) {
             // An older version did not save it, and the mode may have chosen the current agent.
-            None if is_brought => Some(default),
+            None if is_brought => Some(default?),
             None => Some(assistant.clone()),
             own => own,
         };

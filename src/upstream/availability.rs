@@ -105,7 +105,7 @@ impl PendingRequest<'_> {
         match Evidence::of(error) {
             Evidence::Answered => self.availability.note_answer(),
             Evidence::Refused => {
-                self.availability.note_failure(&error.to_string(), OUTAGE_FAILURES)
+                self.availability.note_failure(&error.to_string(), OUTAGE_FAILURES);
             }
             Evidence::Unanswered => self.availability.note_failure(&error.to_string(), 1),
         }

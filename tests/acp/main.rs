@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod contact;
 mod messages_key;
 mod stdio;
 mod threads;

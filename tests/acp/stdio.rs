@@ -373,9 +373,13 @@ async fn a_session_has_one_prompt_at_a_time() {
     let load = of(&session, json!({"cwd": CWD, "mcpServers": []}));
     let busy =
         format!("session {session} is busy with a prompt; wait for its response or cancel it");
+    let reads = |server: &LangGraph| server.asked(&format!("GET /threads/{session}")).len();
+    let before = reads(&server);
     for method in ["session/load", "session/resume"] {
         assert_eq!(editor.refused(method, load.clone()).await, (-32600, busy.clone()), "{method}");
     }
+    // At once: the prompt could end while the thread is read, and the client would get its text twice.
+    assert_eq!(reads(&server), before);
     run.ends("success", None).await;
     assert_eq!(editor.until(first).await.stop_reason(), "end_turn");
     assert_eq!(server.asked(&format!("POST /threads/{session}/runs/stream")).len(), 1);
@@ -393,7 +397,7 @@ async fn a_directory_is_absolute_and_the_sessions_own() {
         let params = json!({"cwd": cwd, "mcpServers": []});
         assert_eq!(editor.refused("session/new", params.clone()).await, why);
         for method in ["session/load", "session/resume"] {
-            assert_eq!(editor.refused(method, of("x", params.clone())).await, why, "{method}");
+            assert_eq!(editor.refused(method, of(LOADED, params.clone())).await, why, "{method}");
         }
         assert_eq!(editor.refused("session/list", json!({"cwd": cwd})).await, why);
     }
@@ -516,7 +520,7 @@ async fn a_client_that_reads_late_gets_all_of_it_and_is_not_hoarded_for() {
     let told = editor.until(prompt).await;
     assert_eq!(told.stop_reason(), "end_turn");
     let said: String = told.said().into_iter().map(|(_, text)| text).collect();
-    assert!(said == expected, "{} of {} bytes were told", said.len(), expected.len());
+    assert!(said == expected, "{} of {} bytes were sent", said.len(), expected.len());
     editor.is_alive().await;
     editor.ended().await;
 }
@@ -608,7 +612,7 @@ async fn the_process_stays_small_and_ends_with_its_client() {
     });
     let updates: Vec<_> = told.iter().map(|frame| frame["params"]["update"].clone()).collect();
     let said: String = said(&updates).into_iter().map(|(_, text)| text).collect();
-    assert!(said == expected + "last", "{} bytes were told", said.len());
+    assert!(said == expected + "last", "{} bytes were sent", said.len());
     let grown = peak(process).saturating_sub(before);
     assert!(grown < 32 * MIB, "{grown} bytes for tokens");
     // A line of 100 MB, in the middle of the prompt.

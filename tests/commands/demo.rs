@@ -241,7 +241,7 @@ fn judged(bytes: &str, parts: &[Part], state: &Value) {
     judge::legal(&Schema::load(), &translated.events).unwrap();
     let streamed = judge::streamed_text(&translated.events);
     for (id, text) in judge::tokens(&capture.upstream()) {
-        assert_eq!(streamed.get(&id), Some(&text), "{id} was not told once");
+        assert_eq!(streamed.get(&id), Some(&text), "{id} was not sent once");
     }
     let end = translated.events.last().unwrap();
     let outcome = match parts.last().unwrap() {

@@ -114,7 +114,7 @@ async fn serve_refuses_or_warns_where_callers_are_not_told_apart() {
     assert!(said.contains(ACCEPTS) && said.contains("or pass --insecure"), "{said}");
     for listen in [&["--listen", "0.0.0.0:0", "--insecure"][..], &["--listen", "127.0.0.1:0"]] {
         let mut process = Process::serve(&[listen, &mode].concat()).await;
-        let line = process.says("callers are not told apart").await;
+        let line = process.says("callers are not distinguished").await;
         assert!(line.contains(ACCEPTS), "{line}");
         process.stop().await;
     }
@@ -125,7 +125,7 @@ async fn serve_refuses_or_warns_where_callers_are_not_told_apart() {
     let mut process = Process::serve(&options).await;
     process.says("it requires credentials of each caller").await;
     let said = process.stop().await;
-    assert!(!said.contains("told apart") && !said.contains("once it answers"), "{said}");
+    assert!(!said.contains("not distinguished") && !said.contains("once it answers"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,5 +26,6 @@ mod errors;
 mod first_steps;
 mod messages_key;
 mod promises;
+mod prose;
 mod sse_oracle;
 mod tidy;

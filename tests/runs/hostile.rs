@@ -533,7 +533,7 @@ impl<'a> Reader<'a> {
                 _ => continue,
             };
             let text = judge::text_of(&message["content"]);
-            // An empty text tells a client to drop its reasoning.
+            // A reasoning message with an empty text deletes the reasoning that the client holds.
             if !text.is_empty()
                 && !whole(kind, &message["id"]).any(|whole| whole.text.starts_with(&text))
             {
@@ -596,7 +596,7 @@ impl<'a> Reader<'a> {
         if is_untold || (outcome, code) == expected {
             Ok(())
         } else {
-            Err(format!("{end:?} was told as {last}"))
+            Err(format!("{end:?} was sent as {last}"))
         }
     }
 }

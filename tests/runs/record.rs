@@ -164,7 +164,7 @@ async fn the_log_says_at_the_start_that_runs_are_recorded() {
     let options = ["--upstream", "http://127.0.0.1:1", "--record", place];
     let process = Process::serve(&options).await;
     let said = &process.said;
-    assert!(said.contains("what users and models say is written to files"), "{said}");
+    assert!(said.contains("the files hold what users and models write"), "{said}");
     assert!(said.contains(place), "{said}");
     process.stop().await;
     // The directory's path is now a file, so it cannot be written to.

@@ -535,7 +535,7 @@ impl Hostile {
         let mut store = self.store();
         let at = store.begins_at.map_or(0, |at| at.elapsed().as_millis());
         let behind = leid.unwrap_or_default();
-        store.diary.push(format!("{at}: behind {behind:?} were told: {}", wire.told.join(", ")));
+        store.diary.push(format!("{at}: behind {behind:?} got: {}", wire.told.join(", ")));
     }
 
     async fn tell_all(

@@ -63,7 +63,7 @@ fn info() -> Response {
         "flags": {"assistants": true, "crons": false, "langsmith": false},
         "host": {"kind": "self-hosted", "project_id": null, "host_revision_id": null,
                  "revision_id": null, "tenant_id": null},
-        // Not in the real answer: tells that this server is scripted.
+        // The real server does not send this member. It marks the server as scripted.
         "scripted": true,
     }))
 }

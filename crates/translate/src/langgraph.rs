@@ -17,9 +17,8 @@
 //! - `part`: an event of a stream, by the stream mode that made it.
 //! - `dialect`: the stream modes that carry messages, each as a state machine. `copilotkit`: the names
 //!   that CopilotKit gives its events and metadata.
-//! - `message`, `block`, `origin`: LangChain's messages, their content, and which model call they
-//!   come from. `messages_key`: the key of the state that has
-//!   the messages.
+//! - `message`, `block`, `media`, `origin`: LangChain's messages, their content, and which model call
+//!   they come from. `messages_key`: the key of the state that has the messages.
 //! - `values`, `task`, `interrupt`, `run_error`: the other parts of a stream.
 //! - `approval`: interrupts that ask whether a tool may be called, and their answers. `kept`:
 //!   answers that wait for others.
@@ -60,7 +59,7 @@ pub use kept::{
 pub use media::{Media, MediaKind, MediaSource};
 pub use message::{CallChunk, Finish, Message, MessageType, WholeCall};
 pub use messages_key::{GraphLevel, MessagesKey, ParseMessagesKeyError};
-pub use origin::{Mutes, Origin};
+pub(crate) use origin::{Mutes, Origin};
 pub use part::{Body, Part};
 pub use record::{
     ARCHIVED, Assistant, CLIENT_THREAD_ID, InputKeys, RunRecord, RunStatus, ServerInfo, ServerKind,
@@ -70,5 +69,6 @@ pub use replay::{Novelty, Replay};
 pub use request::{Multitask, RunRequest, Start};
 pub use run_error::{ErrorDetail, ErrorReport, ErrorSource, RunError};
 pub use task::Task;
+pub(crate) use task::is_internal_node;
 pub use thread_state::ThreadState;
 pub use values::{NodeUpdate, Updates, Values};

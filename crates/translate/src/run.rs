@@ -7,8 +7,8 @@
 //!
 //! The files:
 //!
-//! - `translator`: the state machine, with one file for each group of stream modes. `speech`: what
-//!   a message has streamed so far.
+//! - `translator`: the run as a whole, as a state machine. `arbiter`: which dialect speaks for which
+//!   message. `langchain`: messages as a run's input carries them.
 //! - `brackets`: makes all run events, and closes what it opens. `open`: what is open. `steps`: the
 //!   nodes and subagents that run.
 //! - `view`: messages and state after the events so far. `commit`: the conversation as LangGraph

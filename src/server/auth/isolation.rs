@@ -123,7 +123,7 @@ pub async fn warn(agents: Agents, settings: Settings) {
                 Some(Ok(accepts)) => {
                     tracing::warn!(
                         upstream = upstream.name,
-                        "callers are not told apart: {accepts}"
+                        "callers are not distinguished: {accepts}"
                     );
                 }
                 Some(Err(error)) => {
@@ -235,7 +235,7 @@ impl IsolationProof {
         if self.is_held().await {
             return Ok(());
         }
-        let message = "the gateway lets nobody in before LangGraph has refused invented \
+        let message = "the gateway refuses all requests until LangGraph has refused invented \
                        credentials; try again, and have its operator look at its log";
         Err(Reject::new(StatusCode::SERVICE_UNAVAILABLE, "auth_unproven", message))
     }
@@ -252,7 +252,7 @@ impl IsolationProof {
                 Some(Ok(accepts)) => match self.blocked {
                     Blocked::Requests => tracing::error!(
                         upstream = name,
-                        "nobody is let in: {accepts}; or use --insecure"
+                        "all requests are refused: {accepts}; or use --insecure"
                     ),
                     Blocked::ThreadRoutes => tracing::warn!(
                         upstream = name,
@@ -261,7 +261,7 @@ impl IsolationProof {
                 },
                 Some(Err(error)) => {
                     let waits = match self.blocked {
-                        Blocked::Requests => "nobody is let in",
+                        Blocked::Requests => "all requests are refused",
                         Blocked::ThreadRoutes => "no threads are listed",
                     };
                     tracing::warn!(

@@ -216,15 +216,15 @@ impl Choices {
     /// the graph offers, then the client's tool servers under the operator's key.
     pub fn configurable(
         &self,
-        menu: &SessionOptions,
+        options: &SessionOptions,
         servers: Option<(&str, &Json)>,
     ) -> Option<Json> {
         let mut all: IndexMap<&str, &RawValue> = IndexMap::new();
-        let mode = menu.mode(self);
+        let mode = options.mode(self);
         let members = mode.and_then(|mode| mode.configurable.as_deref()).and_then(json::members);
         let members = members.unwrap_or_default().0;
         all.extend(members.iter().map(|(key, value)| (&**key, *value)));
-        for field in &menu.fields {
+        for field in &options.fields {
             all.extend(self.value_of(field).map(|value| (&*field.key, &**value)));
         }
         all.extend(servers.map(|(key, servers)| (key, &**servers)));

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
     use crate::run::Id;
 
-    fn action(decisions: &[&str], args: &str) -> Action {
+    pub(super) fn action(decisions: &[&str], args: &str) -> Action {
         Action {
             name: Text::new("send_mail"),
             args: json::raw(args.to_owned()),

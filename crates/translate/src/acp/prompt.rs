@@ -122,7 +122,7 @@ impl Prompt {
                     }
                     EmbeddedResourceResource::BlobResourceContents(file) => {
                         let mime = file.mime_type.as_deref();
-                        let mime = mime.unwrap_or(MediaKind::File.default_mime_type());
+                        let mime = mime.unwrap_or_else(|| MediaKind::File.default_mime_type());
                         let is_image = mime.starts_with("image/");
                         let kind = if is_image { MediaKind::Image } else { MediaKind::File };
                         pieces.media(kind, &file.blob, mime, Some(name_of(&file.uri)));

@@ -3,13 +3,12 @@
 use serde_json::value::RawValue;
 
 use crate::json::{self, Json, ObjectWriter};
-
-/// The key of a graph's state that holds CopilotKit's tools and context.
-pub(super) const STATE_KEY: &str = "copilotkit";
+use crate::langgraph::copilotkit::ACTIONS_KEY;
+pub(super) use crate::langgraph::copilotkit::STATE_KEY;
 
 /// The value of [`STATE_KEY`].
 pub(super) fn state_value(tools: &Json, context: &Json) -> Json {
-    ObjectWriter::new().raw("actions", tools.get()).raw("context", context.get()).finish()
+    ObjectWriter::new().raw(ACTIONS_KEY, tools.get()).raw("context", context.get()).finish()
 }
 
 /// The answer that CopilotKit's older hook sends in `forwardedProps.command.resume`.

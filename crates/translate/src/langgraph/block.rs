@@ -199,8 +199,8 @@ fn thinking<'a>(members: &json::Members<'a>) -> Block<'a> {
 /// `OpenRouter`'s list: its texts, and its sealed forms.
 ///
 /// An item is read by its members and not by its type. Python's LangChain merges items of one
-/// index whatever they are: a summary then holds the sealed form as well. Its ids are passed
-/// over, for they stand on the sealed form alone, which comes last.
+/// index whatever they are: a summary then holds the sealed form as well. Its ids are ignored,
+/// because only the sealed form, which comes last, has them.
 fn details(raw: &RawValue) -> (Vec<Reasoning<'_>>, Vec<Reasoning<'_>>) {
     let (mut texts, mut seals) = (Vec::new(), Vec::new());
     for item in json::items(raw).unwrap_or_default().into_iter().filter_map(json::members) {

@@ -112,7 +112,7 @@ macro_rules! dialects {
                 }
             }
 
-            /// Forgets the messages under way, as a new attempt at the run begins.
+            /// Forgets the messages under way, when a new attempt begins or parts may be missing.
             pub(crate) fn forget(&mut self) {
                 $(self.$module.forget();)*
             }
@@ -156,7 +156,7 @@ trait Dialect: Default {
         hear: &mut dyn FnMut(Utterance<'_, '_>),
     );
 
-    /// Forgets the messages under way, as a new attempt at the run begins.
+    /// Forgets the messages under way, when a new attempt begins or parts may be missing.
     fn forget(&mut self) {}
 }
 
@@ -174,7 +174,7 @@ pub(super) struct RawPart<'r, 'a> {
     pub(super) is_enveloped: bool,
 }
 
-/// What a machine knows of a part besides its payload.
+/// The facts about a part, besides its payload, that a machine may use.
 #[derive(Clone, Copy)]
 struct Context<'c> {
     /// The subgraph that the part comes from.

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::block::Block;
 use crate::json::{self, Text};
 
-/// A message as either server writes it. Fields that we do not act on are passed over.
+/// A message as either server writes it. Fields that the gateway does not use are ignored.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Message<'a> {

@@ -9,33 +9,33 @@ use crate::json;
 
 /// The metadata of a model or tool call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Origin {
+pub(crate) struct Origin {
     /// The node that made the call.
-    pub node: Option<String>,
+    pub(crate) node: Option<String>,
     /// The task path of the node: `node:task|node:task`, with its own segment last.
-    pub checkpoint_ns: String,
+    pub(crate) checkpoint_ns: String,
     /// The superstep of the graph that the node belongs to.
-    pub step: Option<u64>,
+    pub(crate) step: Option<u64>,
     /// The provider, as the tracing metadata names it.
-    pub provider: Option<String>,
+    pub(crate) provider: Option<String>,
     /// The model, as the tracing metadata names it.
-    pub model: Option<String>,
+    pub(crate) model: Option<String>,
     /// The name of the agent that the node belongs to.
-    pub agent: Option<String>,
+    pub(crate) agent: Option<String>,
     /// What viewers must not see of this call while it streams.
-    pub mutes: Mutes,
+    pub(crate) mutes: Mutes,
     /// `predict_state`: the tool arguments that predict keys of the state, not parsed.
-    pub predict_state: Option<json::Json>,
+    pub(crate) predict_state: Option<json::Json>,
 }
 
 /// What the graph asked not to stream of a model's call. A state that contains the message still
 /// shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mutes {
+pub(crate) struct Mutes {
     /// Its text and reasoning.
-    pub text: bool,
+    pub(crate) text: bool,
     /// Its tool calls.
-    pub calls: bool,
+    pub(crate) calls: bool,
 }
 
 /// The last origin that was read, and the bytes that it was read from.
@@ -52,7 +52,7 @@ pub(super) struct LastOrigin {
 
 impl Origin {
     /// Reads the metadata. Anything but an object counts as empty.
-    pub fn parse(metadata: &str) -> Self {
+    pub(crate) fn parse(metadata: &str) -> Self {
         let members: json::Members<'_> = serde_json::from_str(metadata).unwrap_or_default();
         Self::from_members(&members, members.get("tags"))
     }
@@ -80,7 +80,7 @@ impl Origin {
     }
 
     /// The task of the call: the last segment of the path.
-    pub fn task(&self) -> Option<&str> {
+    pub(crate) fn task(&self) -> Option<&str> {
         self.checkpoint_ns.rsplit('|').next().filter(|segment| !segment.is_empty())
     }
 }

@@ -27,6 +27,11 @@ pub struct Task<'a> {
     metadata: Option<&'a RawValue>,
 }
 
+/// Whether a node is LangGraph's own, such as `__start__`. Clients are not sent it.
+pub(crate) fn is_internal_node(name: &str) -> bool {
+    name.starts_with("__")
+}
+
 // === impl Task ===
 
 impl<'a> Task<'a> {

@@ -7,9 +7,9 @@
 //! - this file: the arbitration;
 //! - `beginning`: whether a message may lack its beginning, because the stream was joined late;
 //! - `chunk_ids`: which message a chunk of LangChain's belongs to;
-//! - `nodes`: steps and subagents, which messages belong to;
-//! - `pieces`: what becomes of each piece of a message;
-//! - `speech`: what the run has said of one message.
+//! - `nodes`: the steps and subagents that messages belong to;
+//! - `pieces`: adds each piece to its message;
+//! - `speech`: how far one message is.
 
 mod beginning;
 mod chunk_ids;
@@ -34,7 +34,7 @@ use crate::langgraph::{self, Finish, Mutes, Origin};
 
 pub(super) use self::beginning::Beginning;
 
-/// Brings the utterances of all dialects, and whole messages, to one view.
+/// Merges the utterances of all dialects, and whole messages, into one view.
 #[derive(Debug, Default)]
 pub(super) struct Arbiter {
     pub(super) out: Brackets,
@@ -62,7 +62,7 @@ impl Arbiter {
         self.finish
     }
 
-    /// What the run has cost, per model.
+    /// The tokens that the run has used, per model.
     pub(super) fn cost(&self) -> Vec<Usage> {
         self.usage.sums()
     }

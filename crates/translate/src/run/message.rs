@@ -288,7 +288,7 @@ impl Content {
         Self::Text(text)
     }
 
-    /// Joins text blocks. Users and tools keep the parts separate if there are media between them.
+    /// Joins text blocks. Users and tools keep the parts separate if any of them is media.
     fn from_blocks(blocks: Vec<Block<'_>>, role: Role, raw: Option<&RawValue>) -> Self {
         let mut parts = Vec::with_capacity(blocks.len());
         for block in blocks {

@@ -22,7 +22,7 @@ struct Thought {
     /// The indices of its blocks. A provider may count the parts of one item as several blocks.
     indices: Vec<String>,
     provider_id: Option<Id>,
-    /// The id that clients know it by. Given with the first text.
+    /// The id that clients know it by. Given with the first text or signature.
     id: Option<Id>,
     part: Option<u64>,
     /// Whether the next text starts another of its blocks.

@@ -32,6 +32,7 @@ use crate::json;
 use crate::langgraph::dialect::Dialects;
 use crate::langgraph::{
     Body, KeptAnswer, MessagesKey, Part, RunError, Task, ThreadState, Updates, Values,
+    is_internal_node,
 };
 
 pub use self::ending::StreamEnd;
@@ -322,7 +323,7 @@ impl Translator {
     }
 
     fn on_task(&mut self, namespace: &str, task: &Task<'_>) {
-        if task.name.starts_with("__") {
+        if is_internal_node(&task.name) {
             return;
         }
         self.arbiter.on_task(namespace, task);

@@ -87,13 +87,13 @@ fn shows_what_langgraph_holds(upstream: &[Upstream], turn: &Turn) -> Result<(), 
         if matches!(message.role, "user" | "assistant") && !message.text.is_empty() {
             let told = turn.session.text_of(&message.id);
             if told.as_ref() != Some(&message.text) {
-                return Err(format!("{message:?} is told as {told:?}"));
+                return Err(format!("{message:?} is sent as {told:?}"));
             }
         }
         for (id, name, args) in &message.calls {
-            let Some(call) = calls.get(id) else { return Err(format!("{id} is not told")) };
+            let Some(call) = calls.get(id) else { return Err(format!("{id} is not sent")) };
             if call.get("name") != name || call.get("rawInput") != args {
-                return Err(format!("{name} {args} is told as {call:?}"));
+                return Err(format!("{name} {args} is sent as {call:?}"));
             }
             let answer = messages.iter().any(|message| message.answers == *id);
             if answer && !call.is_settled() {
@@ -120,7 +120,7 @@ fn loads_as_it_was_live(turn: &Turn) -> Result<(), String> {
     }
     let live = turn.session.calls();
     for (id, call) in loaded.calls() {
-        let Some(live) = live.get(&id) else { return Err(format!("{id} was not told live")) };
+        let Some(live) = live.get(&id) else { return Err(format!("{id} was not sent live")) };
         let is_over = call.is_settled();
         for name in ["title", "name", "kind", "locations", "content", "rawOutput", "status"] {
             if is_over && live.get(name) != call.get(name) {

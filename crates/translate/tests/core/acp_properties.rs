@@ -58,12 +58,12 @@ fn shows(session: &Session, view: &View) -> Result<(), String> {
     let attachments = view.messages().iter().filter(|m| m.attached().is_some());
     for attachment in attachments.filter(|attachment| attachment.agent.is_none()) {
         if told_of(session, &attachment.id) == 0 {
-            return Err(format!("{attachment:?} is not told"));
+            return Err(format!("{attachment:?} is not sent"));
         }
     }
     let calls = session.calls();
     for call in view.messages().iter().flat_map(|message| &message.calls) {
-        let Some(told) = calls.get(&*call.id) else { return Err(format!("{call:?} is not told")) };
+        let Some(told) = calls.get(&*call.id) else { return Err(format!("{call:?} is not sent")) };
         if view.is_answered(&call.id) && !told.is_settled() {
             return Err(format!("{call:?} has an answer, told is {told:?}"));
         }

@@ -114,7 +114,7 @@ fn holds_what_langgraph_holds(
     translated: &Translated,
 ) -> Result<(), String> {
     let Some((state, messages)) = judge::last_values(upstream) else { return Ok(()) };
-    let held = translated.view.state().ok_or("no state was told")?.to_json();
+    let held = translated.view.state().ok_or("no state was sent")?.to_json();
     let held: Value = serde_json::from_str(held.get()).unwrap();
     if held != state {
         return Err(format!("the state is {state}, held is {held}"));

@@ -210,6 +210,23 @@ fn fragments_without_an_index_find_their_call_by_its_id() {
 }
 
 #[test]
+fn a_call_whose_name_comes_late_still_announces_which_arguments_predict_the_state() {
+    let predicted = json!([{"state_key": "draft", "tool": "write", "tool_argument": "text"}]);
+    let mut origin = model("t");
+    origin["predict_state"] = predicted.clone();
+    let fragment = |name: Option<&str>, args: &str| {
+        let mut piece = chunk("m", &json!(""));
+        let fragment = json!({"id": "c", "index": 0, "name": name, "args": args});
+        piece["tool_call_chunks"] = json!([fragment]);
+        ("messages", json!([piece, origin]))
+    };
+    let told = told(&[fragment(None, "{"), fragment(Some("write"), "}"), fragment(None, "")]);
+    let custom: Vec<_> = told.events.iter().filter(|event| event["type"] == "CUSTOM").collect();
+    assert_eq!(custom.len(), 1, "{custom:?}");
+    assert_eq!((&custom[0]["name"], &custom[0]["value"]), (&json!("PredictState"), &predicted));
+}
+
+#[test]
 fn what_a_resume_tells_again_costs_nothing_again() {
     let said = json!({"type": "ai", "id": "a", "content": "left says",
         "usage_metadata": {"input_tokens": 5, "output_tokens": 5}});

@@ -1,7 +1,7 @@
 //! Which callers may list, change and inspect threads.
 //!
 //! A list shows a caller every thread that LangGraph shows to the caller's credentials. Where
-//! LangGraph cannot tell callers apart, these are the threads of all callers.
+//! LangGraph cannot distinguish callers, these are the threads of all callers.
 
 use http::StatusCode;
 
@@ -72,8 +72,8 @@ impl Access {
         match self.routes {
             ThreadRoutes::All => Ok(()),
             ThreadRoutes::Off => Err(refused(
-                "this gateway lists, changes and inspects no threads: LangGraph could not tell its \
-                 callers apart, or `thread_routes` is off; have its operator read docs/front.md",
+                "this gateway lists, changes and inspects no threads: LangGraph cannot distinguish \
+                 its callers, or `thread_routes` is off; have its operator read docs/front.md",
             )),
             ThreadRoutes::Callers if !is_told_apart(upstream) => Err(refused(
                 "the gateway does not send this agent's server who its callers are, so that it \

@@ -52,7 +52,7 @@ fn a_shared_part_is_written_like_any_other() {
                         Wire::Chunks => expected
                             .extend([&br#"{"id":"","chunk":"#[..], &json, b"}\x1e"].concat()),
                         Wire::ChunkLines => {
-                            expected.extend([&br#"{"id":"","chunk":"#[..], &json, b"}\n"].concat())
+                            expected.extend([&br#"{"id":"","chunk":"#[..], &json, b"}\n"].concat());
                         }
                         Wire::Proto => unreachable!("protobuf shares nothing"),
                     }

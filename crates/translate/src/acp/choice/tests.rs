@@ -1,3 +1,5 @@
+//! Tests of what a session chooses from, and what it keeps.
+
 use super::*;
 use crate::acp::permission::{Always, Remembered};
 use crate::langgraph::ConfigChoice;

@@ -232,20 +232,7 @@ fn prefilled(value: &RawValue) -> Option<Json> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::Id;
-
-    fn action(decisions: &[&str], args: &str) -> Action {
-        Action {
-            name: Text::new("send_mail"),
-            args: json::raw(args.to_owned()),
-            description: None,
-            decisions: decisions.iter().map(|decision| Id::from(*decision)).collect(),
-            call_id: None,
-            schema: None,
-            details: None,
-            kept: None,
-        }
-    }
+    use crate::acp::permission::tests::action;
 
     #[test]
     fn a_flat_schema_is_a_form_and_any_other_is_one_field() {

@@ -1,4 +1,4 @@
-//! What a message or a chunk of LangChain's says, in whichever mode it comes.
+//! LangChain's messages and chunks, which are the same in several modes.
 
 use std::iter;
 
@@ -58,8 +58,9 @@ fn pieces<'p>(chunk: &'p Message<'p>) -> impl Iterator<Item = Piece<'p>> {
     blocks.chain(calls).chain(cost).chain(finish).chain(end)
 }
 
-/// The piece that a block is. A chunk may hold a part of an attachment, and tool calls a second
-/// time: the whole message has all of the one, and the chunk the other in a form of its own.
+/// The piece that a block is; `None` for attachments and calls. An attachment may be cut by the
+/// chunk's end, and comes with the whole message. The chunk holds its calls a second time, as
+/// fragments.
 pub(super) fn piece(block: Block<'_>) -> Option<Piece<'_>> {
     match block {
         Block::Text(text) => Some(Piece::Text(text)),

@@ -8,7 +8,9 @@ use super::{Context, Dialect, RawPart, chunk};
 use crate::json::{self, Str};
 use crate::langgraph::origin::LastOrigin;
 use crate::langgraph::values::messages_of;
-use crate::langgraph::{GraphLevel, Message, MessageType, MessagesKey, Origin, Part, copilotkit};
+use crate::langgraph::{
+    GraphLevel, Message, MessageType, MessagesKey, Origin, Part, copilotkit, is_internal_node,
+};
 
 /// The machine of `events`.
 #[derive(Debug, Default)]
@@ -97,7 +99,7 @@ impl Dialect for Events {
 fn utter_node(origin: &Origin, edge: Edge, hear: &mut dyn FnMut(Utterance<'_, '_>)) {
     let (Some(node), Some(task)) = (origin.node.as_deref(), origin.task()) else { return };
     let (namespace, _) = origin.checkpoint_ns.rsplit_once('|').unwrap_or_default();
-    if !node.starts_with("__") {
+    if !is_internal_node(node) {
         hear(Utterance::Node { namespace, task, node, agent: origin.agent.as_deref(), edge });
     }
 }

@@ -31,7 +31,7 @@ pub(super) enum ProtocolPart<'a> {
     Lifecycle(Lifecycle<'a>),
 }
 
-/// What becomes of a message.
+/// A step in the life of a message.
 #[derive(Debug)]
 pub(super) enum MessageEvent<'a> {
     /// `message-start`.
@@ -83,7 +83,7 @@ impl Dialect for Protocol {
     const MARKS_SUBGRAPHS: bool = true;
 
     fn read<'a>(raw: &RawPart<'_, 'a>) -> Option<Part<'a>> {
-        // What an envelope contains is not an envelope.
+        // Envelopes do not nest.
         let envelope = Envelope::parse(raw.data).filter(|_| !raw.is_enveloped)?;
         Some(envelope.open(raw))
     }

@@ -1,4 +1,4 @@
-//! What the dialects yield, in words of none of them.
+//! What the dialects yield: one form for all of them.
 
 use std::borrow::Cow;
 
@@ -9,38 +9,25 @@ use crate::langgraph::{CallChunk, Finish, Message, Origin, Reasoning};
 pub(crate) enum Utterance<'u, 'p> {
     /// Pieces of a message. They count only if the dialect is the one that speaks for the message.
     Pieces {
-        /// Who says them.
         speaker: Speaker<'u>,
-        /// The message.
         message: MessageId<'u>,
-        /// What is said, in order. There may be no piece yet.
+        /// In order. A message that has only begun has none.
         pieces: &'u mut dyn Iterator<Item = Piece<'p>>,
     },
-    /// A message that came whole. Whoever speaks for it, what is missing of it is added.
-    Whole {
-        /// Who says it.
-        speaker: Speaker<'u>,
-        /// The message.
-        message: &'u Message<'u>,
-    },
-    /// What a graph sends by itself, outside of a model's call.
-    Emitted {
-        /// Who sends it.
-        speaker: Speaker<'u>,
-        /// What it sends.
-        emitted: Emitted<'u>,
-    },
+    /// A message that came whole. The arbiter adds what is missing of it, whichever dialect speaks
+    /// for it.
+    Whole { speaker: Speaker<'u>, message: &'u Message<'u> },
+    /// A message, call, state or event that a graph sends outside of a model's call.
+    Emitted { speaker: Speaker<'u>, emitted: Emitted<'u> },
     /// A node begins or ends.
     Node {
         /// The subgraph that the node belongs to; empty for the root.
         namespace: &'u str,
         /// The task that executes it.
         task: &'u str,
-        /// The node.
         node: &'u str,
         /// The name of the agent that the node belongs to.
         agent: Option<&'u str>,
-        /// Which of the two.
         edge: Edge,
     },
     /// A subgraph begins or ends.
@@ -51,12 +38,11 @@ pub(crate) enum Utterance<'u, 'p> {
         agent: Option<&'u str>,
         /// The tool call that started it, under LangGraph's id.
         call: Option<&'u str>,
-        /// Which of the two.
         edge: Edge,
     },
 }
 
-/// Who speaks.
+/// The node or agent that a part comes from.
 #[derive(Clone, Copy)]
 pub(crate) struct Speaker<'u> {
     /// The subgraph that the part names; empty for the root, and in modes that name none.
@@ -92,7 +78,7 @@ pub(crate) enum Piece<'p> {
     Prefix(&'p Message<'p>),
     /// The message, whole.
     Whole(&'p Message<'p>),
-    /// What the model's call costs.
+    /// The cost of the model's call.
     Cost(Cost<'p>),
     /// Why the model stopped.
     Finish(Finish),
@@ -100,9 +86,9 @@ pub(crate) enum Piece<'p> {
     End,
 }
 
-/// What a model's call costs, as a dialect counts it.
+/// The cost of a model's call, as a dialect counts it.
 pub(crate) enum Cost<'p> {
-    /// What a chunk adds, if it says anything.
+    /// The tokens that a chunk adds, if it names any.
     Chunk(&'p Message<'p>),
     /// The cost of the whole message.
     Total {
@@ -113,7 +99,7 @@ pub(crate) enum Cost<'p> {
     },
 }
 
-/// What a graph sends by itself.
+/// A message, call, state or event that a graph sends outside of a model's call.
 pub(crate) enum Emitted<'u> {
     /// A message of the assistant.
     Message {

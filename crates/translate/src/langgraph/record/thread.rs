@@ -192,14 +192,12 @@ impl ThreadMark {
     }
 
     fn read(members: &json::Members<'_>) -> Option<Self> {
-        let members_of_mark =
-            ["status", "updated_at", "state_updated_at"].map(|name| members.get(name));
-        let members_of_mark =
-            members_of_mark.map(|members_of_mark| members_of_mark.map_or("", RawValue::get));
+        let mark = ["status", "updated_at", "state_updated_at"]
+            .map(|name| members.get(name).map_or("", RawValue::get));
         Some(Self {
             id: members.string("thread_id")?.into_owned(),
             status: ThreadStatus::of(&members.string("status").unwrap_or_default()),
-            mark: members_of_mark.join(" "),
+            mark: mark.join(" "),
         })
     }
 }

@@ -52,7 +52,7 @@ impl ChunkIds {
         }
     }
 
-    /// Forgets all ids, as a new attempt at the run begins.
+    /// Forgets all ids, when a new attempt begins or parts may be missing.
     pub(super) fn clear(&mut self) {
         self.aliases.clear();
         self.first_ids.clear();

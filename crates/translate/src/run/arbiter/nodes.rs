@@ -39,7 +39,7 @@ impl Arbiter {
             }
             self.on_whole(message, agent.as_ref(), None);
         }
-        if !self.steps.end_with_updates() || update.node.starts_with("__") {
+        if !self.steps.end_with_updates() || langgraph::is_internal_node(&update.node) {
             return;
         }
         let spoke = |task: &str| tasks.iter().any(|known| known == task);

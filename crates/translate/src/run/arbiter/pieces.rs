@@ -25,7 +25,7 @@ impl Arbiter {
                 self.on_text(id, text, agent, origin);
             }
             Piece::Reasoning(piece) if !mutes.text => self.on_reasoning(id, &piece, agent),
-            Piece::Call(chunk) if !mutes.calls => self.on_call_chunk(id, &chunk, agent, origin),
+            Piece::Call(chunk) if !mutes.calls => self.on_call_chunk(id, chunk, agent, origin),
             Piece::Text(_) | Piece::Reasoning(_) | Piece::Call(_) => {}
             Piece::Prefix(message) => self.on_prefix(id, message, agent),
             Piece::Whole(message) => self.on_whole(message, agent, Some(origin)),
@@ -80,22 +80,23 @@ impl Arbiter {
     fn on_call_chunk(
         &mut self,
         id: &Id,
-        chunk: &CallChunk<'_>,
+        mut chunk: CallChunk<'_>,
         agent: Option<&Id>,
         origin: &Origin,
     ) {
         let Some(speech) = self.speeches.get_mut(id) else { return };
         speech.thoughts.interrupt();
-        let is_predicted = std::mem::replace(&mut speech.is_predicted, true);
-        let Some(call) = speech.call(chunk) else { return };
+        let is_predicted = speech.is_predicted;
+        let args = chunk.args.take();
+        let Some(call) = speech.call(&chunk) else { return };
         if let Some(wire) = &call.wire {
-            let (wire, Some(args)) = (Arc::clone(wire), chunk.args.clone()) else { return };
+            let (wire, Some(args)) = (Arc::clone(wire), args) else { return };
             let name = call.name.clone().unwrap_or_else(|| Id::from(""));
             // A call that was taken for complete is opened again for further arguments.
             self.out.open_call(&wire, &name, id, agent);
             return self.out.call_args(&wire, args);
         }
-        if let Some(args) = &chunk.args {
+        if let Some(args) = &args {
             call.early.push(args);
         }
         let (Some(raw_id), Some(name)) = (call.id.clone(), call.name.clone()) else { return };
@@ -104,8 +105,11 @@ impl Arbiter {
             self.out.custom(PREDICT_STATE_EVENT, predicted.clone(), agent);
         }
         let wire = self.announce(id, &raw_id, &name, agent);
-        if let Some(call) = self.speeches.get_mut(id).and_then(|speech| speech.call(chunk)) {
-            call.wire = Some(Arc::clone(&wire));
+        if let Some(speech) = self.speeches.get_mut(id) {
+            speech.is_predicted = true;
+            if let Some(call) = speech.call(&chunk) {
+                call.wire = Some(Arc::clone(&wire));
+            }
         }
         self.out.call_args(&wire, early);
     }

@@ -1,4 +1,4 @@
-//! What the run has said of one message, whichever dialect carries it.
+//! How far a message of this run is, whichever dialect carries it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::run::reasoning::Thoughts;
 /// The messages of this run, by id.
 pub(super) type Speeches = HashMap<Id, Speech>;
 
-/// What the run has said of one message.
+/// How far a message of this run is.
 #[derive(Debug)]
 pub(super) struct Speech {
     /// Which dialect speaks for the message.
@@ -25,7 +25,7 @@ pub(super) struct Speech {
     pub(super) thought_ids: Vec<Id>,
     /// Its tool calls, in the order of their first fragments.
     pub(super) calls: Vec<CallSpeech>,
-    /// Whether the client has been sent which arguments predict the state.
+    /// Whether a call was announced. The first one also announces which arguments predict the state.
     pub(super) is_predicted: bool,
     /// Which of its pieces the graph asked not to show.
     pub(super) mutes: Mutes,
@@ -82,7 +82,7 @@ impl Speech {
 
     /// The call that a fragment belongs to.
     ///
-    /// The index tells fragments apart; a second id under one index is a second call. A fragment
+    /// The index distinguishes fragments; a second id under one index is a second call. A fragment
     /// without an index continues the call of its id, and without an id the last call.
     pub(super) fn call(&mut self, chunk: &CallChunk<'_>) -> Option<&mut CallSpeech> {
         let may_be = |call: &CallSpeech| match (&call.id, &chunk.id) {

@@ -69,12 +69,15 @@ impl Translator {
 
     /// The conversation before anything was said in this run, or a later reading of it.
     fn base(&mut self, items: &[&RawValue]) {
-        let thread_id = Arc::clone(&self.ids.thread_id);
-        let conversation = self.conversation.get_or_insert_with(|| Conversation::new(thread_id));
-        conversation.update(items);
+        self.conversation_mut().update(items);
         if self.view().messages().is_empty() {
             self.show_base();
         }
+    }
+
+    fn conversation_mut(&mut self) -> &mut Conversation {
+        let thread_id = &self.ids.thread_id;
+        self.conversation.get_or_insert_with(|| Conversation::new(Arc::clone(thread_id)))
     }
 
     /// Shows the base even if it is empty: a client may hold what LangGraph does not.
@@ -89,9 +92,7 @@ impl Translator {
         if self.conversation.is_none() && self.view().messages().is_empty() {
             return self.base(items);
         }
-        let thread_id = Arc::clone(&self.ids.thread_id);
-        let conversation = self.conversation.get_or_insert_with(|| Conversation::new(thread_id));
-        for committed in conversation.update(items) {
+        for committed in self.conversation_mut().update(items) {
             let Some(id) = committed.id() else { continue };
             self.arbiter.on_committed(&id, &committed.source, &committed.messages);
         }
