@@ -8,5 +8,6 @@ mod support;
 
 mod contact;
 mod messages_key;
+mod person;
 mod stdio;
 mod threads;

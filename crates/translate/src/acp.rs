@@ -10,8 +10,8 @@
 //!   graph's to-do list. `strict`: JSON that every parser accepts.
 //! - `profile`: what the operator says about tools and models. `glob`: patterns for their names.
 //! - `ending`: the result of a prompt.
-//! - [`prompt`]: what a person writes. `file`: an attached file as text. [`choice`]: modes and options. [`mcp`]: the client's
-//!   servers.
+//! - [`prompt`]: what a person writes. `file`: an attached file as text. [`choice`]: modes and
+//!   options. [`mcp`]: the client's servers.
 //! - [`permission`]: whether a tool may be called. [`question`]: questions as text.
 
 pub mod choice;

@@ -32,7 +32,8 @@ pub enum Paths {
 #[error("`{0}` is not `host` or `virtual`")]
 pub struct UnknownPaths(String);
 
-/// Common names of tools. Each is compared with the whole name: `user_profile` is not a file.
+/// Common names of tools. `user_profile` has nothing to do with files, so a part of a name is
+/// compared only if it may follow the name of an MCP server.
 const KINDS: &[(&str, ToolKind)] = &[
     ("read_file", ToolKind::Read),
     ("read", ToolKind::Read),
@@ -131,6 +132,9 @@ const WORDS: &[(&str, ToolKind)] = &[
 /// The prefix of a tool of an MCP server; the server's name, `__` and the tool's name follow.
 const MCP: &str = "mcp__";
 
+/// What may stand between an MCP server's name and its tool's, and between the words of a name.
+const SEPARATORS: [char; 5] = ['_', '-', '.', ':', '/'];
+
 // === impl GraphProfile ===
 
 impl GraphProfile {
@@ -150,11 +154,19 @@ fn known_kind(name: &str) -> Option<ToolKind> {
     let of = |table: &[(&str, ToolKind)], name: &str| {
         table.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
     };
+    // A name of one word may end a name with another meaning: `user_find` finds no file.
+    let behind_server = || {
+        let is_end = |known: &str| {
+            let before = name.strip_suffix(known);
+            known.contains('_') && before.is_some_and(|before| before.ends_with(SEPARATORS))
+        };
+        KINDS.iter().find(|(known, _)| is_end(known)).map(|(_, kind)| *kind)
+    };
     let by_word = || {
-        let mut words = name.split(['_', '-', '.']);
+        let mut words = name.split(SEPARATORS);
         words.find_map(|word| of(WORDS, &word.to_ascii_lowercase()))
     };
-    of(KINDS, name).or_else(by_word)
+    of(KINDS, name).or_else(behind_server).or_else(by_word)
 }
 
 /// The name of a tool without the MCP server that it is of.
@@ -208,6 +220,11 @@ mod tests {
             ("web_search", ToolKind::Fetch),
             ("mcp__filesystem__read_file", ToolKind::Read),
             ("mcp__db__query_db", ToolKind::Search),
+            ("filesystem_read_file", ToolKind::Read),
+            ("fs.delete_file", ToolKind::Delete),
+            ("filesystem-write_file", ToolKind::Edit),
+            ("thread_file", ToolKind::Other),
+            ("user_move", ToolKind::Other),
             // The server's name says nothing about its tools.
             ("mcp__search__send_mail", ToolKind::Other),
             ("research", ToolKind::Other),

@@ -244,7 +244,8 @@ fn title(name: &str, kind: ToolKind, args: &Members<'_>) -> String {
     one_line(&text.unwrap_or_else(|| named(name, kind, args)))
 }
 
-/// The tool's name and its first short texts and numbers, such as `get_weather Lisbon`.
+/// The tool's name and its first short texts, such as `get_weather Lisbon`. Without a text, its
+/// first numbers.
 fn named(name: &str, kind: ToolKind, args: &Members<'_>) -> String {
     let mut named = name.to_owned();
     match kind {
@@ -259,23 +260,32 @@ fn named(name: &str, kind: ToolKind, args: &Members<'_>) -> String {
         | ToolKind::SwitchMode
         | ToolKind::Other => {}
     }
-    let shown = args.0.iter().filter_map(|(_, value)| short(value));
-    for value in shown.take(MAX_TITLE_ARGS) {
+    let values = || args.0.iter().map(|(_, value)| *value);
+    let texts: Vec<_> = values().filter_map(short_text).take(MAX_TITLE_ARGS).collect();
+    // A number beside a text is seldom what the call is about: `{"city": "Paris", "days": 3}`.
+    let numbers = values().filter(|_| texts.is_empty()).filter_map(short_number);
+    for value in texts.iter().map(|text| &**text).chain(numbers.take(MAX_TITLE_ARGS)) {
         named.push(' ');
-        named.push_str(&value);
+        named.push_str(value);
     }
     named
 }
 
-/// A short text or number. `None` for all else: `true` alone says nothing.
-fn short(value: &RawValue) -> Option<Cow<'_, str>> {
-    let value = match value.get().as_bytes().first()? {
-        b'"' => json::string(value)?,
-        b'-' | b'0'..=b'9' => Cow::Borrowed(value.get()),
-        _ => return None,
-    };
-    let is_short = value.chars().nth(MAX_TITLE_ARG_CHARS).is_none();
-    (is_short && !value.trim().is_empty()).then_some(value)
+/// A text that fits in a title. `None` for all else.
+fn short_text(value: &RawValue) -> Option<Cow<'_, str>> {
+    let text = json::string(value)?;
+    (is_short(&text) && !text.trim().is_empty()).then_some(text)
+}
+
+/// A number that fits in a title. `None` for all else.
+fn short_number(value: &RawValue) -> Option<&str> {
+    let number = value.get();
+    let is_number = number.starts_with(|first: char| first == '-' || first.is_ascii_digit());
+    (is_number && is_short(number)).then_some(number)
+}
+
+fn is_short(text: &str) -> bool {
+    text.chars().nth(MAX_TITLE_ARG_CHARS).is_none()
 }
 
 /// A command that is given as a list of words.
@@ -345,8 +355,9 @@ mod tests {
             (
                 "book",
                 r#"{"a":"x","b":-1.5,"c":true,"d":null,"e":{},"f":"y","g":"z"}"#,
-                "book x -1.5 y",
+                "book x y z",
             ),
+            ("add", r#"{"a":2,"b":-1.5,"c":true,"d":[3]}"#, "add 2 -1.5"),
             ("t", r#"{"a":"x\u0000\n\u001b[2J","b":" ","c":"\u202eoc"}"#, "t x [2J oc"),
             ("query_db", r#"{"sql":"SELECT 1"}"#, "query_db SELECT 1"),
             ("mcp__filesystem__read_file", r#"{"path":"a.rs"}"#, "Read a.rs"),

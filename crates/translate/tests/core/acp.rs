@@ -296,7 +296,7 @@ fn a_subagent_of_a_call_speaks_to_its_caller_and_a_subgraph_to_the_person() {
     ]);
     let expected = [
         "tool_call task task",
-        "tool_call_update task task",
+        "tool_call_update task task x",
         "tool_call_update task in_progress",
         "tool_call c2 grep",
         "agent_message_chunk m3 hello",
@@ -556,8 +556,8 @@ fn an_action_that_is_no_call_is_announced_by_its_question() {
     assert_eq!(
         story(&session),
         [
-            "tool_call i:0 deploy",
-            "tool_call i:1 deploy",
+            "tool_call i:0 deploy 0",
+            "tool_call i:1 deploy 1",
             "tool_call_update i:0 completed",
             "tool_call_update i:1 failed",
         ]
