@@ -1,5 +1,5 @@
-//! Opens sessions: a new thread, a load that replays the history, a resume that does not. Lists
-//! them too.
+//! Opens sessions: a new one, whose thread is made with its first prompt, a load that replays the
+//! history, a resume that does not. Lists them too.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,9 +10,10 @@ use agent_client_protocol_schema::v1::{
 };
 use futures_util::{FutureExt, StreamExt, stream};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::link::{Answer, Link, Work};
-use super::session::{Session, SessionConfig, Sessions, check_session_id, unknown_session};
+use super::session::{Session, SessionConfig, Sessions, Stored, check_session_id, unknown_session};
 use super::turn::{Sending, Turn, Whose};
 use crate::threads::{Thread, ThreadReader};
 use crate::upstream::{self, Caller, ThreadRecord, ThreadSearch};
@@ -40,15 +41,11 @@ pub(super) async fn new(
 ) -> Result<Answer, Error> {
     let cwd = absolute(&request.cwd)?;
     let servers = link.servers(&request.mcp_servers)?;
-    let mut config = link
-        .read_config(SessionRecord { cwd: Some(cwd.clone()), ..SessionRecord::default() })
-        .await?;
-    let upstream = &link.service().upstream.client;
-    let thread = upstream.new_thread(&config.kept.write()).await;
-    let thread = thread.map_err(|error| link.failed(&error))?;
-    config.is_saved = true;
-    let session = Session::new(&thread.id, &cwd, servers, config, &link.service().settings);
-    // The thread is new, so its client has all of it.
+    let kept = SessionRecord { cwd: Some(cwd.clone()), ..SessionRecord::default() };
+    let config = link.read_config(kept, Stored::NoThread).await?;
+    let id = Uuid::new_v4().to_string();
+    let session = Session::new(&id, &cwd, servers, config, &link.service().settings);
+    // There is no thread yet, so its client has all of it.
     session.view.lock().await.is_synced = true;
     let session = Arc::new(session);
     sessions.open(Arc::clone(&session))?;
@@ -66,7 +63,10 @@ pub(super) async fn load(
     // At once: the prompt may end while the thread is read.
     sessions.expect_no_prompt(&request.session_id.0)?;
     let servers = link.servers(&request.mcp_servers)?;
-    let session = reopen(link, &request.session_id.0, &request.cwd, servers).await?;
+    let session = reopen(link, sessions, &request.session_id.0, &request.cwd, servers).await?;
+    if !session.has_thread().await {
+        return open_without_history(link, sessions, session).await;
+    }
     let reader = link.read(&session).await?;
     // Before a prompt can arrive: its updates come after the history.
     let mut view = Arc::clone(&session.view).lock_owned().await;
@@ -96,28 +96,46 @@ pub(super) async fn resume(
     // At once: the prompt may end while the thread is read.
     sessions.expect_no_prompt(&request.session_id.0)?;
     let servers = link.servers(&request.mcp_servers)?;
-    let session = reopen(link, &request.session_id.0, &request.cwd, servers).await?;
+    let session = reopen(link, sessions, &request.session_id.0, &request.cwd, servers).await?;
+    open_without_history(link, sessions, session).await
+}
+
+async fn open_without_history(
+    link: &Link,
+    sessions: &Sessions,
+    session: Arc<Session>,
+) -> Result<Answer, Error> {
     sessions.open(Arc::clone(&session))?;
     let state = link.state_of(&session).await;
     let after = link.introduce(&session);
     Ok(Answer { result: ObjectWriter::new().rest(state).finish(), after })
 }
 
-/// Opens a session on an existing thread.
+/// Opens a session on an existing thread, or once more a session without one.
 async fn reopen(
     link: &Link,
+    sessions: &Sessions,
     id: &str,
     cwd: &Path,
     servers: Option<Json>,
 ) -> Result<Arc<Session>, Error> {
     check_session_id(id)?;
     let cwd = absolute(cwd)?;
-    let upstream = &link.service().upstream.client;
-    let thread = upstream.thread(id).await.map_err(|error| link.failed(&error))?;
-    let thread = thread.ok_or_else(|| unknown_session(id))?;
-    let mut kept = SessionRecord::read(&thread.metadata);
+    let (mut kept, mut stored) = match sessions.without_thread(id).await {
+        Some(open) => (open.config.lock().await.kept.clone(), Stored::NoThread),
+        None => {
+            let upstream = &link.service().upstream.client;
+            let thread = upstream.thread(id).await.map_err(|error| link.failed(&error))?;
+            let thread = thread.ok_or_else(|| unknown_session(id))?;
+            let mut kept = SessionRecord::read(&thread.metadata);
+            kept.title = kept.title.or_else(|| thread.title());
+            (kept, Stored::Current)
+        }
+    };
     // An older version saved the directory as the client wrote it.
-    let is_saved = kept.cwd.as_ref() == Some(&cwd);
+    if stored == Stored::Current && kept.cwd.as_ref() != Some(&cwd) {
+        stored = Stored::Outdated;
+    }
     match &kept.cwd {
         // ACP: a session keeps its `cwd`.
         Some(known) if absolute(Path::new(known)).as_ref() != Ok(&cwd) => {
@@ -128,11 +146,11 @@ async fn reopen(
         // A thread that no editor created becomes a session with its first prompt.
         Some(_) | None => kept.cwd = Some(cwd.clone()),
     }
-    kept.title = kept.title.or_else(|| thread.title());
-    let mut config = link.read_config(kept).await?;
-    config.is_saved = is_saved;
+    let config = link.read_config(kept, stored).await?;
     let settings = &link.service().settings;
-    Ok(Arc::new(Session::new(&thread.id, &cwd, servers, config, settings)))
+    let session = Session::new(id, &cwd, servers, config, settings);
+    session.view.lock().await.is_synced = stored == Stored::NoThread;
+    Ok(Arc::new(session))
 }
 
 /// `session/list`: the sessions of a directory, or all of them, newest first.

@@ -25,7 +25,7 @@ pub(super) struct Sessions(Arc<sync::Mutex<HashMap<String, Arc<Session>>>>);
 /// An open session.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// The id of the session's thread in LangGraph.
+    /// The id of the session's thread in LangGraph. The thread is made with the first prompt.
     pub(super) id: String,
     /// The client's MCP servers, in the form that the graph gets.
     pub(super) servers: Option<Json>,
@@ -47,8 +47,18 @@ pub(super) struct Session {
 pub(super) struct SessionConfig {
     pub(super) kept: SessionRecord,
     pub(super) menu: SessionOptions,
-    /// Whether the thread's metadata hold the same.
-    pub(super) is_saved: bool,
+    pub(super) stored: Stored,
+}
+
+/// Where the settings of a session are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// Only here: the thread is made with the first prompt.
+    NoThread,
+    /// The thread has older ones.
+    Outdated,
+    /// The thread has the same.
+    Current,
 }
 
 /// What the client has been sent of the thread.
@@ -93,6 +103,13 @@ pub(super) struct PromptGuard<'a>(&'a Session);
 impl Sessions {
     pub(super) fn get(&self, id: &str) -> Result<Arc<Session>, Error> {
         self.lock().get(id).cloned().ok_or_else(|| unknown_session(id))
+    }
+
+    /// The open session of this id, if its thread does not exist yet.
+    pub(super) async fn without_thread(&self, id: &str) -> Option<Arc<Session>> {
+        let open = self.get(id).ok()?;
+        let has_thread = open.has_thread().await;
+        (!has_thread).then_some(open)
     }
 
     /// Refuses a session that has a prompt. A client that loads it meanwhile would be sent the
@@ -155,6 +172,18 @@ pub(super) fn check_session_id(id: &str) -> Result<(), Error> {
     Err(Error::new(Code::NotFound, message))
 }
 
+// === impl Stored ===
+
+impl Stored {
+    /// After a change of the settings.
+    pub(super) fn changed(self) -> Self {
+        match self {
+            Self::NoThread => Self::NoThread,
+            Self::Outdated | Self::Current => Self::Outdated,
+        }
+    }
+}
+
 // === impl Session ===
 
 impl Session {
@@ -183,6 +212,11 @@ impl Session {
             idle: Notify::new(),
             detached: CancellationToken::new(),
         }
+    }
+
+    /// Whether the session's thread exists. It is made with the first prompt.
+    pub(super) async fn has_thread(&self) -> bool {
+        self.config.lock().await.stored != Stored::NoThread
     }
 
     /// Sends no more updates of this session. Its run goes on.

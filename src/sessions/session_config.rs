@@ -9,7 +9,7 @@ use agent_client_protocol_schema::v1::{
 use futures_util::FutureExt;
 
 use super::link::{Answer, Link};
-use super::session::{Session, SessionConfig};
+use super::session::{Session, SessionConfig, Stored};
 use crate::agents::ConfigField;
 use crate::upstream::Caller;
 use threadway_translate::acp::Update;
@@ -21,10 +21,11 @@ use threadway_translate::json::{Json, ObjectWriter};
 
 impl Link {
     /// Completes saved settings: lists the choices, and replaces choices that no longer exist by
-    /// defaults.
+    /// defaults. `stored` says where these settings are.
     pub(super) async fn read_config(
         &self,
         mut kept: SessionRecord,
+        stored: Stored,
     ) -> Result<SessionConfig, Error> {
         let service = self.service();
         let listing = service.agents.list_of(&service.upstream).await;
@@ -56,7 +57,7 @@ impl Link {
         };
         menu.settle_mode(&mut kept.choices);
         menu.fields = self.fields_of(&kept.choices.assistant).await?;
-        Ok(SessionConfig { kept, menu, is_saved: false })
+        Ok(SessionConfig { kept, menu, stored })
     }
 
     /// The settings that an agent's graph offers. Empty if they cannot be read: the agent runs
@@ -151,17 +152,39 @@ impl Link {
     }
 
     /// Saves the settings in the thread's metadata. If that fails they hold in this process, and
-    /// the next change tries again.
+    /// the next change tries again. Does nothing before the first prompt, which makes the thread.
     pub(super) async fn save_config(&self, session: &Session, config: &mut SessionConfig) {
+        if config.stored == Stored::NoThread {
+            return;
+        }
         let metadata = config.kept.write();
         // If this is cancelled while it waits, nothing is saved.
-        config.is_saved = false;
+        config.stored = Stored::Outdated;
         let upstream = &self.service().upstream.client;
         match upstream.change_thread(&session.id, &metadata).await {
-            Ok(is_there) => config.is_saved = is_there,
+            Ok(true) => config.stored = Stored::Current,
+            // The thread was deleted.
+            Ok(false) => {}
             Err(error) => {
                 tracing::warn!(session_id = session.id, %error, "a session's settings were not saved with its thread");
             }
         }
+    }
+
+    /// Makes the session's thread, with the settings.
+    pub(super) async fn make_thread(
+        &self,
+        session: &Session,
+        config: &mut SessionConfig,
+    ) -> Result<(), Error> {
+        let upstream = &self.service().upstream.client;
+        let made = upstream.new_thread(&session.id, &config.kept.write()).await;
+        let made = made.map_err(|error| self.failed(&error))?;
+        config.stored = Stored::Current;
+        // The answer to an earlier prompt may have been lost, and the settings changed since.
+        if SessionRecord::read(&made.metadata) != config.kept {
+            self.save_config(session, config).await;
+        }
+        Ok(())
     }
 }

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::link::Link;
 use super::questions::{Answers, Settled, expect_answerable};
-use super::session::{ClientView, OpenQuestion, Session};
+use super::session::{ClientView, OpenQuestion, Session, Stored};
 use crate::sync::Mutex;
 use crate::threads::{Refusal, ThreadReader};
 use show::Shown;
@@ -134,7 +134,7 @@ impl Turn {
     async fn input_of(&self, view: &mut ClientView, prompt: &Prompt) -> Result<Start, Error> {
         let id = Uuid::new_v4().to_string();
         view.projector.hold(&run::Id::from(&*id));
-        self.set_title(prompt).await;
+        self.store(prompt).await?;
         let message = prompt.message(&id);
         let messages = json::array([message.get()]);
         let thread = self.link.thread(&self.session, &*self.session.config.lock().await)?;
@@ -142,23 +142,28 @@ impl Turn {
         Ok(Start::Input(ObjectWriter::new().raw(key, messages.get()).finish()))
     }
 
-    /// With the first prompt: gives the session its title and marks its thread as a session.
-    async fn set_title(&self, prompt: &Prompt) {
+    /// With the first prompt: makes the session's thread, or marks a thread of others as a session,
+    /// and gives the session its title. Later: saves what was not saved.
+    async fn store(&self, prompt: &Prompt) -> Result<(), Error> {
         let Self { link, session, .. } = self;
         let mut config = session.config.lock().await;
-        let is_news = config.kept.title.is_none();
-        if is_news {
+        if config.kept.title.is_none() {
             config.kept.title = prompt.headline();
+            config.stored = config.stored.changed();
         }
-        if let Some(title) = config.kept.title.as_deref().filter(|_| is_news) {
+        let is_unlisted = config.stored != Stored::Current;
+        match config.stored {
+            Stored::NoThread => link.make_thread(session, &mut config).await?,
+            Stored::Outdated => link.save_config(session, &mut config).await,
+            Stored::Current => {}
+        }
+        if let Some(title) = config.kept.title.as_deref().filter(|_| is_unlisted) {
             link.update(
                 &session.id,
                 &Update::SessionInfoUpdate { title: Some(title), updated_at: None },
             );
         }
-        if is_news || !config.is_saved {
-            link.save_config(session, &mut config).await;
-        }
+        Ok(())
     }
 
     /// Shows a run without a prompt to its end and asks its questions, until a prompt arrives.

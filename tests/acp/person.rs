@@ -1,11 +1,14 @@
-//! What a person at an editor is shown: attached files, titles of calls, repeated questions.
+//! What a person at an editor is shown: attached files, titles of calls, repeated questions, and no
+//! sessions that were never used.
 
 use serde_json::{Value, json};
 
-use crate::support::editor::{CWD, open, said};
+use crate::support::editor::{CWD, Editor, Setup, open, open_with, said};
 use crate::support::langgraph::state;
+use threadway::sessions::Settings;
+use threadway_translate::acp::choice::Mode;
+use threadway_translate::acp::permission::Rules;
 
-/// The answer to a load, and the updates before it.
 fn load_params(session: &str) -> Value {
     json!({"sessionId": session, "cwd": CWD, "mcpServers": []})
 }
@@ -97,5 +100,109 @@ async fn a_question_that_is_repeated_is_a_message_of_its_own() {
     let state = state(&run.id, &json!([]), &json!([]));
     run.ends("success", Some(state)).await;
     assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+    editor.ended().await;
+}
+
+// === unused sessions ===
+
+fn two_modes() -> Setup {
+    let modes = ["act", "plan"].map(|id| Mode {
+        id: id.to_owned(),
+        name: id.to_owned(),
+        description: None,
+        assistant: None,
+        configurable: None,
+        permissions: Rules::default(),
+    });
+    Setup {
+        settings: Settings { modes: modes.to_vec(), ..Settings::default() },
+        ..Setup::default()
+    }
+}
+
+#[tokio::test]
+async fn a_session_without_a_prompt_has_no_thread() {
+    let (mut server, mut editor) = open_with(two_modes()).await;
+    let session = editor.session().await;
+    let mode = |id: &str| json!({"sessionId": session, "modeId": id});
+    editor.call("session/set_mode", mode("plan")).await;
+    let option = json!({"sessionId": session, "configId": "mode", "value": "act"});
+    editor.call("session/set_config_option", option).await;
+    editor.call("session/set_mode", mode("plan")).await;
+    // The session can be opened again, and keeps its settings.
+    for method in ["session/load", "session/resume"] {
+        let opened = editor.call(method, load_params(&session)).await;
+        assert_eq!(opened["modes"]["currentModeId"], "plan", "{method}");
+    }
+    let mut other_cwd = load_params(&session);
+    other_cwd["cwd"] = json!("/other");
+    assert_eq!(editor.refused("session/load", other_cwd).await.0, -32602);
+    assert_eq!(editor.call("session/list", json!({})).await["sessions"], json!([]));
+    assert!(server.books().threads.is_empty());
+    assert!(server.asked("PATCH").is_empty());
+
+    // The first prompt makes the thread, with what was chosen before.
+    let prompt = editor.prompt(&session, "hello").await;
+    server.run().await.ends("success", None).await;
+    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+    let metadata = server.books().threads[&session].metadata.clone();
+    assert_eq!((&metadata["acp_mode"], &metadata["title"]), (&json!("plan"), &json!("hello")));
+    assert_eq!((&metadata["acp_session"], &metadata["cwd"]), (&json!(true), &json!(CWD)));
+    let listed = editor.call("session/list", json!({})).await;
+    assert_eq!(listed["sessions"][0]["sessionId"], *session);
+    let made =
+        server.asked("POST /threads").into_iter().filter(|body| body["if_exists"].is_string());
+    assert_eq!(made.count(), 1);
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_session_that_was_never_prompted_is_nowhere_else() {
+    let (server, mut editor) = open().await;
+    let session = editor.session().await;
+    let mut other = Editor::initialized(&server.url, &Setup::default()).await;
+    let why = format!("there is no session `{session}` here; load or resume it, or make a new one");
+    for method in ["session/load", "session/resume"] {
+        let refused = other.refused(method, load_params(&session)).await;
+        assert_eq!(refused, (-32002, why.clone()), "{method}");
+    }
+    other.ended().await;
+    for method in ["session/close", "session/delete"] {
+        let session = editor.session().await;
+        let params = json!({"sessionId": session});
+        assert_eq!(editor.call(method, params).await, json!({}), "{method}");
+        assert_eq!(editor.refused("session/load", load_params(&session)).await.0, -32002);
+    }
+    assert!(server.asked("POST /threads").is_empty());
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_thread_that_cannot_be_made_fails_the_prompt_and_the_next_one_makes_it() {
+    let (mut server, mut editor) = open_with(two_modes()).await;
+    let session = editor.session().await;
+    server.hold("POST /threads");
+    let prompt = editor.prompt(&session, "hello").await;
+    server.held("POST /threads").await.json(503, r#"{"detail":"no"}"#).await;
+    let told = editor.until(prompt).await;
+    let (code, message) = told.error();
+    assert!(code == -32603 && message.contains("503"), "{code} {message}");
+    assert_eq!(told.updates, Vec::<Value>::new(), "a session without a thread has no title");
+    // The thread is made, but the answer is lost. Then another mode is chosen.
+    let prompt = editor.prompt(&session, "hello").await;
+    let lost = server.held("POST /threads").await;
+    let body: Value = serde_json::from_str(&lost.body).unwrap();
+    server.thread(&session, body["metadata"].clone(), None);
+    drop(lost);
+    assert_eq!(editor.until(prompt).await.error().0, -32603);
+    let mode = json!({"sessionId": session, "modeId": "plan"});
+    editor.call("session/set_mode", mode).await;
+    server.let_go_of("POST /threads");
+    let prompt = editor.prompt(&session, "once more").await;
+    server.run().await.ends("success", None).await;
+    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+    assert_eq!(server.books().threads.len(), 1);
+    let metadata = server.books().threads[&session].metadata.clone();
+    assert_eq!((&metadata["acp_mode"], &metadata["title"]), (&json!("plan"), &json!("hello")));
     editor.ended().await;
 }

@@ -25,6 +25,9 @@ pub(super) enum Shown {
 impl Turn {
     /// Sends the client what the thread has and it has not. Returns the thread's open questions.
     pub(super) async fn catch_up(&self, view: &mut ClientView) -> Result<Vec<OpenQuestion>, Error> {
+        if !self.session.has_thread().await {
+            return Ok(Vec::new());
+        }
         if view.is_synced {
             let service = self.link.service();
             let waits = service.threads.waits(&service.upstream.client, &self.session.id).await;
