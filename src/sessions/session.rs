@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Settings;
+use crate::agents::InputKeys;
 use crate::sync::{self, Guard};
 use threadway_translate::acp::Projector;
 use threadway_translate::acp::choice::{SessionOptions, SessionRecord};
@@ -47,6 +48,8 @@ pub(super) struct Session {
 pub(super) struct SessionConfig {
     pub(super) kept: SessionRecord,
     pub(super) menu: SessionOptions,
+    /// The keys of the input of the running agent's graph.
+    pub(super) input: Arc<InputKeys>,
     pub(super) stored: Stored,
 }
 

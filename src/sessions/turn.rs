@@ -132,6 +132,11 @@ impl Turn {
 
     /// The graph's input: the person's message. The client shows it already.
     async fn input_of(&self, view: &mut ClientView, prompt: &Prompt) -> Result<Start, Error> {
+        {
+            let mut config = self.session.config.lock().await;
+            let thread = self.link.thread(&self.session, &config)?;
+            self.link.expect_messages(&mut config, thread.agent()).await?;
+        }
         let id = Uuid::new_v4().to_string();
         view.projector.hold(&run::Id::from(&*id));
         self.store(prompt).await?;
