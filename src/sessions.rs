@@ -18,15 +18,19 @@
 //! - `auth`: the upstream's key, if a person has to give it.
 //! - `session`: the open sessions.
 //! - `session_config`: their modes, agents and settings. `default_agent`: the agent of new sessions.
-//! - `history`: new, load, resume, list.
-//! - `turn`: prompts and their runs. `questions`: what a run asks.
+//! - `history`: new, load, resume, list. `introduction`: what follows the response of the first
+//!   three.
+//! - `turn`: prompts and their runs. `questions`: what a run asks. `notice`: what a person should
+//!   know besides.
 
 mod auth;
 mod client_requests;
 mod connection;
 mod default_agent;
 mod history;
+mod introduction;
 mod link;
+mod notice;
 mod outbox;
 mod questions;
 mod session;

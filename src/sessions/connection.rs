@@ -237,6 +237,7 @@ impl Connection {
             has_switches: session
                 .and_then(|session| session.config_options.as_ref())
                 .is_some_and(|options| options.boolean.is_some()),
+            has_notices: session.is_some_and(|session| session.notices.is_some()),
             has_terminal_login: capabilities.auth.terminal,
         };
         self.link.initialize(abilities)

@@ -5,22 +5,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent_client_protocol_schema::v1::{
-    ListSessionsRequest, ListSessionsResponse, LoadSessionRequest, McpServer, NewSessionRequest,
+    ListSessionsRequest, ListSessionsResponse, LoadSessionRequest, NewSessionRequest,
     ResumeSessionRequest, SessionInfo,
 };
 use futures_util::{FutureExt, StreamExt, stream};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::link::{Answer, Link, Work};
+use super::introduction::ClientServers;
+use super::link::{Answer, Link};
 use super::session::{Session, SessionConfig, Sessions, Stored, check_session_id, unknown_session};
 use super::turn::{Sending, Turn, Whose};
 use crate::threads::{Thread, ThreadReader};
 use crate::upstream::{self, Caller, ThreadRecord, ThreadSearch};
-use threadway_translate::acp::Update;
 use threadway_translate::acp::choice::SessionRecord;
-use threadway_translate::acp::mcp::{self, ServerForGraph};
-use threadway_translate::acp::prompt::Command;
 use threadway_translate::acp::rpc::{self, Code, Error};
 use threadway_translate::json::{Json, ObjectWriter};
 
@@ -51,7 +49,7 @@ pub(super) async fn new(
     sessions.open(Arc::clone(&session))?;
     let state = link.state_of(&session).await;
     let result = ObjectWriter::new().string("sessionId", &session.id).rest(state).finish();
-    Ok(Answer { result, after: link.introduce(&session) })
+    Ok(Answer { result, after: Some(link.introduce(sessions, &session)) })
 }
 
 /// `session/load` replays the whole conversation before the response.
@@ -76,12 +74,10 @@ pub(super) async fn load(
     let turn = Turn::new(link.clone(), Arc::clone(&session), stop);
     let (reader, outcome) = turn.send_history(&mut view, reader, Sending::All, Whose::Own).await?;
     let state = link.state_of(&session).await;
-    let introduce = link.introduce(&session);
+    let introduce = link.introduce(sessions, &session);
     let left = session.detached().clone();
     let after = async move {
-        if let Some(introduce) = introduce {
-            introduce.await;
-        }
+        introduce.await;
         left.run_until_cancelled(turn.follow_without_prompt(view, reader, outcome)).await;
     };
     Ok(Answer { result: ObjectWriter::new().rest(state).finish(), after: Some(after.boxed()) })
@@ -107,8 +103,8 @@ async fn open_without_history(
 ) -> Result<Answer, Error> {
     sessions.open(Arc::clone(&session))?;
     let state = link.state_of(&session).await;
-    let after = link.introduce(&session);
-    Ok(Answer { result: ObjectWriter::new().rest(state).finish(), after })
+    let after = link.introduce(sessions, &session);
+    Ok(Answer { result: ObjectWriter::new().rest(state).finish(), after: Some(after) })
 }
 
 /// Opens a session on an existing thread, or once more a session without one.
@@ -117,7 +113,7 @@ async fn reopen(
     sessions: &Sessions,
     id: &str,
     cwd: &Path,
-    servers: Option<Json>,
+    servers: ClientServers,
 ) -> Result<Arc<Session>, Error> {
     check_session_id(id)?;
     let cwd = absolute(cwd)?;
@@ -211,53 +207,6 @@ impl Link {
         let agent = service.agents.find(&config.kept.choices.assistant, &Caller::default());
         let agent = agent.map_err(|error| Error::internal(error.to_string()))?;
         Ok(service.threads.thread(agent, session.id.clone(), None))
-    }
-
-    /// The client's MCP servers as the graph gets them. `None` if they are not forwarded.
-    fn servers(&self, servers: &[McpServer]) -> Result<Option<Json>, Error> {
-        let settings = &self.service().settings;
-        if settings.mcp_key.is_none() {
-            return Ok(None);
-        }
-        let mut forwarded = Vec::new();
-        for server in servers {
-            match ServerForGraph::of(server, settings.mcp_secrets)? {
-                ServerForGraph::Whole(server) => forwarded.push(server),
-                ServerForGraph::Without(server, left_out) => {
-                    let left_out = left_out.join(", ");
-                    tracing::warn!(
-                        left_out,
-                        "an MCP server is forwarded without the parts that may hold a secret; \
-                         `acp.forward_mcp_secrets` forwards them, and LangGraph then stores them"
-                    );
-                    forwarded.push(server);
-                }
-                ServerForGraph::Nothing(why) => {
-                    tracing::warn!(
-                        why,
-                        "an MCP server of the editor is not forwarded to the graph"
-                    );
-                }
-            }
-        }
-        Ok((!servers.is_empty()).then(|| mcp::list(&forwarded)))
-    }
-
-    /// Updates to send after the response. Clients do not know the session before it.
-    fn introduce(&self, session: &Arc<Session>) -> Option<Work> {
-        let commands = &self.service().settings.commands;
-        if commands.is_empty() {
-            return None;
-        }
-        let (this, session) = (self.clone(), Arc::clone(session));
-        let introduce = async move {
-            let commands = &this.service().settings.commands;
-            let available_commands: Vec<_> = commands.iter().map(Command::offered).collect();
-            let update =
-                Update::AvailableCommandsUpdate { available_commands: &available_commands };
-            this.update(&session.id, &update);
-        };
-        Some(introduce.boxed())
     }
 }
 

@@ -41,6 +41,8 @@ pub(super) struct ClientAbilities {
     pub(super) has_forms: bool,
     /// The client can show switches.
     pub(super) has_switches: bool,
+    /// The client can show notices.
+    pub(super) has_notices: bool,
     /// The client can run `threadway acp --login` in a terminal.
     pub(super) has_terminal_login: bool,
 }

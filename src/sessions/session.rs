@@ -1,6 +1,6 @@
 //! One open session: its thread, its settings, and what its client has been sent.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tokio::sync::{Mutex, Notify};
@@ -8,28 +8,34 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Settings;
+use super::introduction::ClientServers;
 use crate::agents::InputKeys;
 use crate::sync::{self, Guard};
 use threadway_translate::acp::Projector;
 use threadway_translate::acp::choice::{SessionOptions, SessionRecord};
 use threadway_translate::acp::rpc::{Code, Error};
-use threadway_translate::json::Json;
 use threadway_translate::run::{Ask, Decision, Id, Interrupt};
 
 /// The most open sessions. Each remembers what its client was sent of every message.
 const MAX_SESSIONS: usize = 256;
 
+/// The most MCP servers about which a client is told that the graph does not get them.
+const MAX_REPORTED_SERVERS: usize = 256;
+
 /// The open sessions. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sessions(Arc<sync::Mutex<HashMap<String, Arc<Session>>>>);
+pub(super) struct Sessions {
+    open: Arc<sync::Mutex<HashMap<String, Arc<Session>>>>,
+    /// The names of MCP servers of which the client knows that the graph does not get them.
+    reported_servers: Arc<sync::Mutex<HashSet<String>>>,
+}
 
 /// An open session.
 #[derive(Debug)]
 pub(super) struct Session {
     /// The id of the session's thread in LangGraph. The thread is made with the first prompt.
     pub(super) id: String,
-    /// The client's MCP servers, in the form that the graph gets.
-    pub(super) servers: Option<Json>,
+    pub(super) servers: ClientServers,
     /// Serialises setting changes; later prompts see them.
     pub(super) config: Mutex<SessionConfig>,
     /// Locked by whoever sends updates of this session, so that they do not mix.
@@ -141,12 +147,22 @@ impl Sessions {
         Ok(())
     }
 
+    /// Which of these MCP servers the client was not told about yet, so that it is told about each
+    /// once and not with every session.
+    pub(super) fn unreported_servers<'a>(&self, names: &'a [String]) -> Vec<&'a String> {
+        let mut reported = self.reported_servers.lock();
+        let is_new = |name: &&String| {
+            reported.len() < MAX_REPORTED_SERVERS && reported.insert((*name).clone())
+        };
+        names.iter().filter(is_new).collect()
+    }
+
     pub(super) fn remove(&self, id: &str) -> Option<Arc<Session>> {
         self.lock().remove(id)
     }
 
     fn lock(&self) -> Guard<'_, HashMap<String, Arc<Session>>> {
-        self.0.lock()
+        self.open.lock()
     }
 }
 
@@ -193,7 +209,7 @@ impl Session {
     pub(super) fn new(
         id: &str,
         cwd: &str,
-        servers: Option<Json>,
+        servers: ClientServers,
         config: SessionConfig,
         settings: &Settings,
     ) -> Self {

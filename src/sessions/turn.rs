@@ -21,6 +21,7 @@ use crate::sync::Mutex;
 use crate::threads::{Refusal, ThreadReader};
 use show::Shown;
 use start::Started;
+use threadway_translate::acp::notice::Notice;
 use threadway_translate::acp::prompt::Prompt;
 use threadway_translate::acp::rpc::Error;
 use threadway_translate::acp::{StopReason, Update, result_of, stop_reason};
@@ -185,8 +186,19 @@ impl Turn {
                 Shown::Stopped => return self.settle_calls(&mut view),
             },
         };
-        let Outcome::Interrupted(questions) = outcome else {
-            return self.settle_calls(&mut view);
+        let questions = match outcome {
+            Outcome::Interrupted(questions) => questions,
+            Outcome::Failed(failure) => {
+                self.settle_calls(&mut view);
+                return self.link.notice(&self.session, &Notice::shown_run_failed(&failure));
+            }
+            Outcome::Idle { error: Some(error) } => {
+                self.settle_calls(&mut view);
+                return self.link.notice(&self.session, &Notice::last_run_failed(&error));
+            }
+            Outcome::Finished { .. } | Outcome::Cancelled | Outcome::Idle { error: None } => {
+                return self.settle_calls(&mut view);
+            }
         };
         let prompted = self.session.prompted.notified();
         let mut prompted = std::pin::pin!(prompted);

@@ -8,6 +8,7 @@ mod support;
 
 mod contact;
 mod messages_key;
+mod notices;
 mod person;
 mod stdio;
 mod threads;

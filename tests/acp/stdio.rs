@@ -1249,7 +1249,11 @@ fn selected(option: &str) -> Value {
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Fails if the future is not ready before the clock has advanced this far.
-async fn within<T>(clock: &HeldClock, limit: Duration, happens: impl Future<Output = T>) -> T {
+pub(crate) async fn within<T>(
+    clock: &HeldClock,
+    limit: Duration,
+    happens: impl Future<Output = T>,
+) -> T {
     const STEP: Duration = Duration::from_millis(50);
     let mut happens = std::pin::pin!(happens);
     let mut passed = Duration::ZERO;

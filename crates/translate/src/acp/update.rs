@@ -51,6 +51,22 @@ pub enum Update<'a> {
         used: u64,
         size: u64,
     },
+    Notice {
+        severity: NoticeSeverity,
+        title: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        description: Option<&'a str>,
+    },
+}
+
+/// How serious a notice is. Editors choose its looks by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names are the specification's, which defines them")]
+pub enum NoticeSeverity {
+    Info,
+    Warning,
+    Error,
 }
 
 /// One piece of content.
