@@ -20,6 +20,7 @@
 //! - `session_config`: their modes, agents and settings. `default_agent`: the agent of new sessions.
 //! - `history`: new, load, resume, list. `introduction`: what follows the response of the first
 //!   three.
+//! - `follow`: runs of others in an open session.
 //! - `turn`: prompts and their runs. `questions`: what a run asks. `notice`: what a person should
 //!   know besides.
 
@@ -27,6 +28,7 @@ mod auth;
 mod client_requests;
 mod connection;
 mod default_agent;
+mod follow;
 mod history;
 mod introduction;
 mod link;

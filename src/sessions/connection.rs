@@ -164,8 +164,9 @@ impl Connection {
         if method == "session/prompt" {
             let request: PromptRequest = rpc::params(method, params)?;
             let session = self.sessions.get(&request.session_id.0)?;
-            let prompt = turn::prompt(&self.link, session, &request, cancelled);
-            return prompt.await.map(Answer::from);
+            let prompt = turn::prompt(&self.link, Arc::clone(&session), &request, cancelled);
+            let result = prompt.await?;
+            return Ok(Answer { result, after: self.link.follow(&session) });
         }
         let answered = self.answer_soon(method, params);
         match cancelled.run_until_cancelled(answered).await {

@@ -76,9 +76,13 @@ pub(super) async fn load(
     let state = link.state_of(&session).await;
     let introduce = link.introduce(sessions, &session);
     let left = session.detached().clone();
+    let follow = link.follow(&session);
     let after = async move {
         introduce.await;
         left.run_until_cancelled(turn.follow_without_prompt(view, reader, outcome)).await;
+        if let Some(follow) = follow {
+            follow.await;
+        }
     };
     Ok(Answer { result: ObjectWriter::new().rest(state).finish(), after: Some(after.boxed()) })
 }
@@ -103,8 +107,15 @@ async fn open_without_history(
 ) -> Result<Answer, Error> {
     sessions.open(Arc::clone(&session))?;
     let state = link.state_of(&session).await;
-    let after = link.introduce(sessions, &session);
-    Ok(Answer { result: ObjectWriter::new().rest(state).finish(), after: Some(after) })
+    let introduce = link.introduce(sessions, &session);
+    let follow = link.follow(&session);
+    let after = async move {
+        introduce.await;
+        if let Some(follow) = follow {
+            follow.await;
+        }
+    };
+    Ok(Answer { result: ObjectWriter::new().rest(state).finish(), after: Some(after.boxed()) })
 }
 
 /// Opens a session on an existing thread, or once more a session without one.

@@ -101,6 +101,15 @@ struct Activity {
     prompt: Option<CancellationToken>,
     /// Stops the run that is shown without a prompt.
     shown: Option<CancellationToken>,
+    following: Following,
+}
+
+/// Whether the runs of others are shown as they begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Following {
+    #[default]
+    NotYet,
+    Begun,
 }
 
 /// Marks the session as prompted until it is dropped.
@@ -276,6 +285,12 @@ impl Session {
         }
     }
 
+    /// Whether the session is not followed yet. It counts as followed from now on.
+    pub(super) fn begin_following(&self) -> bool {
+        let mut activity = self.activity();
+        std::mem::replace(&mut activity.following, Following::Begun) == Following::NotYet
+    }
+
     /// Registers a run that is shown without a prompt; `stop` stops it.
     pub(super) fn show(&self, stop: &CancellationToken) {
         self.activity().shown = Some(stop.clone());
@@ -283,7 +298,7 @@ impl Session {
 
     /// Stops the prompt, or without one the run that is shown.
     pub(super) fn stop(&self) {
-        let Activity { prompt, shown } = &*self.activity();
+        let Activity { prompt, shown, following: _ } = &*self.activity();
         if let Some(stop) = prompt.as_ref().or(shown.as_ref()) {
             stop.cancel();
         }

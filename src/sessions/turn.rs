@@ -7,7 +7,7 @@ mod start;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) use show::Sending;
+pub(super) use show::{Sending, has_conversation};
 
 use agent_client_protocol_schema::v1::PromptRequest;
 use tokio::sync::OwnedMutexGuard;
@@ -224,7 +224,7 @@ impl Turn {
     }
 
     /// Starts a run, shows it, asks its questions and resumes it, until it ends.
-    async fn run_to_end(
+    pub(super) async fn run_to_end(
         &self,
         view: &mut ClientView,
         mut start: Start,
@@ -267,7 +267,7 @@ impl Turn {
     }
 
     /// Asks the questions of a run until they are answered or the turn is stopped.
-    async fn settle(
+    pub(super) async fn settle(
         &self,
         view: &mut ClientView,
         waiting: Vec<OpenQuestion>,
@@ -284,7 +284,7 @@ impl Turn {
         StopReason::Cancelled
     }
 
-    fn settle_calls(&self, view: &mut ClientView) {
+    pub(super) fn settle_calls(&self, view: &mut ClientView) {
         self.link.emit(&self.session, |emit| view.projector.settle(emit));
     }
 }

@@ -7,6 +7,7 @@
 mod support;
 
 mod contact;
+mod follow;
 mod messages_key;
 mod notices;
 mod person;

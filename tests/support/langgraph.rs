@@ -321,6 +321,8 @@ impl Books {
                     Some((200, thread.state.clone().unwrap_or(none)))
                 }
                 (Some(_), "POST", ["history"]) => Some((200, json!([]))),
+                // The stream of a thread's lifecycle, which older servers do not have.
+                (Some(_), "GET", ["stream"]) => missing(),
                 (Some(thread), "GET", ["runs"]) => {
                     let wanted = query.split('&').find_map(|pair| pair.strip_prefix("status="));
                     let is_wanted =

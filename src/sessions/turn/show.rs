@@ -87,11 +87,7 @@ impl Turn {
         while let Some(events) = reader.next().await {
             self.link.outbox().wait_for_room().await;
             let outcome = self.project(view, &events, sending, whose);
-            // A graph without messages has only its state.
-            let is_told = |event: &RunEvent| {
-                matches!(event, RunEvent::Messages(_) | RunEvent::StateSnapshot(_))
-            };
-            if outcome.is_some() || events.iter().any(is_told) {
+            if outcome.is_some() || has_conversation(&events) {
                 view.is_synced = true;
                 return Ok((reader, outcome));
             }
@@ -162,7 +158,7 @@ impl Turn {
     }
 
     /// Sends a batch of events as updates. Returns the outcome if they end the run.
-    fn project(
+    pub(in crate::sessions) fn project(
         &self,
         view: &mut ClientView,
         events: &[RunEvent],
@@ -196,6 +192,13 @@ impl Turn {
             _ => None,
         }
     }
+}
+
+/// Whether these events show the thread's conversation. A graph without messages has only its state.
+pub(in crate::sessions) fn has_conversation(events: &[RunEvent]) -> bool {
+    let shows =
+        |event: &RunEvent| matches!(event, RunEvent::Messages(_) | RunEvent::StateSnapshot(_));
+    events.iter().any(shows)
 }
 
 fn is_too_slow(outcome: &Outcome) -> bool {
