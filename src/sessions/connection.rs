@@ -16,7 +16,7 @@ use agent_client_protocol_schema::v1::{
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
-use super::link::{Answer, ClientAbilities, Link, Work};
+use super::link::{Answer, ClientAbilities, Link, Notices, Work};
 use super::outbox::Outbox;
 use super::session::{Sessions, check_session_id};
 use super::{Service, history, turn};
@@ -238,7 +238,10 @@ impl Connection {
             has_switches: session
                 .and_then(|session| session.config_options.as_ref())
                 .is_some_and(|options| options.boolean.is_some()),
-            has_notices: session.is_some_and(|session| session.notices.is_some()),
+            notices: match session.and_then(|session| session.notices.as_ref()) {
+                Some(_) => Notices::AsNotices,
+                None => Notices::AsMessages,
+            },
             has_terminal_login: capabilities.auth.terminal,
         };
         self.link.initialize(abilities)

@@ -128,16 +128,15 @@ async fn reopen(
 ) -> Result<Arc<Session>, Error> {
     check_session_id(id)?;
     let cwd = absolute(cwd)?;
-    let (mut kept, mut stored) = match sessions.without_thread(id).await {
-        Some(open) => (open.config.lock().await.kept.clone(), Stored::NoThread),
-        None => {
-            let upstream = &link.service().upstream.client;
-            let thread = upstream.thread(id).await.map_err(|error| link.failed(&error))?;
-            let thread = thread.ok_or_else(|| unknown_session(id))?;
-            let mut kept = SessionRecord::read(&thread.metadata);
-            kept.title = kept.title.or_else(|| thread.title());
-            (kept, Stored::Current)
-        }
+    let (mut kept, mut stored) = if let Some(open) = sessions.without_thread(id).await {
+        (open.config.lock().await.kept.clone(), Stored::NoThread)
+    } else {
+        let upstream = &link.service().upstream.client;
+        let thread = upstream.thread(id).await.map_err(|error| link.failed(&error))?;
+        let thread = thread.ok_or_else(|| unknown_session(id))?;
+        let mut kept = SessionRecord::read(&thread.metadata);
+        kept.title = kept.title.or_else(|| thread.title());
+        (kept, Stored::Current)
     };
     // An older version saved the directory as the client wrote it.
     if stored == Stored::Current && kept.cwd.as_ref() != Some(&cwd) {

@@ -31,7 +31,9 @@ impl Link {
         let mut for_graph = ClientServers::default();
         if settings.mcp_key.is_none() {
             let why = "`acp.forward_mcp_servers` is not set in the config file of threadway";
-            servers.iter().for_each(|server| for_graph.leave_out(server, why));
+            for server in servers {
+                for_graph.leave_out(server, why);
+            }
             return Ok(for_graph);
         }
         let mut forwarded = Vec::new();

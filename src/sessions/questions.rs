@@ -3,6 +3,8 @@
 
 mod answers;
 
+use std::sync::Arc;
+
 use futures_util::future::try_join_all;
 use serde::Serialize;
 
@@ -381,7 +383,7 @@ impl Link {
                 Ask::Breakpoint => continue,
             };
             let content = ContentBlock::text(&words);
-            let times = view.asked.entry(question.id.clone()).or_default();
+            let times = view.asked.entry(Arc::clone(&question.id)).or_default();
             *times += 1;
             let id = match *times {
                 1 => question.id.to_string(),

@@ -19,14 +19,14 @@ use threadway_translate::run::{Ask, Decision, Id, Interrupt};
 /// The most open sessions. Each remembers what its client was sent of every message.
 const MAX_SESSIONS: usize = 256;
 
-/// The most MCP servers about which a client is told that the graph does not get them.
+/// The most MCP servers that a client is warned about.
 const MAX_REPORTED_SERVERS: usize = 256;
 
 /// The open sessions. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sessions {
     open: Arc<sync::Mutex<HashMap<String, Arc<Session>>>>,
-    /// The names of MCP servers of which the client knows that the graph does not get them.
+    /// The names of the MCP servers that the client was warned about: the graph does not get them.
     reported_servers: Arc<sync::Mutex<HashSet<String>>>,
 }
 
@@ -156,8 +156,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// Which of these MCP servers the client was not told about yet, so that it is told about each
-    /// once and not with every session.
+    /// The MCP servers that the client was not warned about yet. A client gets one warning for each,
+    /// and not one for each session.
     pub(super) fn unreported_servers<'a>(&self, names: &'a [String]) -> Vec<&'a String> {
         let mut reported = self.reported_servers.lock();
         let is_new = |name: &&String| {

@@ -1,4 +1,4 @@
-//! What a person is told besides the conversation: a failed run, MCP servers that the graph does not
+//! What a person is shown besides the conversation: a failed run, MCP servers that the graph does not
 //! get, a server that does not answer.
 
 use std::time::Duration;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::support::editor::{CWD, Editor, Setup, open, open_with, said};
 use crate::support::langgraph::state;
 use threadway::sessions::Settings;
+use threadway_translate::acp::GraphProfile;
 use threadway_translate::acp::choice::Mode;
 use threadway_translate::acp::permission::Rules;
 
@@ -103,6 +104,32 @@ async fn a_question_that_is_repeated_is_a_message_of_its_own() {
     editor.ended().await;
 }
 
+#[tokio::test]
+async fn the_context_in_use_is_told_at_the_load() {
+    let mut setup = Setup::default();
+    let windows = vec![("gpt-*".parse().unwrap(), 1_000)];
+    setup.settings.dialect = GraphProfile { windows, ..GraphProfile::default() }.into();
+    let (server, mut editor) = open_with(setup).await;
+    let answer = |id: &str, input: u64| {
+        json!({"type": "ai", "id": id, "content": "yes",
+            "usage_metadata": {"input_tokens": input, "output_tokens": 5, "total_tokens": input + 5},
+            "response_metadata": {"model_name": "gpt-9"}})
+    };
+    let messages = json!([
+        {"type": "human", "id": "h1", "content": "one"}, answer("a1", 10),
+        {"type": "human", "id": "h2", "content": "two"}, answer("a2", 40),
+    ]);
+    let session = "33333333-3333-4333-8333-333333333333";
+    let metadata = json!({"acp_session": true, "cwd": CWD});
+    server.thread(session, metadata, Some(state("R0", &messages, &json!([]))));
+    let load = editor.request("session/load", load_params(session)).await;
+    let told = editor.until(load).await;
+    let usage = json!({"sessionUpdate": "usage_update", "used": 45, "size": 1000});
+    assert_eq!(told.of(session).last().unwrap(), &usage);
+    assert_eq!(told.of(session).len(), 5);
+    editor.ended().await;
+}
+
 // === unused sessions ===
 
 fn two_modes() -> Setup {
@@ -150,9 +177,9 @@ async fn a_session_without_a_prompt_has_no_thread() {
     assert_eq!((&metadata["acp_session"], &metadata["cwd"]), (&json!(true), &json!(CWD)));
     let listed = editor.call("session/list", json!({})).await;
     assert_eq!(listed["sessions"][0]["sessionId"], *session);
-    let made =
+    let threads =
         server.asked("POST /threads").into_iter().filter(|body| body["if_exists"].is_string());
-    assert_eq!(made.count(), 1);
+    assert_eq!(threads.count(), 1);
     editor.ended().await;
 }
 

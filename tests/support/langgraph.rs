@@ -301,7 +301,8 @@ impl Books {
             ("POST", ["threads", "search"]) => Some((200, self.found(&body, tenant.as_deref()))),
             (_, ["threads", id, ..]) if !self.is_shown(id, tenant.as_deref()) => missing(),
             (_, ["threads", id, rest @ ..]) => match (self.threads.get_mut(*id), method, rest) {
-                (None, ..) => missing(),
+                // Older servers do not have the stream of a thread's lifecycle.
+                (None, ..) | (Some(_), "GET", ["stream"]) => missing(),
                 (Some(thread), "GET", []) => Some((200, thread.record(id))),
                 (Some(thread), "PATCH", []) => {
                     self.made += 1;
@@ -321,8 +322,6 @@ impl Books {
                     Some((200, thread.state.clone().unwrap_or(none)))
                 }
                 (Some(_), "POST", ["history"]) => Some((200, json!([]))),
-                // The stream of a thread's lifecycle, which older servers do not have.
-                (Some(_), "GET", ["stream"]) => missing(),
                 (Some(thread), "GET", ["runs"]) => {
                     let wanted = query.split('&').find_map(|pair| pair.strip_prefix("status="));
                     let is_wanted =

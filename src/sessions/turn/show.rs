@@ -13,7 +13,7 @@ use threadway_translate::acp::rpc::Error;
 use threadway_translate::acp::{ToolCall, ToolStatus, Update};
 use threadway_translate::run::{Loss, Outcome, RunEvent};
 
-/// How long the upstream may be silent about a run before the person is told. A connection that
+/// How long the upstream may be away during a run before the person gets a notice. A connection that
 /// was cut is usually replaced within a second.
 const AWAY_BEFORE_NOTICE: Duration = Duration::from_secs(5);
 

@@ -50,15 +50,13 @@ impl Notice {
     /// The graph does not get these MCP servers of the client. There is at least one.
     pub fn servers_dropped<'a>(names: impl ExactSizeIterator<Item = &'a str>, why: &str) -> Self {
         let more = names.len().saturating_sub(MAX_NAMED);
-        let named = names.take(MAX_NAMED).map(|name| {
+        let quoted = names.take(MAX_NAMED).map(|name| {
             let name: String = name.chars().take(MAX_NAME_CHARS).collect();
             format!("`{}`", name.escape_debug())
         });
-        let mut title = "The graph does not get these MCP servers: ".to_owned();
-        title.push_str(&named.collect::<Vec<_>>().join(", "));
-        if more > 0 {
-            title.push_str(&format!(" and {more} more"));
-        }
+        let quoted = quoted.collect::<Vec<_>>().join(", ");
+        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let title = format!("The graph does not get these MCP servers: {quoted}{rest}");
         Self { severity: NoticeSeverity::Warning, title, description: Some(why.to_owned()) }
     }
 
