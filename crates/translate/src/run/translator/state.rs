@@ -48,8 +48,8 @@ impl Translator {
         if self.view().last_usage().is_some() {
             return;
         }
-        let last = items.iter().rev().filter_map(|item| langgraph::Message::parse(item));
-        let last = last.filter_map(|message| Some((message.id()?, Usage::of(&message)?))).next();
+        let mut whole = items.iter().rev().filter_map(|item| langgraph::Message::parse(item));
+        let last = whole.find_map(|message| Some((message.id()?, Usage::of(&message)?)));
         if let Some((id, usage)) = last {
             self.arbiter.out.spent(&Id::from(&*id), usage, None);
         }
