@@ -18,18 +18,23 @@
 //! - `auth`: the upstream's key, if a person has to give it.
 //! - `session`: the open sessions.
 //! - `session_config`: their modes, agents and settings. `default_agent`: the agent of new sessions.
-//! - `history`: new, load, resume, list. `directory`: their directories as text.
-//! - `turn`: prompts and their runs. `questions`: what a run asks. `prompt_end`: the end of a prompt
-//!   whose connection was lost.
+//! - `history`: new, load, resume, list. `introduction`: what follows the response of the first
+//!   three. `directory`: their directories as text.
+//! - `follow`: runs of others in an open session.
+//! - `turn`: prompts and their runs. `questions`: what a run asks. `notice`: what a person should
+//!   know besides. `prompt_end`: the end of a prompt whose connection was lost.
 
 mod auth;
 mod client_requests;
 mod connection;
 mod default_agent;
 mod directory;
+mod follow;
 mod history;
+mod introduction;
 mod late;
 mod link;
+mod notice;
 mod outbox;
 mod prompt_end;
 mod questions;

@@ -115,6 +115,7 @@ impl Driver {
                 Some(Action::End(end)) => return self.end(&mut reading, end),
                 None => {}
             }
+            self.run.set_away(reading.away_since());
             if !reading.has_stream() {
                 // The connection is closed, or returns to its pool.
                 body = None;

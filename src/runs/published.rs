@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use super::batch::Events;
 use super::event_id::EventKey;
@@ -27,6 +28,8 @@ pub(crate) struct Run {
     /// is gone, the readers' receivers are closed.
     changed: Weak<watch::Sender<()>>,
     keyframe_wanted: Notify,
+    /// Since when the upstream has not answered. `None` while it does.
+    away_since: watch::Sender<Option<Instant>>,
     /// Whether this is an idle thread, not a run of LangGraph.
     is_idle: bool,
 }
@@ -95,6 +98,7 @@ impl Run {
             published: Mutex::new(published),
             changed,
             keyframe_wanted: Notify::new(),
+            away_since: watch::Sender::default(),
             is_idle: false,
         };
         let mut events = Events::default();
@@ -173,6 +177,16 @@ impl Run {
         self.metrics.keyframe_made();
         let replaced = self.published().set_keyframe(Some(keyframe));
         drop(replaced);
+    }
+
+    /// Publishes since when the upstream has not answered. Only the driver does.
+    pub(super) fn set_away(&self, since: Option<Instant>) {
+        self.away_since.send_if_modified(|known| std::mem::replace(known, since) != since);
+    }
+
+    /// Since when the upstream has not answered.
+    pub(super) fn away_since(&self) -> watch::Receiver<Option<Instant>> {
+        self.away_since.subscribe()
     }
 
     /// Waits until a reader wants a keyframe.

@@ -107,6 +107,11 @@ impl RunReader {
         self.run.id()
     }
 
+    /// Since when the upstream has not answered.
+    pub(crate) fn away_since(&self) -> watch::Receiver<Option<Instant>> {
+        self.run.away_since()
+    }
+
     /// A reader that begins with the run as it is now.
     pub(super) fn from_now(run: Arc<Run>, baseline: Baseline) -> Self {
         let changed = run.subscribe();

@@ -197,6 +197,16 @@ impl Reading {
         matches!(self.phase, Phase::Streaming(_) | Phase::ReadingState { .. })
     }
 
+    /// Since when the upstream has not answered. `None` while it does.
+    pub(super) fn away_since(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Streaming(_) | Phase::ReadingState { .. } | Phase::Over => None,
+            Phase::Opening | Phase::CheckingEnd | Phase::Pausing { .. } | Phase::Polling => {
+                self.retry.lost_at()
+            }
+        }
+    }
+
     /// Whether bytes of the stream can be passed in.
     pub(super) fn takes_bytes(&self) -> bool {
         matches!(self.phase, Phase::Streaming(_))

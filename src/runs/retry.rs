@@ -43,6 +43,11 @@ impl Retry {
         self.attempts < BLIND_JOINS && self.silences <= BLIND_SILENCES
     }
 
+    /// When the run was first found out of reach. `None` while it is in reach.
+    pub(super) fn lost_at(&self) -> Option<Instant> {
+        self.lost_at
+    }
+
     /// The run is in reach, even if its stream is not.
     pub(super) fn in_reach(&mut self) {
         self.silences = 0;

@@ -16,7 +16,7 @@ use agent_client_protocol_schema::v1::{
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
-use super::link::{Answer, ClientAbilities, Link, Work};
+use super::link::{Answer, ClientAbilities, Link, Notices, Work};
 use super::outbox::Outbox;
 use super::session::{Sessions, check_session_id};
 use super::{Endpoint, Service, Settings, history, prompt_end, turn};
@@ -178,8 +178,9 @@ impl Connection {
         if method == "session/prompt" {
             let request: PromptRequest = rpc::params(method, params)?;
             let session = self.sessions.get(&request.session_id.0)?;
-            let prompt = turn::prompt(&self.link, session, &request, cancelled);
-            return prompt.await.map(Answer::from);
+            let prompt = turn::prompt(&self.link, Arc::clone(&session), &request, cancelled);
+            let result = prompt.await?;
+            return Ok(Answer { result, after: self.link.follow(&session) });
         }
         let answered = self.answer_soon(method, params);
         match cancelled.run_until_cancelled(answered).await {
@@ -261,6 +262,10 @@ impl Connection {
             has_switches: session
                 .and_then(|session| session.config_options.as_ref())
                 .is_some_and(|options| options.boolean.is_some()),
+            notices: match session.and_then(|session| session.notices.as_ref()) {
+                Some(_) => Notices::AsNotices,
+                None => Notices::AsMessages,
+            },
             has_terminal_login: capabilities.auth.terminal,
         })
     }

@@ -1,26 +1,25 @@
-//! Opens sessions: a new thread, a load that replays the history, a resume that does not. Lists
-//! them too.
+//! Opens sessions: a new one, whose thread is made with its first prompt, a load that replays the
+//! history, a resume that does not. Lists them too.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent_client_protocol_schema::v1::{
-    ListSessionsRequest, ListSessionsResponse, LoadSessionRequest, McpServer, NewSessionRequest,
+    ListSessionsRequest, ListSessionsResponse, LoadSessionRequest, NewSessionRequest,
     ResumeSessionRequest, SessionInfo,
 };
 use futures_util::{FutureExt, StreamExt, stream};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::directory::{absolute, normalized};
-use super::link::{Answer, Link, Work};
-use super::session::{Session, SessionConfig, Sessions, check_session_id, unknown_session};
+use super::introduction::ClientServers;
+use super::link::{Answer, Link};
+use super::session::{Session, SessionConfig, Sessions, Stored, check_session_id, unknown_session};
 use super::turn::{Sending, Turn, Whose};
 use crate::threads::{Thread, ThreadReader};
 use crate::upstream::{self, Caller, ThreadRecord, ThreadSearch};
-use threadway_translate::acp::Update;
 use threadway_translate::acp::choice::SessionRecord;
-use threadway_translate::acp::mcp::{self, ServerForGraph};
-use threadway_translate::acp::prompt::Command;
 use threadway_translate::acp::rpc::{self, Code, Error};
 use threadway_translate::json::{Json, ObjectWriter};
 
@@ -41,21 +40,17 @@ pub(super) async fn new(
 ) -> Result<Answer, Error> {
     let cwd = absolute(&request.cwd)?;
     let servers = link.servers(&request.mcp_servers)?;
-    let mut config = link
-        .read_config(SessionRecord { cwd: Some(cwd.clone()), ..SessionRecord::default() })
-        .await?;
-    let upstream = &link.service().upstream.client;
-    let thread = upstream.new_thread(&config.kept.write()).await;
-    let thread = thread.map_err(|error| link.failed(&error))?;
-    config.is_saved = true;
-    let session = Session::new(&thread.id, &cwd, servers, config, &link.service().settings);
-    // The thread is new, so its client has all of it.
+    let kept = SessionRecord { cwd: Some(cwd.clone()), ..SessionRecord::default() };
+    let config = link.read_config(kept, Stored::NoThread).await?;
+    let id = Uuid::new_v4().to_string();
+    let session = Session::new(&id, &cwd, servers, config, &link.service().settings);
+    // There is no thread yet, so its client has all of it.
     session.view.lock().await.is_synced = true;
     let session = Arc::new(session);
     sessions.open(Arc::clone(&session))?;
     let state = link.state_of(&session).await;
     let result = ObjectWriter::new().string("sessionId", &session.id).rest(state).finish();
-    Ok(Answer { result, after: link.introduce(&session) })
+    Ok(Answer { result, after: Some(link.introduce(sessions, &session)) })
 }
 
 /// `session/load` replays the whole conversation before the response.
@@ -67,7 +62,10 @@ pub(super) async fn load(
     // At once: the prompt may end while the thread is read.
     sessions.expect_no_prompt(&request.session_id.0)?;
     let servers = link.servers(&request.mcp_servers)?;
-    let session = reopen(link, &request.session_id.0, &request.cwd, servers).await?;
+    let session = reopen(link, sessions, &request.session_id.0, &request.cwd, servers).await?;
+    if !session.has_thread().await {
+        return open_without_history(link, sessions, session).await;
+    }
     let reader = link.read(&session).await?;
     // Before a prompt can arrive: its updates come after the history.
     let mut view = Arc::clone(&session.view).lock_owned().await;
@@ -77,13 +75,15 @@ pub(super) async fn load(
     let turn = Turn::new(link.clone(), Arc::clone(&session), stop, None);
     let (reader, outcome) = turn.send_history(&mut view, reader, Sending::All, Whose::Own).await?;
     let state = link.state_of(&session).await;
-    let introduce = link.introduce(&session);
+    let introduce = link.introduce(sessions, &session);
     let left = session.detached().clone();
+    let follow = link.follow(&session);
     let after = async move {
-        if let Some(introduce) = introduce {
-            introduce.await;
-        }
+        introduce.await;
         left.run_until_cancelled(turn.follow_without_prompt(view, reader, outcome)).await;
+        if let Some(follow) = follow {
+            follow.await;
+        }
     };
     Ok(Answer { result: ObjectWriter::new().rest(state).finish(), after: Some(after.boxed()) })
 }
@@ -97,28 +97,52 @@ pub(super) async fn resume(
     // At once: the prompt may end while the thread is read.
     sessions.expect_no_prompt(&request.session_id.0)?;
     let servers = link.servers(&request.mcp_servers)?;
-    let session = reopen(link, &request.session_id.0, &request.cwd, servers).await?;
-    sessions.open(Arc::clone(&session))?;
-    let state = link.state_of(&session).await;
-    let after = link.introduce(&session);
-    Ok(Answer { result: ObjectWriter::new().rest(state).finish(), after })
+    let session = reopen(link, sessions, &request.session_id.0, &request.cwd, servers).await?;
+    open_without_history(link, sessions, session).await
 }
 
-/// Opens a session on an existing thread.
+async fn open_without_history(
+    link: &Link,
+    sessions: &Sessions,
+    session: Arc<Session>,
+) -> Result<Answer, Error> {
+    sessions.open(Arc::clone(&session))?;
+    let state = link.state_of(&session).await;
+    let introduce = link.introduce(sessions, &session);
+    let follow = link.follow(&session);
+    let after = async move {
+        introduce.await;
+        if let Some(follow) = follow {
+            follow.await;
+        }
+    };
+    Ok(Answer { result: ObjectWriter::new().rest(state).finish(), after: Some(after.boxed()) })
+}
+
+/// Opens a session on an existing thread, or once more a session without one.
 async fn reopen(
     link: &Link,
+    sessions: &Sessions,
     id: &str,
     cwd: &Path,
-    servers: Option<Json>,
+    servers: ClientServers,
 ) -> Result<Arc<Session>, Error> {
     check_session_id(id)?;
     let cwd = absolute(cwd)?;
-    let upstream = &link.service().upstream.client;
-    let thread = upstream.thread(id).await.map_err(|error| link.failed(&error))?;
-    let thread = thread.ok_or_else(|| unknown_session(id))?;
-    let mut kept = SessionRecord::read(&thread.metadata);
+    let (mut kept, mut stored) = if let Some(open) = sessions.without_thread(id).await {
+        (open.config.lock().await.kept.clone(), Stored::NoThread)
+    } else {
+        let upstream = &link.service().upstream.client;
+        let thread = upstream.thread(id).await.map_err(|error| link.failed(&error))?;
+        let thread = thread.ok_or_else(|| unknown_session(id))?;
+        let mut kept = SessionRecord::read(&thread.metadata);
+        kept.title = kept.title.or_else(|| thread.title());
+        (kept, Stored::Current)
+    };
     // An older version saved the directory as the client wrote it.
-    let is_saved = kept.cwd.as_ref() == Some(&cwd);
+    if stored == Stored::Current && kept.cwd.as_ref() != Some(&cwd) {
+        stored = Stored::Outdated;
+    }
     match &kept.cwd {
         // ACP: a session keeps its `cwd`.
         Some(known) if normalized(known) != cwd => {
@@ -129,11 +153,11 @@ async fn reopen(
         // A thread that no editor created becomes a session with its first prompt.
         Some(_) | None => kept.cwd = Some(cwd.clone()),
     }
-    kept.title = kept.title.or_else(|| thread.title());
-    let mut config = link.read_config(kept).await?;
-    config.is_saved = is_saved;
+    let config = link.read_config(kept, stored).await?;
     let settings = &link.service().settings;
-    Ok(Arc::new(Session::new(&thread.id, &cwd, servers, config, settings)))
+    let session = Session::new(id, &cwd, servers, config, settings);
+    session.view.lock().await.is_synced = stored == Stored::NoThread;
+    Ok(Arc::new(session))
 }
 
 /// `session/list`: the sessions of a directory, or all of them, newest first.
@@ -194,52 +218,5 @@ impl Link {
         let agent = service.agents.find(&config.kept.choices.assistant, &Caller::default());
         let agent = agent.map_err(|error| Error::internal(error.to_string()))?;
         Ok(service.threads.thread(agent, session.id.clone(), None))
-    }
-
-    /// The client's MCP servers as the graph gets them. `None` if they are not forwarded.
-    fn servers(&self, servers: &[McpServer]) -> Result<Option<Json>, Error> {
-        let settings = &self.service().settings;
-        if settings.mcp_key.is_none() {
-            return Ok(None);
-        }
-        let mut forwarded = Vec::new();
-        for server in servers {
-            match ServerForGraph::of(server, settings.mcp_secrets)? {
-                ServerForGraph::Whole(server) => forwarded.push(server),
-                ServerForGraph::Without(server, left_out) => {
-                    let left_out = left_out.join(", ");
-                    tracing::warn!(
-                        left_out,
-                        "an MCP server is forwarded without the parts that may hold a secret; \
-                         `acp.forward_mcp_secrets` forwards them, and LangGraph then stores them"
-                    );
-                    forwarded.push(server);
-                }
-                ServerForGraph::Nothing(why) => {
-                    tracing::warn!(
-                        why,
-                        "an MCP server of the editor is not forwarded to the graph"
-                    );
-                }
-            }
-        }
-        Ok((!servers.is_empty()).then(|| mcp::list(&forwarded)))
-    }
-
-    /// Updates to send after the response. Clients do not know the session before it.
-    fn introduce(&self, session: &Arc<Session>) -> Option<Work> {
-        let commands = &self.service().settings.commands;
-        if commands.is_empty() {
-            return None;
-        }
-        let (this, session) = (self.clone(), Arc::clone(session));
-        let introduce = async move {
-            let commands = &this.service().settings.commands;
-            let available_commands: Vec<_> = commands.iter().map(Command::offered).collect();
-            let update =
-                Update::AvailableCommandsUpdate { available_commands: &available_commands };
-            this.update(&session.id, &update);
-        };
-        Some(introduce.boxed())
     }
 }

@@ -41,8 +41,19 @@ pub(super) struct ClientAbilities {
     pub(super) has_forms: bool,
     /// The client can show switches.
     pub(super) has_switches: bool,
+    pub(super) notices: Notices,
     /// The client can run `threadway acp --login` in a terminal.
     pub(super) has_terminal_login: bool,
+}
+
+/// How the client gets notices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Notices {
+    /// As messages of the agent.
+    #[default]
+    AsMessages,
+    /// As ACP's notices.
+    AsNotices,
 }
 
 /// The work for one request. The transport polls it.

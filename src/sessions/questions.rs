@@ -3,6 +3,8 @@
 
 mod answers;
 
+use std::sync::Arc;
+
 use futures_util::future::try_join_all;
 use serde::Serialize;
 
@@ -331,7 +333,7 @@ impl Link {
             self.show_decisions(session, view, &answers.answered);
             return Ok(Settled::Resume(start));
         }
-        self.ask_in_text(session, &answers.waiting);
+        self.ask_in_text(session, view, &answers.waiting);
         view.questions = answers.waiting;
         view.questions.iter_mut().for_each(|waiting| waiting.is_asked_in_text = true);
         Ok(Settled::ByPrompt)
@@ -367,8 +369,9 @@ impl Link {
         self.save_config(session, &mut config).await;
     }
 
-    /// Writes questions without a form into the conversation.
-    fn ask_in_text(&self, session: &Session, waiting: &[OpenQuestion]) {
+    /// Writes questions without a form into the conversation. A repeated question is a message of
+    /// its own: under the id of the first one, clients would append it to that message.
+    fn ask_in_text(&self, session: &Session, view: &mut ClientView, waiting: &[OpenQuestion]) {
         for OpenQuestion { question, decided, is_asked_in_text: _ } in waiting {
             let words = match &question.ask {
                 Ask::Answer { value, .. } => question::of_value(value),
@@ -380,7 +383,13 @@ impl Link {
                 Ask::Breakpoint => continue,
             };
             let content = ContentBlock::text(&words);
-            let update = Update::AgentMessageChunk { content, message_id: Some(&question.id) };
+            let times = view.asked.entry(Arc::clone(&question.id)).or_default();
+            *times += 1;
+            let id = match *times {
+                1 => question.id.to_string(),
+                times => format!("{}:{times}", question.id),
+            };
+            let update = Update::AgentMessageChunk { content, message_id: Some(&id) };
             self.update(&session.id, &update);
         }
     }

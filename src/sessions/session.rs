@@ -1,6 +1,6 @@
 //! One open session: its thread, its settings, and what its client has been sent.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tokio::sync::{Mutex, Notify};
@@ -8,27 +8,34 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Settings;
+use super::introduction::ClientServers;
+use crate::agents::InputKeys;
 use crate::sync::{self, Guard};
 use threadway_translate::acp::choice::{SessionOptions, SessionRecord};
 use threadway_translate::acp::rpc::{Code, Error};
 use threadway_translate::acp::{Projector, StopReason};
-use threadway_translate::json::Json;
-use threadway_translate::run::{Ask, Decision, Interrupt};
+use threadway_translate::run::{Ask, Decision, Id, Interrupt};
 
 /// The most open sessions. Each remembers what its client was sent of every message.
 const MAX_SESSIONS: usize = 256;
 
+/// The most MCP servers that a client is warned about.
+const MAX_REPORTED_SERVERS: usize = 256;
+
 /// The open sessions. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sessions(Arc<sync::Mutex<HashMap<String, Arc<Session>>>>);
+pub(super) struct Sessions {
+    open: Arc<sync::Mutex<HashMap<String, Arc<Session>>>>,
+    /// The names of the MCP servers that the client was warned about: the graph does not get them.
+    reported_servers: Arc<sync::Mutex<HashSet<String>>>,
+}
 
 /// An open session.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// The id of the session's thread in LangGraph.
+    /// The id of the session's thread in LangGraph. The thread is made with the first prompt.
     pub(super) id: String,
-    /// The client's MCP servers, in the form that the graph gets.
-    pub(super) servers: Option<Json>,
+    pub(super) servers: ClientServers,
     /// Serialises setting changes; later prompts see them.
     pub(super) config: Mutex<SessionConfig>,
     /// Locked by whoever sends updates of this session, so that they do not mix.
@@ -47,8 +54,20 @@ pub(super) struct Session {
 pub(super) struct SessionConfig {
     pub(super) kept: SessionRecord,
     pub(super) menu: SessionOptions,
-    /// Whether the thread's metadata hold the same.
-    pub(super) is_saved: bool,
+    /// The keys of the input of the running agent's graph.
+    pub(super) input: Arc<InputKeys>,
+    pub(super) stored: Stored,
+}
+
+/// Where the settings of a session are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// Only here: the thread is made with the first prompt.
+    NoThread,
+    /// The thread has older ones.
+    Outdated,
+    /// The thread has the same.
+    Current,
 }
 
 /// What the client has been sent of the thread.
@@ -59,6 +78,8 @@ pub(super) struct ClientView {
     pub(super) is_synced: bool,
     /// The open questions that the next prompt answers.
     pub(super) questions: Vec<OpenQuestion>,
+    /// How many times each question was written into the conversation.
+    pub(super) asked: HashMap<Id, u32>,
     /// Keys of the thread's metadata that hold saved decisions, which the next run answers with.
     pub(super) decision_keys: Vec<String>,
     /// How the run has ended that was shown without a prompt last.
@@ -82,6 +103,15 @@ struct Activity {
     prompt: Option<CancellationToken>,
     /// Stops the run that is shown without a prompt.
     shown: Option<CancellationToken>,
+    following: Following,
+}
+
+/// Whether the runs of others are shown as they begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Following {
+    #[default]
+    NotYet,
+    Begun,
 }
 
 /// Marks the session as prompted until it is dropped.
@@ -93,6 +123,13 @@ pub(super) struct PromptGuard<'a>(&'a Session);
 impl Sessions {
     pub(super) fn get(&self, id: &str) -> Result<Arc<Session>, Error> {
         self.lock().get(id).cloned().ok_or_else(|| unknown_session(id))
+    }
+
+    /// The open session of this id, if its thread does not exist yet.
+    pub(super) async fn without_thread(&self, id: &str) -> Option<Arc<Session>> {
+        let open = self.get(id).ok()?;
+        let has_thread = open.has_thread().await;
+        (!has_thread).then_some(open)
     }
 
     /// Refuses a session that has a prompt. A client that loads it meanwhile would be sent the
@@ -121,12 +158,22 @@ impl Sessions {
         Ok(())
     }
 
+    /// The MCP servers that the client was not warned about yet. A client gets one warning for each,
+    /// and not one for each session.
+    pub(super) fn unreported_servers<'a>(&self, names: &'a [String]) -> Vec<&'a String> {
+        let mut reported = self.reported_servers.lock();
+        let is_new = |name: &&String| {
+            reported.len() < MAX_REPORTED_SERVERS && reported.insert((*name).clone())
+        };
+        names.iter().filter(is_new).collect()
+    }
+
     pub(super) fn remove(&self, id: &str) -> Option<Arc<Session>> {
         self.lock().remove(id)
     }
 
     fn lock(&self) -> Guard<'_, HashMap<String, Arc<Session>>> {
-        self.0.lock()
+        self.open.lock()
     }
 }
 
@@ -155,13 +202,25 @@ pub(super) fn check_session_id(id: &str) -> Result<(), Error> {
     Err(Error::new(Code::NotFound, message))
 }
 
+// === impl Stored ===
+
+impl Stored {
+    /// After a change of the settings.
+    pub(super) fn changed(self) -> Self {
+        match self {
+            Self::NoThread => Self::NoThread,
+            Self::Outdated | Self::Current => Self::Outdated,
+        }
+    }
+}
+
 // === impl Session ===
 
 impl Session {
     pub(super) fn new(
         id: &str,
         cwd: &str,
-        servers: Option<Json>,
+        servers: ClientServers,
         config: SessionConfig,
         settings: &Settings,
     ) -> Self {
@@ -170,6 +229,7 @@ impl Session {
             projector,
             is_synced: false,
             questions: Vec::new(),
+            asked: HashMap::new(),
             decision_keys: Vec::new(),
             ended: None,
         };
@@ -183,6 +243,11 @@ impl Session {
             idle: Notify::new(),
             detached: CancellationToken::new(),
         }
+    }
+
+    /// Whether the session's thread exists. It is made with the first prompt.
+    pub(super) async fn has_thread(&self) -> bool {
+        self.config.lock().await.stored != Stored::NoThread
     }
 
     /// Sends no more updates of this session. Its run goes on.
@@ -223,6 +288,12 @@ impl Session {
         }
     }
 
+    /// Whether the session is not followed yet. It counts as followed from now on.
+    pub(super) fn begin_following(&self) -> bool {
+        let mut activity = self.activity();
+        std::mem::replace(&mut activity.following, Following::Begun) == Following::NotYet
+    }
+
     /// Registers a run that is shown without a prompt; `stop` stops it.
     pub(super) fn show(&self, stop: &CancellationToken) {
         self.activity().shown = Some(stop.clone());
@@ -230,7 +301,7 @@ impl Session {
 
     /// Stops the prompt, or without one the run that is shown.
     pub(super) fn stop(&self) {
-        let Activity { prompt, shown } = &*self.activity();
+        let Activity { prompt, shown, following: _ } = &*self.activity();
         if let Some(stop) = prompt.as_ref().or(shown.as_ref()) {
             stop.cancel();
         }

@@ -9,8 +9,8 @@ use agent_client_protocol_schema::v1::{
 use futures_util::FutureExt;
 
 use super::link::{Answer, Link};
-use super::session::{Session, SessionConfig};
-use crate::agents::ConfigField;
+use super::session::{Session, SessionConfig, Stored};
+use crate::agents::{Agent, ConfigField, InputKeys};
 use crate::upstream::Caller;
 use threadway_translate::acp::Update;
 use threadway_translate::acp::choice::{
@@ -19,12 +19,16 @@ use threadway_translate::acp::choice::{
 use threadway_translate::acp::rpc::{Code, Error};
 use threadway_translate::json::{Json, ObjectWriter};
 
+/// How many keys of a graph's input an error names.
+const MAX_NAMED_KEYS: usize = 20;
+
 impl Link {
     /// Completes saved settings: lists the choices, and replaces choices that no longer exist by
-    /// defaults.
+    /// defaults. `stored` says where these settings are.
     pub(super) async fn read_config(
         &self,
         mut kept: SessionRecord,
+        stored: Stored,
     ) -> Result<SessionConfig, Error> {
         let service = self.service();
         let listing = service.agents.list_of(&service.upstream).await;
@@ -55,18 +59,48 @@ impl Link {
             own => own,
         };
         menu.settle_mode(&mut kept.choices);
-        menu.fields = self.fields_of(&kept.choices.assistant).await?;
-        Ok(SessionConfig { kept, menu, is_saved: false })
+        let (fields, input) = self.schemas_of(&kept.choices.assistant).await?;
+        menu.fields = fields;
+        Ok(SessionConfig { kept, menu, input, stored })
     }
 
-    /// The settings that an agent's graph offers. Empty if they cannot be read: the agent runs
-    /// without them.
-    async fn fields_of(&self, agent: &str) -> Result<Vec<ConfigField>, Error> {
+    /// The settings that an agent's graph offers, and the keys of its input. Without settings if
+    /// they cannot be read: the agent runs without them.
+    async fn schemas_of(&self, agent: &str) -> Result<(Vec<ConfigField>, Arc<InputKeys>), Error> {
         let agents = &self.service().agents;
         let agent = agents
             .find(agent, &Caller::default())
             .map_err(|error| Error::internal(error.to_string()))?;
-        Ok(agent.config_fields().await)
+        Ok(tokio::join!(agent.config_fields(), agent.input_keys()))
+    }
+
+    /// Fails if the graph takes no messages under the key of its conversation: it would ignore the
+    /// prompt.
+    pub(super) async fn expect_messages(
+        &self,
+        config: &mut SessionConfig,
+        agent: &Agent,
+    ) -> Result<(), Error> {
+        let key = agent.upstream.messages_key().as_str();
+        if !config.input.lacks(key) {
+            return Ok(());
+        }
+        // The graph may have changed since the session was opened.
+        config.input = agent.input_keys().await;
+        let InputKeys::Known(keys) = &*config.input else { return Ok(()) };
+        if keys.contains(key) {
+            return Ok(());
+        }
+        let mut keys: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
+        keys.sort_unstable();
+        keys.truncate(MAX_NAMED_KEYS);
+        let has = if keys.is_empty() { "no keys".to_owned() } else { keys.join(", ") };
+        Err(Error::internal(format!(
+            "the graph of the agent `{name}` takes no messages under `{key}`, so it would ignore \
+             this prompt; its input has {has}: set `messages_key` of the upstream or of the agent \
+             in the config file to the key of its conversation, or choose another agent",
+            name = agent.name
+        )))
     }
 
     /// The settings as the client gets them when it opens the session.
@@ -143,7 +177,8 @@ impl Link {
     ) -> Result<(), Error> {
         if choices.assistant != config.kept.choices.assistant {
             // Another graph has other settings.
-            config.menu.fields = self.fields_of(&choices.assistant).await?;
+            let (fields, input) = self.schemas_of(&choices.assistant).await?;
+            (config.menu.fields, config.input) = (fields, input);
         }
         config.kept.choices = choices;
         self.save_config(session, config).await;
@@ -151,17 +186,39 @@ impl Link {
     }
 
     /// Saves the settings in the thread's metadata. If that fails they hold in this process, and
-    /// the next change tries again.
+    /// the next change tries again. Does nothing before the first prompt, which makes the thread.
     pub(super) async fn save_config(&self, session: &Session, config: &mut SessionConfig) {
+        if config.stored == Stored::NoThread {
+            return;
+        }
         let metadata = config.kept.write();
         // If this is cancelled while it waits, nothing is saved.
-        config.is_saved = false;
+        config.stored = Stored::Outdated;
         let upstream = &self.service().upstream.client;
         match upstream.change_thread(&session.id, &metadata).await {
-            Ok(is_there) => config.is_saved = is_there,
+            Ok(true) => config.stored = Stored::Current,
+            // The thread was deleted.
+            Ok(false) => {}
             Err(error) => {
                 tracing::warn!(session_id = session.id, %error, "a session's settings were not saved with its thread");
             }
         }
+    }
+
+    /// Makes the session's thread, with the settings.
+    pub(super) async fn make_thread(
+        &self,
+        session: &Session,
+        config: &mut SessionConfig,
+    ) -> Result<(), Error> {
+        let upstream = &self.service().upstream.client;
+        let made = upstream.new_thread(&session.id, &config.kept.write()).await;
+        let made = made.map_err(|error| self.failed(&error))?;
+        config.stored = Stored::Current;
+        // The answer to an earlier prompt may have been lost, and the settings changed since.
+        if SessionRecord::read(&made.metadata) != config.kept {
+            self.save_config(session, config).await;
+        }
+        Ok(())
     }
 }

@@ -7,7 +7,7 @@ mod start;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) use show::Sending;
+pub(super) use show::{Sending, has_conversation};
 
 use agent_client_protocol_schema::v1::PromptRequest;
 use tokio::sync::OwnedMutexGuard;
@@ -17,11 +17,12 @@ use uuid::Uuid;
 use super::link::Link;
 use super::prompt_end::prompt_id;
 use super::questions::{Answers, Settled, expect_answerable};
-use super::session::{ClientView, OpenQuestion, Session};
+use super::session::{ClientView, OpenQuestion, Session, Stored};
 use crate::sync::Mutex;
 use crate::threads::{Refusal, ThreadReader};
 use show::Shown;
 use start::Started;
+use threadway_translate::acp::notice::Notice;
 use threadway_translate::acp::prompt::Prompt;
 use threadway_translate::acp::rpc::Error;
 use threadway_translate::acp::{StopReason, Update, result_of, stop_reason};
@@ -145,9 +146,14 @@ impl Turn {
 
     /// The graph's input: the person's message. The client shows it already.
     async fn input_of(&self, view: &mut ClientView, prompt: &Prompt) -> Result<Start, Error> {
+        {
+            let mut config = self.session.config.lock().await;
+            let thread = self.link.thread(&self.session, &config)?;
+            self.link.expect_messages(&mut config, thread.agent()).await?;
+        }
         let id = self.prompt_id.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
         view.projector.hold(&run::Id::from(&*id));
-        self.set_title(prompt).await;
+        self.store(prompt).await?;
         let message = prompt.message(&id);
         let messages = json::array([message.get()]);
         let thread = self.link.thread(&self.session, &*self.session.config.lock().await)?;
@@ -155,23 +161,28 @@ impl Turn {
         Ok(Start::Input(ObjectWriter::new().raw(key, messages.get()).finish()))
     }
 
-    /// With the first prompt: gives the session its title and marks its thread as a session.
-    async fn set_title(&self, prompt: &Prompt) {
+    /// With the first prompt: makes the session's thread, or marks a thread of others as a session,
+    /// and gives the session its title. Later: saves what was not saved.
+    async fn store(&self, prompt: &Prompt) -> Result<(), Error> {
         let Self { link, session, .. } = self;
         let mut config = session.config.lock().await;
-        let is_news = config.kept.title.is_none();
-        if is_news {
+        if config.kept.title.is_none() {
             config.kept.title = prompt.headline();
+            config.stored = config.stored.changed();
         }
-        if let Some(title) = config.kept.title.as_deref().filter(|_| is_news) {
+        let is_unlisted = config.stored != Stored::Current;
+        match config.stored {
+            Stored::NoThread => link.make_thread(session, &mut config).await?,
+            Stored::Outdated => link.save_config(session, &mut config).await,
+            Stored::Current => {}
+        }
+        if let Some(title) = config.kept.title.as_deref().filter(|_| is_unlisted) {
             link.update(
                 &session.id,
                 &Update::SessionInfoUpdate { title: Some(title), updated_at: None },
             );
         }
-        if is_news || !config.is_saved {
-            link.save_config(session, &mut config).await;
-        }
+        Ok(())
     }
 
     /// Shows a run without a prompt to its end and asks its questions, until a prompt arrives.
@@ -200,9 +211,18 @@ impl Turn {
                 Shown::Stopped => return Ok(self.stopped(view)),
             },
         };
-        let Outcome::Interrupted(questions) = outcome else {
-            self.settle_calls(view);
-            return stop_reason(&outcome);
+        let questions = match outcome {
+            Outcome::Interrupted(questions) => questions,
+            Outcome::Failed(_)
+            | Outcome::Idle { .. }
+            | Outcome::Finished { .. }
+            | Outcome::Cancelled => {
+                self.settle_calls(view);
+                if let Some(notice) = Notice::of_outcome(&outcome) {
+                    self.link.notice(&self.session, &notice);
+                }
+                return stop_reason(&outcome);
+            }
         };
         let prompted = self.session.prompted.notified();
         let mut prompted = std::pin::pin!(prompted);
@@ -229,7 +249,7 @@ impl Turn {
     }
 
     /// Starts a run, shows it, asks its questions and resumes it, until it ends.
-    async fn run_to_end(
+    pub(super) async fn run_to_end(
         &self,
         view: &mut ClientView,
         mut start: Start,
@@ -272,7 +292,7 @@ impl Turn {
     }
 
     /// Asks the questions of a run until they are answered or the turn is stopped.
-    async fn settle(
+    pub(super) async fn settle(
         &self,
         view: &mut ClientView,
         waiting: Vec<OpenQuestion>,
@@ -289,7 +309,7 @@ impl Turn {
         StopReason::Cancelled
     }
 
-    fn settle_calls(&self, view: &mut ClientView) {
+    pub(super) fn settle_calls(&self, view: &mut ClientView) {
         self.link.emit(&self.session, |emit| view.projector.settle(emit));
     }
 }

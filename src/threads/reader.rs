@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
+use tokio::time::Instant;
+
 use super::follow::Follower;
 use crate::runs::{Batch, RunReader};
 use threadway_translate::run::{Loss, Outcome, RunEvent};
@@ -41,6 +44,12 @@ impl ThreadReader {
     /// LangGraph's id of the run that is being read, once it is known.
     pub fn run_id(&self) -> Option<Arc<str>> {
         self.run.run_id()
+    }
+
+    /// Since when the upstream has not answered for the run that is being read. `None` while it
+    /// does.
+    pub(crate) fn away_since(&self) -> watch::Receiver<Option<Instant>> {
+        self.run.away_since()
     }
 
     /// The next events, never an empty list. `None` at the end. Cancel safe.

@@ -59,7 +59,7 @@ struct AnyThread {
     limit: usize,
 }
 
-/// The body of a POST or PATCH that sets a thread's metadata.
+/// The body of a PATCH that sets a thread's metadata.
 #[derive(Serialize)]
 struct Metadata<'a> {
     metadata: &'a Json,
@@ -82,7 +82,7 @@ struct RunMetadata<'a> {
 struct NewThread<'a> {
     thread_id: &'a str,
     if_exists: &'static str,
-    metadata: Json,
+    metadata: &'a Json,
 }
 
 // === impl Client ===
@@ -152,13 +152,8 @@ impl Client {
         thread_id: &str,
         client_thread_id: &str,
     ) -> Result<(), Error> {
-        let thread = NewThread {
-            thread_id,
-            if_exists: "do_nothing",
-            metadata: ObjectWriter::new().string(CLIENT_THREAD_ID, client_thread_id).finish(),
-        };
-        let request = self.call(Operation::CreateThread, Method::POST, &["threads"]);
-        match request.json(&thread).text().await {
+        let metadata = ObjectWriter::new().string(CLIENT_THREAD_ID, client_thread_id).finish();
+        match self.new_thread(thread_id, &metadata).await {
             Ok(_) => Ok(()),
             // The thread is somebody else's. Other requests get 404 for such a thread.
             Err(Error::Status { code: 409, detail, retry_after }) => {
@@ -186,10 +181,16 @@ impl Client {
         self.call_url(Operation::ThreadHistory, Method::GET, url).text().await
     }
 
-    /// Creates a thread with this metadata, which must be an object. The server chooses the id.
-    pub async fn new_thread(&self, metadata: &Json) -> Result<ThreadRecord, Error> {
+    /// Creates a thread with this metadata, which must be an object. Returns the thread as it is if
+    /// it exists already: the answer to an earlier request may have been lost.
+    pub async fn new_thread(
+        &self,
+        thread_id: &str,
+        metadata: &Json,
+    ) -> Result<ThreadRecord, Error> {
+        let thread = NewThread { thread_id, if_exists: "do_nothing", metadata };
         let request = self.call(Operation::CreateThread, Method::POST, &["threads"]);
-        let body = request.json(&Metadata { metadata }).text().await?;
+        let body = request.json(&thread).text().await?;
         ThreadRecord::parse(&body).ok_or(Error::NotUnderstood { what: "a thread" })
     }
 

@@ -151,9 +151,9 @@ async fn a_session_id_that_is_no_uuid_is_not_sent_upstream() {
 
 #[tokio::test]
 async fn a_directory_has_one_name() {
-    let (server, mut editor) = open().await;
+    let (mut server, mut editor) = open().await;
     for cwd in ["/ws", "/ws/", "//ws/.", "/./ws//"] {
-        editor.call("session/new", json!({"cwd": cwd, "mcpServers": []})).await;
+        editor.prompted_session(&mut server, cwd).await;
     }
     // An older version saved the directory as the client wrote it.
     server.thread(SESSION, json!({"acp_session": true, "cwd": "/ws/", "title": "T"}), None);
@@ -174,14 +174,14 @@ async fn a_directory_has_one_name() {
 
 #[tokio::test]
 async fn a_drive_is_followed_by_a_separator() {
-    let (server, mut editor) = open().await;
+    let (mut server, mut editor) = open().await;
     for cwd in ["C:foo", "C:", "1:\\foo", ":\\foo"] {
         let params = json!({"cwd": cwd, "mcpServers": []});
         let why = format!("cwd `{cwd}` is not an absolute path");
         assert_eq!(editor.refused("session/new", params).await, (-32602, why));
     }
     for cwd in ["C:\\foo", "C:\\foo\\", "C:\\.\\foo", "C:\\foo/"] {
-        editor.call("session/new", json!({"cwd": cwd, "mcpServers": []})).await;
+        editor.prompted_session(&mut server, cwd).await;
     }
     assert_eq!(server.books().threads.len(), 4);
     let listed = editor.call("session/list", json!({"cwd": "C:\\foo"})).await;

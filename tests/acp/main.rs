@@ -8,7 +8,10 @@ mod support;
 
 mod bridge;
 mod contact;
+mod follow;
 mod messages_key;
+mod notices;
+mod person;
 mod stdio;
 mod threads;
 mod unnamed;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::support::editor::{CWD, Setup, open_with, outline};
-use crate::support::langgraph::state;
+use crate::support::langgraph::{assistant, state};
 use serde_json::{Value, json};
 
 const KEY: &str = "chat_history";
@@ -65,5 +65,65 @@ async fn a_session_without_a_title_is_listed_by_what_was_said_first_under_the_ke
     server.thread(LOADED, metadata, Some(thread("R0", &conversation())));
     let list = editor.call("session/list", json!({"cwd": CWD})).await;
     assert_eq!(list["sessions"][0]["title"], "hi");
+    editor.ended().await;
+}
+
+fn schemas(keys: &[&str]) -> Value {
+    let properties: serde_json::Map<_, _> =
+        keys.iter().map(|key| ((*key).to_owned(), json!({}))).collect();
+    json!({"input_schema": {"type": "object", "properties": properties}})
+}
+
+#[tokio::test]
+async fn a_graph_without_messages_says_so_at_the_prompt() {
+    let (mut server, mut editor) = open_with(Setup::default()).await;
+    server.books().assistants.push(assistant("chat"));
+    server.books().schemas = json!({
+        "agent": schemas(&["question", "docs"]),
+        "chat": schemas(&["messages", "docs"]),
+    });
+    let session = editor.session().await;
+    let prompt = editor.prompt(&session, "hi").await;
+    let told = editor.until(prompt).await;
+    let why = "the graph of the agent `agent` takes no messages under `messages`, so it would \
+               ignore this prompt; its input has `docs`, `question`: set `messages_key` of the \
+               upstream or of the agent in the config file to the key of its conversation, or \
+               choose another agent";
+    assert_eq!(told.error(), (-32603, why.to_owned()));
+    assert!(told.updates.is_empty() && server.books().threads.is_empty());
+    // A question of such a graph can be answered.
+    let metadata = json!({"acp_session": true, "cwd": CWD, "acp_assistant": "agent"});
+    let question = json!([{"id": "q", "value": "Which one?"}]);
+    server.thread(LOADED, metadata, Some(state("R0", &json!([]), &question)));
+    let params = json!({"sessionId": LOADED, "cwd": CWD, "mcpServers": []});
+    editor.call("session/load", params).await;
+    editor.until_said("Which one?").await;
+    let prompt = editor.prompt(LOADED, "this").await;
+    let run = server.run().await;
+    assert_eq!(run.body["command"], json!({"resume": {"q": "this"}}));
+    let done = state(&run.id, &json!([]), &json!([]));
+    run.ends("success", Some(done)).await;
+    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+    // Another agent takes the prompt.
+    let option = json!({"sessionId": session, "configId": "assistant", "value": "chat"});
+    editor.call("session/set_config_option", option).await;
+    let prompt = editor.prompt(&session, "hi").await;
+    server.run().await.ends("success", None).await;
+    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_graph_that_does_not_describe_its_input_is_prompted() {
+    for schemas in [json!({}), json!({"input_schema": {"$ref": "#/$defs/State"}})] {
+        let (mut server, mut editor) = open_with(Setup::default()).await;
+        server.books().schemas = schemas;
+        editor.prompted_session(&mut server, CWD).await;
+        editor.ended().await;
+    }
+    // The key of the conversation is configured.
+    let (mut server, mut editor) = open_with(setup()).await;
+    server.books().schemas = schemas(&[KEY]);
+    editor.prompted_session(&mut server, CWD).await;
     editor.ended().await;
 }

@@ -408,7 +408,7 @@ async fn a_directory_is_absolute_and_the_sessions_own() {
             format!("session `{session}` has cwd {CWD}, not /other; open it with its own cwd");
         assert_eq!(editor.refused(method, params).await, (-32602, why), "{method}");
     }
-    assert_eq!(server.books().threads.len(), 1);
+    assert!(server.books().threads.is_empty());
     editor.is_alive().await;
     editor.ended().await;
 }
@@ -827,7 +827,7 @@ async fn a_prompt_that_is_sent_behind_a_choice_runs_with_it() {
     server.books().schemas = fields();
     let setup = Setup { settings: two_modes(), ..Setup::default() };
     let mut editor = Editor::initialized(&server.url, &setup).await;
-    let session = editor.session().await;
+    let session = editor.prompted_session(&mut server, CWD).await;
     // Storing the choice takes a while.
     server.hold("PATCH");
     let chosen = json!({"configId": "config:model", "value": "deep"});
@@ -839,7 +839,6 @@ async fn a_prompt_that_is_sent_behind_a_choice_runs_with_it() {
     let options = frame["result"]["configOptions"].as_array().unwrap();
     let model = options.iter().find(|option| option["id"] == "config:model").unwrap();
     assert_eq!(model["currentValue"], "deep");
-    server.held("PATCH").await.json(200, "{}").await;
     let run = server.run().await;
     assert_eq!(run.body["config"], json!({"configurable": {"model": "deep"}}));
     run.ends("success", None).await;
@@ -882,7 +881,7 @@ async fn one_agents_settings_do_not_go_to_another() {
         assert_eq!(run.body["config"]["configurable"], goes_up["configurable"], "{option} {value}");
         run.ends("success", None).await;
         assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
-        settings = server.asked("PATCH").pop().unwrap()["metadata"].clone();
+        settings = server.books().threads[&session].metadata.clone();
     }
     editor.ended().await;
     assert_eq!(settings["acp_config"], json!({"model": "smart"}));
@@ -1106,9 +1105,12 @@ async fn a_run_that_starts_after_its_cancel_is_stopped_then() {
 #[tokio::test]
 async fn a_cancel_reaches_whatever_a_prompt_waits_for() {
     let mut settled = 0;
-    for held in ["PATCH", "GET /threads/", "/state", "/runs"] {
+    for held in ["POST /threads", "GET /threads/", "/state", "/runs"] {
         let (mut server, mut editor) = open().await;
-        let session = editor.session().await;
+        let session = match held {
+            "POST /threads" => editor.session().await,
+            _ => editor.prompted_session(&mut server, CWD).await,
+        };
         server.hold(held);
         let prompt = editor.prompt(&session, "hi").await;
         let exchange = server.held(held).await;
@@ -1120,7 +1122,7 @@ async fn a_cancel_reaches_whatever_a_prompt_waits_for() {
         tokio::time::resume();
         server.let_go_of(held);
         drop(exchange);
-        assert!(server.asked(&format!("POST /threads/{session}/runs")).len() <= 1, "{held}");
+        assert!(server.asked(&format!("POST /threads/{session}/runs")).len() <= 2, "{held}");
         settled += 1;
         server.gone().await;
         editor.hang_up().await;
@@ -1132,18 +1134,22 @@ async fn a_cancel_reaches_whatever_a_prompt_waits_for() {
 #[tokio::test]
 async fn what_was_not_kept_when_a_prompt_was_cancelled_is_kept_with_the_next() {
     let (mut server, mut editor) = open().await;
-    let session = editor.session().await;
-    server.hold("PATCH");
-    let prompt = editor.prompt(&session, "first words").await;
-    let exchange = server.held("PATCH").await;
-    editor.cancel(&session).await;
-    assert_eq!(editor.until(prompt).await.stop_reason(), "cancelled");
-    exchange.closed().await;
-    server.let_go_of("PATCH");
-    let prompt = editor.prompt(&session, "second words").await;
-    server.run().await.ends("success", None).await;
-    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
-    assert_eq!(server.books().threads[&session].metadata["title"], "first words");
+    server.thread(LOADED, json!({}), None);
+    editor.call("session/resume", open_params(LOADED)).await;
+    let new = editor.session().await;
+    for (session, held) in [(&*new, "POST /threads"), (LOADED, "PATCH")] {
+        server.hold(held);
+        let prompt = editor.prompt(session, "first words").await;
+        let exchange = server.held(held).await;
+        editor.cancel(session).await;
+        assert_eq!(editor.until(prompt).await.stop_reason(), "cancelled");
+        exchange.closed().await;
+        server.let_go_of(held);
+        let prompt = editor.prompt(session, "second words").await;
+        server.run().await.ends("success", None).await;
+        assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+        assert_eq!(server.books().threads[session].metadata["title"], "first words");
+    }
     editor.ended().await;
 }
 
@@ -1243,7 +1249,11 @@ fn selected(option: &str) -> Value {
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Fails if the future is not ready before the clock has advanced this far.
-async fn within<T>(clock: &HeldClock, limit: Duration, happens: impl Future<Output = T>) -> T {
+pub(crate) async fn within<T>(
+    clock: &HeldClock,
+    limit: Duration,
+    happens: impl Future<Output = T>,
+) -> T {
     const STEP: Duration = Duration::from_millis(50);
     let mut happens = std::pin::pin!(happens);
     let mut passed = Duration::ZERO;
@@ -1596,7 +1606,8 @@ async fn a_question_of_the_graph_is_asked_in_words_where_there_are_no_forms() {
     assert_eq!(run.body["command"], json!({"resume": {"q": "this"}}));
     run.asks(&json!([]), &json!([questions[1]])).await;
     let told = editor.until(prompt).await;
-    assert_eq!(told.said(), [("r".to_owned(), "How many?".to_owned())]);
+    // The repeated question is a message of its own.
+    assert_eq!(told.said(), [("r:2".to_owned(), "How many?".to_owned())]);
     let prompt = editor.prompt(&session, "7").await;
     let run = server.run().await;
     assert_eq!(run.body["command"], json!({"resume": {"r": 7}}));
@@ -2341,7 +2352,7 @@ async fn secrets_of_mcp_servers_go_up_where_the_operator_says_so() {
 #[tokio::test]
 async fn a_key_is_asked_for_taken_and_forgotten() {
     let directory = std::env::temp_dir().join(format!("threadway-acp-{}", std::process::id()));
-    let server = LangGraph::start().await;
+    let mut server = LangGraph::start().await;
     server.books().key = Some("k3y".to_owned());
     let setup = Setup { directory: Some(directory.clone()), ..Setup::default() };
     let mut editor = Editor::start(&server.url, &setup);
@@ -2366,6 +2377,9 @@ async fn a_key_is_asked_for_taken_and_forgotten() {
     credentials.store("k3y").unwrap();
     assert_eq!(editor.call("authenticate", key.clone()).await, json!({}));
     let session = editor.session().await;
+    let prompt = editor.prompt(&session, "hi").await;
+    server.run().await.ends("success", None).await;
+    editor.until(prompt).await.result();
     assert!(server.books().threads.contains_key(&session));
     // The next process reads the key from the same directory.
     let mut second = Editor::start(&server.url, &setup);

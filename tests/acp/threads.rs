@@ -13,6 +13,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 const THREAD: &str = "0f9cfe5e-7d44-4d4f-8aef-a4e7c1d4a2a1";
+const OTHER: &str = "0f9cfe5e-7d44-4d4f-8aef-a4e7c1d4a2a2";
+const NOBODYS: &str = "0f9cfe5e-7d44-4d4f-8aef-a4e7c1d4a2a3";
 const ASSISTANT: &str = "5f1b1d1e-0000-4000-8000-000000000001";
 
 /// The responses of both servers to an invalid id, and to an unknown thread.
@@ -51,22 +53,25 @@ fn refusal(code: u16, detail: &str) -> Error {
 // === one thread ===
 
 #[tokio::test]
-async fn a_thread_is_made_with_its_metadata_and_gets_its_id() {
+async fn a_thread_is_made_with_its_id_and_metadata() {
     let (upstream, client) = scripted().await;
     let metadata = json!({"acp_session": true, "cwd": "/w"});
     let script = async {
         let post = upstream.expect("POST /threads").await;
-        assert_eq!(post.body, r#"{"metadata":{"acp_session":true,"cwd":"/w"}}"#);
+        let body: Value = serde_json::from_str(&post.body).unwrap();
+        let expected = json!({"thread_id": THREAD, "if_exists": "do_nothing",
+            "metadata": {"acp_session": true, "cwd": "/w"}});
+        assert_eq!(body, expected);
         post.json(200, &record(&metadata)).await;
     };
     let metadata = object(&metadata);
-    let (made, ()) = tokio::join!(client.new_thread(&metadata), script);
+    let (made, ()) = tokio::join!(client.new_thread(THREAD, &metadata), script);
     let made = made.unwrap();
     assert_eq!((&*made.id, made.status), (THREAD, ThreadStatus::Idle));
     assert_eq!(made.metadata, metadata);
 
     let script = async { upstream.expect("POST /threads").await.json(200, "{}").await };
-    let (made, ()) = tokio::join!(client.new_thread(&metadata), script);
+    let (made, ()) = tokio::join!(client.new_thread(THREAD, &metadata), script);
     assert_eq!(made, Err(Error::NotUnderstood { what: "a thread" }));
 }
 
@@ -258,9 +263,9 @@ async fn the_scripted_server_does_all_this() {
     });
 
     let of = |cwd: &str| object(&json!({"acp_session": true, "cwd": cwd}));
-    let first = client.new_thread(&of("/a")).await.unwrap();
-    let second = client.new_thread(&of("/b")).await.unwrap();
-    client.new_thread(&object(&json!({}))).await.unwrap();
+    let first = client.new_thread(THREAD, &of("/a")).await.unwrap();
+    let second = client.new_thread(OTHER, &of("/b")).await.unwrap();
+    client.new_thread(NOBODYS, &object(&json!({}))).await.unwrap();
     let title = object(&json!({"title": "Mine", "cwd": "/c"}));
     assert_eq!(client.change_thread(&first.id, &title).await, Ok(true));
 

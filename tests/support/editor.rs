@@ -309,6 +309,16 @@ impl Editor {
         self.request("session/prompt", json!({"sessionId": session, "prompt": prompt})).await
     }
 
+    /// Opens a session, and prompts it once, which makes its thread.
+    pub(crate) async fn prompted_session(&mut self, server: &mut LangGraph, cwd: &str) -> String {
+        let made = self.call("session/new", json!({"cwd": cwd, "mcpServers": []})).await;
+        let session = made["sessionId"].as_str().unwrap().to_owned();
+        let prompt = self.prompt(&session, "hi").await;
+        server.run().await.ends("success", None).await;
+        assert_eq!(self.until(prompt).await.stop_reason(), "end_turn");
+        session
+    }
+
     pub(crate) async fn cancel(&mut self, session: &str) {
         self.notify("session/cancel", json!({"sessionId": session})).await;
     }

@@ -9,13 +9,14 @@
 //!   of a message, sent once. `content`: messages and results as content blocks. `plan`: the
 //!   graph's to-do list. `strict`: JSON that every parser accepts.
 //! - `profile`: what the operator says about tools and models. `glob`: patterns for their names.
-//! - `ending`: the result of a prompt.
-//! - [`prompt`]: what a person writes. [`choice`]: modes and options. [`mcp`]: the client's
-//!   servers.
+//! - `ending`: the result of a prompt. [`notice`]: what a person should know besides.
+//! - [`prompt`]: what a person writes. `file`: an attached file as text. [`choice`]: modes and
+//!   options. [`mcp`]: the client's servers.
 //! - [`permission`]: whether a tool may be called. [`question`]: questions as text.
 
 pub mod choice;
 pub mod mcp;
+pub mod notice;
 pub mod permission;
 pub mod prompt;
 pub mod question;
@@ -24,6 +25,7 @@ pub mod rpc;
 mod call;
 mod content;
 mod ending;
+mod file;
 mod glob;
 mod plan;
 mod profile;
@@ -41,8 +43,9 @@ pub use glob::{Glob, GlobError};
 pub use profile::{GraphProfile, Paths, UnknownPaths};
 pub use project::Projector;
 pub use update::{
-    AvailableCommand, AvailableCommandInput, Blob, ContentBlock, Location, PlanEntry, PlanStatus,
-    Priority, ToolCall, ToolContent, ToolKind, ToolStatus, UnknownKind, Update,
+    AvailableCommand, AvailableCommandInput, ContentBlock, EmbeddedFile, FileContents, Location,
+    NoticeSeverity, PlanEntry, PlanStatus, Priority, ToolCall, ToolContent, ToolKind, ToolStatus,
+    UnknownKind, Update,
 };
 
 /// Writes a `session/update` notification as one line.

@@ -1,11 +1,21 @@
 //! Shows a thread and its runs to the client, as updates.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use super::{STOP_WAIT, Turn, Whose};
+use crate::runs::{Batch, UPSTREAM_PATIENCE};
 use crate::sessions::session::{ClientView, OpenQuestion};
 use crate::threads::{ThreadReader, Waits};
+use threadway_translate::acp::notice::Notice;
 use threadway_translate::acp::rpc::Error;
 use threadway_translate::acp::{ToolCall, ToolStatus, Update};
 use threadway_translate::run::{Loss, Outcome, RunEvent};
+
+/// How long the upstream may be away during a run before the person gets a notice. A connection that
+/// was cut is usually replaced within a second.
+const AWAY_BEFORE_NOTICE: Duration = Duration::from_secs(5);
 
 /// Which updates of what is read are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +35,9 @@ pub(super) enum Shown {
 impl Turn {
     /// Sends the client what the thread has and it has not. Returns the thread's open questions.
     pub(super) async fn catch_up(&self, view: &mut ClientView) -> Result<Vec<OpenQuestion>, Error> {
+        if !self.session.has_thread().await {
+            return Ok(Vec::new());
+        }
         if view.is_synced {
             let service = self.link.service();
             let waits = service.threads.waits(&service.upstream.client, &self.session.id).await;
@@ -74,11 +87,7 @@ impl Turn {
         while let Some(events) = reader.next().await {
             self.link.outbox().wait_for_room().await;
             let outcome = self.project(view, &events, sending, whose);
-            // A graph without messages has only its state.
-            let is_told = |event: &RunEvent| {
-                matches!(event, RunEvent::Messages(_) | RunEvent::StateSnapshot(_))
-            };
-            if outcome.is_some() || events.iter().any(is_told) {
+            if outcome.is_some() || has_conversation(&events) {
                 view.is_synced = true;
                 return Ok((reader, outcome));
             }
@@ -102,7 +111,7 @@ impl Turn {
     async fn follow(&self, view: &mut ClientView, run: &mut ThreadReader, whose: Whose) -> Outcome {
         loop {
             self.link.outbox().wait_for_room().await;
-            let Some(events) = run.next().await else {
+            let Some(events) = self.next_events(run).await else {
                 return Outcome::Idle { error: None };
             };
             match self.project(view, &events, Sending::All, whose) {
@@ -119,8 +128,37 @@ impl Turn {
         }
     }
 
+    /// The next events. Tells the person if the upstream does not answer meanwhile, and when it
+    /// does again.
+    async fn next_events(&self, run: &mut ThreadReader) -> Option<Batch> {
+        let mut away_since = run.away_since();
+        let mut is_told = false;
+        let events = run.next();
+        let mut events = std::pin::pin!(events);
+        loop {
+            let since = *away_since.borrow_and_update();
+            let (link, session) = (&self.link, &self.session);
+            if is_told && since.is_none() {
+                is_told = false;
+                link.notice(session, &Notice::server_back());
+            }
+            let due = since.filter(|_| !is_told).map(|since| since + AWAY_BEFORE_NOTICE);
+            tokio::select! {
+                biased;
+                events = &mut events => return events,
+                Ok(()) = away_since.changed() => {}
+                () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    is_told = true;
+                    let server = link.service().upstream.client.base().to_string();
+                    let notice = Notice::server_away(&server, UPSTREAM_PATIENCE.as_secs());
+                    link.notice(session, &notice);
+                }
+            }
+        }
+    }
+
     /// Sends a batch of events as updates. Returns the outcome if they end the run.
-    fn project(
+    pub(in crate::sessions) fn project(
         &self,
         view: &mut ClientView,
         events: &[RunEvent],
@@ -154,6 +192,13 @@ impl Turn {
             _ => None,
         }
     }
+}
+
+/// Whether these events show the thread's conversation. A graph without messages has only its state.
+pub(in crate::sessions) fn has_conversation(events: &[RunEvent]) -> bool {
+    let shows =
+        |event: &RunEvent| matches!(event, RunEvent::Messages(_) | RunEvent::StateSnapshot(_));
+    events.iter().any(shows)
 }
 
 fn is_too_slow(outcome: &Outcome) -> bool {

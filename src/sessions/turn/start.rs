@@ -63,7 +63,7 @@ impl Turn {
         let config = self.session.config.lock().await;
         let thread = self.link.thread(&self.session, &config)?;
         let servers = self.link.service().settings.mcp_key.as_deref();
-        let servers = servers.zip(self.session.servers.as_ref());
+        let servers = servers.zip(self.session.servers.forwarded.as_ref());
         let chosen = config.kept.choices.configurable(&config.menu, servers);
         let configured = chosen.map_or(Configured::Not, Configured::Choices);
         let (hides, forgets) = (kept.to_vec(), kept.to_vec());

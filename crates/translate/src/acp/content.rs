@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+use super::file::{self, TextPart};
 use super::strict;
-use super::update::{Blob, ContentBlock};
+use super::update::{ContentBlock, EmbeddedFile, FileContents};
 use crate::json::{self, Json, Text};
 use crate::langgraph::{Media, MediaKind, MediaSource};
 use crate::run::{Content, ContentPart};
@@ -120,10 +121,10 @@ fn media_block(media: &Media) -> ContentBlock<'_> {
             ContentBlock::Audio { data: strict::text(data), mime_type: required_mime_type() }
         }
         (MediaSource::Data(data), MediaKind::Video | MediaKind::File) => ContentBlock::Resource {
-            resource: Blob {
+            resource: EmbeddedFile {
                 uri: Cow::Owned(Text::new(&format!("{ATTACHMENT}{}", name().decode()))),
                 mime_type,
-                blob: strict::text(data),
+                contents: FileContents::Blob(strict::text(data)),
             },
         },
         (MediaSource::Url(url), _) => ContentBlock::ResourceLink {
@@ -141,6 +142,28 @@ fn media_block(media: &Media) -> ContentBlock<'_> {
             mime_type,
         },
     }
+}
+
+/// The blocks of a piece of a person's text: attached files are resources.
+pub(super) fn person_blocks(text: Cow<'_, Text>) -> Vec<ContentBlock<'_>> {
+    let decoded = text.decode();
+    let parts = file::split(&decoded);
+    if let [] | [TextPart::Text(_)] = *parts {
+        drop(parts);
+        drop(decoded);
+        return vec![ContentBlock::Text { text }];
+    }
+    let block = |part| match part {
+        TextPart::Text(text) => ContentBlock::text(text),
+        TextPart::File { uri, text } => ContentBlock::Resource {
+            resource: EmbeddedFile {
+                uri: Cow::Owned(strict::text(&uri).into_owned()),
+                mime_type: None,
+                contents: FileContents::Text(Cow::Owned(Text::new(&text))),
+            },
+        },
+    };
+    parts.into_iter().map(block).collect()
 }
 
 /// The file name in an address, or else the kind.

@@ -93,6 +93,16 @@ fn address(url: &str) -> Option<(String, [(&'static str, bool); 3])> {
     ))
 }
 
+/// The name that the client gave a server. Empty for a kind of server that is not known.
+pub fn name(server: &McpServer) -> &str {
+    match server {
+        McpServer::Http(server) => &server.name,
+        McpServer::Sse(server) => &server.name,
+        McpServer::Stdio(server) => &server.name,
+        _ => "",
+    }
+}
+
 /// The servers as one JSON list.
 pub fn list(servers: &[Json]) -> Json {
     json::array(servers.iter().map(|server| server.get()))

@@ -2,6 +2,7 @@
 
 use agent_client_protocol_schema::v1::{ContentBlock, EmbeddedResourceResource};
 
+use super::file;
 use super::rpc::{Code, Error};
 use super::update::{self, AvailableCommandInput};
 use crate::json::{self, Json, ObjectWriter, Text};
@@ -79,7 +80,7 @@ impl Prompt {
     ) -> Result<Self, Error> {
         let mut typed = String::new();
         let mut pieces = Pieces::default();
-        let mut files = String::new();
+        let mut files = Vec::new();
         for (at, block) in blocks.iter().enumerate() {
             let refused = |kind| {
                 Error::new(
@@ -117,12 +118,7 @@ impl Prompt {
                         let mention = format!("[{}]({})", name_of(&file.uri), file.uri);
                         typed.push_str(&mention);
                         pieces.text(&mention);
-                        let uri = Text::new(&file.uri);
-                        for piece in
-                            ["\n\n<file uri=\"", uri.escaped(), "\">\n", &file.text, "\n</file>"]
-                        {
-                            files.push_str(piece);
-                        }
+                        files.push(file::block(&file.uri, &file.text));
                     }
                     EmbeddedResourceResource::BlobResourceContents(file) => {
                         let mime = file.mime_type.as_deref();
@@ -139,8 +135,8 @@ impl Prompt {
         if let Some(prompt) = expanded(&typed, commands) {
             pieces.replace_text(&prompt);
         }
-        if !files.is_empty() {
-            pieces.text(&files);
+        for file in &files {
+            pieces.file(file);
         }
         if pieces.is_empty() {
             let message = "`prompt` is empty; send at least one content block";
@@ -176,7 +172,8 @@ fn name_of(uri: &str) -> &str {
 struct Pieces {
     text: String,
     blocks: Vec<Json>,
-    has_media: bool,
+    /// Whether there is more than text that was typed.
+    has_more: bool,
 }
 
 impl Pieces {
@@ -186,11 +183,19 @@ impl Pieces {
 
     fn media(&mut self, kind: MediaKind, base64: &str, mime_type: &str, name: Option<&str>) {
         self.flush();
-        self.has_media = true;
+        self.has_more = true;
         let source = MediaSource::Data(Text::new(base64));
         let mime_type = Some(Text::new(mime_type));
         let media = Media { kind, source, mime_type, filename: name.map(Text::new) };
         self.blocks.push(media.to_langchain());
+    }
+
+    /// Adds a file's text as a block of its own.
+    fn file(&mut self, block: &str) {
+        self.flush();
+        self.has_more = true;
+        self.text(block);
+        self.flush();
     }
 
     /// Replaces all text. Media follow the new text.
@@ -200,7 +205,7 @@ impl Pieces {
         self.blocks.retain(|block| !is_text(block));
         text.clone_into(&mut self.text);
         let media = std::mem::take(&mut self.blocks);
-        if self.has_media {
+        if self.has_more {
             self.flush();
             self.blocks.extend(media);
         }
@@ -219,7 +224,7 @@ impl Pieces {
     }
 
     fn finish(mut self) -> Json {
-        if !self.has_media {
+        if !self.has_more {
             return Json::from(Text::new(&self.text));
         }
         self.flush();
@@ -255,12 +260,15 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_mentioned_in_place_and_its_contents_follow_at_the_end() {
+    fn a_file_is_mentioned_in_place_and_follows_as_a_block_of_its_own() {
         let blocks = r#"[{"type":"resource","resource":{"uri":"file:///w/a.rs","text":"fn a() {}"}},
             {"type":"text","text":" is odd"}]"#;
         assert_eq!(
             read(blocks, Accepts::default()).unwrap(),
-            r#""[a.rs](file:///w/a.rs) is odd\n\n<file uri=\"file:///w/a.rs\">\nfn a() {}\n</file>""#
+            concat!(
+                r#"[{"type":"text","text":"[a.rs](file:///w/a.rs) is odd"},"#,
+                r#"{"type":"text","text":"\n\n<file uri=\"file:///w/a.rs\">\nfn a() {}\n</file>"}]"#
+            )
         );
     }
 

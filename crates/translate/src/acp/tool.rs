@@ -14,6 +14,13 @@ use crate::json::{self, Json, Members, Text};
 /// The longest title in characters. It is one line in a list.
 const MAX_TITLE_CHARS: usize = 120;
 
+/// How many arguments a title shows after the tool's name, if no argument is known to be the
+/// object.
+const MAX_TITLE_ARGS: usize = 3;
+
+/// The longest such argument in characters. Longer ones are not shown.
+const MAX_TITLE_ARG_CHARS: usize = 60;
+
 /// The longest path in bytes. No system accepts a longer one.
 const MAX_PATH_BYTES: usize = 4096;
 
@@ -234,7 +241,51 @@ fn title(name: &str, kind: ToolKind, args: &Members<'_>) -> String {
         ToolKind::Think if name == "write_todos" => Some("Update the plan".to_owned()),
         ToolKind::Think | ToolKind::SwitchMode | ToolKind::Other => None,
     };
-    one_line(&text.unwrap_or_else(|| name.to_owned()))
+    one_line(&text.unwrap_or_else(|| named(name, kind, args)))
+}
+
+/// The tool's name and its first short texts, such as `get_weather Lisbon`. Without a text, its
+/// first numbers.
+fn named(name: &str, kind: ToolKind, args: &Members<'_>) -> String {
+    let mut named = name.to_owned();
+    match kind {
+        // Their texts are whole files or thoughts.
+        ToolKind::Edit | ToolKind::Think => return named,
+        ToolKind::Read
+        | ToolKind::Delete
+        | ToolKind::Move
+        | ToolKind::Search
+        | ToolKind::Execute
+        | ToolKind::Fetch
+        | ToolKind::SwitchMode
+        | ToolKind::Other => {}
+    }
+    let values = || args.0.iter().map(|(_, value)| *value);
+    let texts: Vec<_> = values().filter_map(short_text).take(MAX_TITLE_ARGS).collect();
+    // A number beside a text is seldom what the call is about: `{"city": "Paris", "days": 3}`.
+    let numbers = values().filter(|_| texts.is_empty()).filter_map(short_number);
+    for value in texts.iter().map(|text| &**text).chain(numbers.take(MAX_TITLE_ARGS)) {
+        named.push(' ');
+        named.push_str(value);
+    }
+    named
+}
+
+/// A text that fits in a title. `None` for all else.
+fn short_text(value: &RawValue) -> Option<Cow<'_, str>> {
+    let text = json::string(value)?;
+    (is_short(&text) && !text.trim().is_empty()).then_some(text)
+}
+
+/// A number that fits in a title. `None` for all else.
+fn short_number(value: &RawValue) -> Option<&str> {
+    let number = value.get();
+    let is_number = number.starts_with(|first: char| first == '-' || first.is_ascii_digit());
+    (is_number && is_short(number)).then_some(number)
+}
+
+fn is_short(text: &str) -> bool {
+    text.chars().nth(MAX_TITLE_ARG_CHARS).is_none()
 }
 
 /// A command that is given as a list of words.
@@ -247,7 +298,9 @@ fn command(args: &Members<'_>) -> Option<Cow<'static, str>> {
 fn one_line(text: &str) -> String {
     // A command may be a whole program, so only its beginning is looked at.
     let start: String = text.chars().take(MAX_TITLE_CHARS * 4).collect();
-    let is_gap = |character: char| character.is_whitespace() || character.is_control();
+    let is_gap = |character: char| {
+        character.is_whitespace() || character.is_control() || turns_text(character)
+    };
     let words = start.split(is_gap).filter(|word| !word.is_empty());
     let line = words.collect::<Vec<_>>().join(" ");
     let is_cut = line.chars().count() > MAX_TITLE_CHARS || start.len() < text.len();
@@ -257,6 +310,15 @@ fn one_line(text: &str) -> String {
     let mut cut: String = line.chars().take(MAX_TITLE_CHARS - 1).collect();
     cut.push('…');
     cut
+}
+
+/// Whether a character changes the direction of the text after it, so that a person reads another
+/// command than the one that runs.
+fn turns_text(character: char) -> bool {
+    matches!(
+        character,
+        '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
 }
 
 #[cfg(test)]
@@ -288,13 +350,28 @@ mod tests {
             ("mv", r#"{"source":"a","destination":"b"}"#, "Move a to b"),
             ("web_search", r#"{"query":"rust"}"#, "Fetch rust"),
             ("write_todos", r#"{"todos":[]}"#, "Update the plan"),
-            ("weather", r#"{"path":"/tmp"}"#, "weather"),
+            ("get_weather", r#"{"city":"Lisbon"}"#, "get_weather Lisbon"),
+            ("weather", r#"{"path":"/tmp"}"#, "weather /tmp"),
+            (
+                "book",
+                r#"{"a":"x","b":-1.5,"c":true,"d":null,"e":{},"f":"y","g":"z"}"#,
+                "book x y z",
+            ),
+            ("add", r#"{"a":2,"b":-1.5,"c":true,"d":[3]}"#, "add 2 -1.5"),
+            ("t", r#"{"a":"x\u0000\n\u001b[2J","b":" ","c":"\u202eoc"}"#, "t x [2J oc"),
+            ("query_db", r#"{"sql":"SELECT 1"}"#, "query_db SELECT 1"),
+            ("mcp__filesystem__read_file", r#"{"path":"a.rs"}"#, "Read a.rs"),
+            ("write_file", r#"{"content":"x"}"#, "write_file"),
+            ("think", r#"{"thought":"x"}"#, "think"),
             ("read_file", "", "read_file"),
             ("read_file", r#"{"file_path":"#, "read_file"),
         ];
         for (name, args, expected) in cases {
             assert_eq!(read(Paths::Host, name, args).title, expected, "{name} {args}");
         }
+        let bound = "x".repeat(MAX_TITLE_ARG_CHARS);
+        let args = format!(r#"{{"a":"{bound}x","b":"{bound}"}}"#);
+        assert_eq!(read(Paths::Host, "t", &args).title, format!("t {bound}"));
         let long = format!(r#"{{"command":"{}"}}"#, "é ".repeat(100_000));
         assert_eq!(read(Paths::Host, "bash", &long).title.chars().count(), MAX_TITLE_CHARS);
     }

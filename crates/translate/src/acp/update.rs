@@ -51,6 +51,22 @@ pub enum Update<'a> {
         used: u64,
         size: u64,
     },
+    Notice {
+        severity: NoticeSeverity,
+        title: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        description: Option<&'a str>,
+    },
+}
+
+/// How serious a notice is. Editors choose its looks by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names are the specification's, which defines them")]
+pub enum NoticeSeverity {
+    Info,
+    Warning,
+    Error,
 }
 
 /// One piece of content.
@@ -76,7 +92,7 @@ pub enum ContentBlock<'a> {
         mime_type: Option<Cow<'a, Text>>,
     },
     Resource {
-        resource: Blob<'a>,
+        resource: EmbeddedFile<'a>,
     },
 }
 
@@ -84,11 +100,22 @@ pub enum ContentBlock<'a> {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(missing_docs, reason = "the names are the specification's, which defines them")]
-pub struct Blob<'a> {
+pub struct EmbeddedFile<'a> {
     pub uri: Cow<'a, Text>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<Cow<'a, Text>>,
-    pub blob: Cow<'a, Text>,
+    #[serde(flatten)]
+    pub contents: FileContents<'a>,
+}
+
+/// The contents of an embedded file.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[expect(missing_docs, reason = "the names are the specification's, which defines them")]
+pub enum FileContents<'a> {
+    Text(Cow<'a, Text>),
+    /// Bytes in base64.
+    Blob(Cow<'a, Text>),
 }
 
 /// A tool call, or a change of one. On the wire, the two differ only in which members are required.

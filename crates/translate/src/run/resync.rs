@@ -65,6 +65,9 @@ pub fn resync(view: &View, reader: Viewer<'_>, emit: Emit) -> Option<Vec<RunEven
     }
     open_begun(view, &open, &mut out);
     out.extend(activities(view, reader, &failed));
+    if let Viewer::New = reader {
+        out.extend(view.last_usage());
+    }
     Some(out)
 }
 

@@ -41,6 +41,14 @@ pub(super) struct UsageByMessage {
 // === impl Usage ===
 
 impl Usage {
+    /// The usage that a whole message reports.
+    pub(super) fn of(message: &Message<'_>) -> Option<Self> {
+        let (provider, model) = message.model();
+        let provider = provider.as_deref().map(Id::from);
+        let model = model.as_deref().map(Id::from);
+        Some(Self { provider, model, ..Self::read(&message.usage()?) })
+    }
+
     fn read(members: &Members<'_>) -> Self {
         let inner = |name, key| {
             members.get(name).and_then(crate::json::members).and_then(|m| m.number(key))

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::activity::Activities;
 use super::open::Open;
-use super::{Activity, Call, Content, Id, Message, Patch, Role, RunEvent, State};
+use super::{Activity, Call, Content, Id, Message, Patch, Role, RunEvent, State, Usage};
 use crate::json::{Text, TextBuf};
 
 /// Messages, state and open items.
@@ -28,6 +28,8 @@ pub struct View {
     ends_with_activity: bool,
     is_scattered: bool,
     is_based: bool,
+    /// The last message of the run's own agent that has used tokens, and what its call has used.
+    last_usage: Option<(Id, Usage)>,
 }
 
 /// An index of the conversation. Every token needs it.
@@ -120,6 +122,12 @@ impl View {
         self.activities.running()
     }
 
+    /// The last use of tokens by the run's own agent: how full its model's context window is.
+    pub(super) fn last_usage(&self) -> Option<RunEvent> {
+        let (message_id, usage) = self.last_usage.clone()?;
+        Some(RunEvent::Spent { message_id, usage, agent: None })
+    }
+
     pub(super) fn open(&self) -> &Open {
         &self.open
     }
@@ -181,6 +189,9 @@ impl View {
                 self.ends_with_activity |= self.activities.get(id).is_none();
                 Arc::make_mut(&mut self.activities).set(id, activity);
             }
+            RunEvent::Spent { message_id, usage, agent: None } => {
+                self.last_usage = Some((Arc::clone(message_id), usage.clone()));
+            }
             RunEvent::Started { .. }
             | RunEvent::Raw(_)
             | RunEvent::TextEnded { .. }
@@ -188,7 +199,7 @@ impl View {
             | RunEvent::CallEnded { .. }
             | RunEvent::StepStarted { .. }
             | RunEvent::StepFinished { .. }
-            | RunEvent::Spent { .. }
+            | RunEvent::Spent { agent: Some(_), .. }
             | RunEvent::SubagentStarted(_)
             | RunEvent::SubagentFinished { .. }
             | RunEvent::Custom { .. }

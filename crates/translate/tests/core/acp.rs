@@ -63,6 +63,25 @@ fn text_ended(name: &str) -> RunEvent {
     RunEvent::TextEnded { message_id: id(name) }
 }
 
+#[test]
+fn an_attached_file_is_a_resource_again_on_load() {
+    let file = "\n\n<file uri=\"file:///w/a.rs\">\nlet end = \"<\\/file>\";\n</file>";
+    let joined = format!("See [a.rs](file:///w/a.rs){file}");
+    let session = told(&[snapshot(&[message("h", Role::User, &joined)])]);
+    let content: Vec<_> = session.updates.iter().map(|update| update["content"].clone()).collect();
+    let resource = json!({"uri": "file:///w/a.rs", "text": "let end = \"</file>\";"});
+    assert_eq!(
+        content,
+        [
+            json!({"type": "text", "text": "See [a.rs](file:///w/a.rs)"}),
+            json!({"type": "resource", "resource": resource}),
+        ]
+    );
+    // The agent's text is the agent's.
+    let session = told(&[snapshot(&[message("a", Role::Assistant, &joined)])]);
+    assert_eq!(session.updates[0]["content"]["type"], "text");
+}
+
 /// A call whose arguments come in two pieces.
 fn called(name: &str, tool: &str, args: &Value) -> Vec<RunEvent> {
     let args = args.to_string();
@@ -277,7 +296,7 @@ fn a_subagent_of_a_call_speaks_to_its_caller_and_a_subgraph_to_the_person() {
     ]);
     let expected = [
         "tool_call task task",
-        "tool_call_update task task",
+        "tool_call_update task task x",
         "tool_call_update task in_progress",
         "tool_call c2 grep",
         "agent_message_chunk m3 hello",
@@ -537,8 +556,8 @@ fn an_action_that_is_no_call_is_announced_by_its_question() {
     assert_eq!(
         story(&session),
         [
-            "tool_call i:0 deploy",
-            "tool_call i:1 deploy",
+            "tool_call i:0 deploy 0",
+            "tool_call i:1 deploy 1",
             "tool_call_update i:0 completed",
             "tool_call_update i:1 failed",
         ]

@@ -87,8 +87,16 @@ impl SentMessage {
 
     /// Sends a piece of the text, if there is one.
     pub(super) fn emit(&self, piece: Piece<'_>, emit: Emit<'_>) {
-        if let Some(text) = piece {
-            self.chunk(ContentBlock::Text { text }, emit);
+        let Some(text) = piece else { return };
+        match self.kind {
+            ChunkKind::User => {
+                for block in content::person_blocks(text) {
+                    self.chunk(block, emit);
+                }
+            }
+            ChunkKind::Agent | ChunkKind::Thought => {
+                self.chunk(ContentBlock::Text { text }, emit);
+            }
         }
     }
 

@@ -83,6 +83,14 @@ impl InputKeys {
         }
     }
 
+    /// Whether the graph has a description without this key.
+    pub fn lacks(&self, key: &str) -> bool {
+        match self {
+            Self::Unknown | Self::Undescribed => false,
+            Self::Known(keys) => !keys.contains(key),
+        }
+    }
+
     /// Whether the graph's description has this key.
     pub fn takes(&self, key: &str) -> bool {
         match self {

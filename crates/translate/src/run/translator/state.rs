@@ -9,7 +9,7 @@ use crate::json;
 use crate::langgraph::{self, Values};
 use crate::run::commit::{self, Conversation};
 use crate::run::message::Message;
-use crate::run::{Id, RunEvent};
+use crate::run::{Id, RunEvent, Usage};
 
 impl Translator {
     /// A part of `values`: the state after a superstep.
@@ -38,6 +38,20 @@ impl Translator {
         }
         if let Some(messages) = &values.messages {
             self.base(messages);
+            self.note_last_usage(messages);
+        }
+    }
+
+    /// Shows how many tokens the last model call of the conversation has used, if this run has
+    /// shown none itself. An earlier run has paid for them, so they are not in this run's sums.
+    fn note_last_usage(&mut self, items: &[&RawValue]) {
+        if self.view().last_usage().is_some() {
+            return;
+        }
+        let mut whole = items.iter().rev().filter_map(|item| langgraph::Message::parse(item));
+        let last = whole.find_map(|message| Some((message.id()?, Usage::of(&message)?)));
+        if let Some((id, usage)) = last {
+            self.arbiter.out.spent(&Id::from(&*id), usage, None);
         }
     }
 

@@ -1,0 +1,93 @@
+//! What a client is sent after the response that opens a session: the commands, and which of its
+//! MCP servers the graph does not get.
+
+use std::sync::Arc;
+
+use agent_client_protocol_schema::v1::McpServer;
+use futures_util::FutureExt;
+
+use super::link::{Link, Work};
+use super::session::{Session, Sessions};
+use threadway_translate::acp::Update;
+use threadway_translate::acp::mcp::{self, ServerForGraph};
+use threadway_translate::acp::notice::Notice;
+use threadway_translate::acp::prompt::Command;
+use threadway_translate::acp::rpc::Error;
+use threadway_translate::json::Json;
+
+/// The MCP servers of a client.
+#[derive(Debug, Default)]
+pub(super) struct ClientServers {
+    /// In the form that the graph gets. `None` if none are forwarded.
+    pub(super) forwarded: Option<Json>,
+    /// The names of the servers that are not forwarded, by reason.
+    dropped: Vec<(&'static str, Vec<String>)>,
+}
+
+impl Link {
+    /// Decides which of the client's MCP servers the graph gets.
+    pub(super) fn servers(&self, servers: &[McpServer]) -> Result<ClientServers, Error> {
+        let settings = &self.service().settings;
+        let mut for_graph = ClientServers::default();
+        if settings.mcp_key.is_none() {
+            let why = "`acp.forward_mcp_servers` is not set in the config file of threadway";
+            for server in servers {
+                for_graph.leave_out(server, why);
+            }
+            return Ok(for_graph);
+        }
+        let mut forwarded = Vec::new();
+        for server in servers {
+            match ServerForGraph::of(server, settings.mcp_secrets)? {
+                ServerForGraph::Whole(server) => forwarded.push(server),
+                ServerForGraph::Without(server, left_out) => {
+                    let left_out = left_out.join(", ");
+                    tracing::warn!(
+                        left_out,
+                        "an MCP server is forwarded without the parts that may hold a secret; \
+                         `acp.forward_mcp_secrets` forwards them, and LangGraph then stores them"
+                    );
+                    forwarded.push(server);
+                }
+                ServerForGraph::Nothing(why) => for_graph.leave_out(server, why),
+            }
+        }
+        for_graph.forwarded = (!servers.is_empty()).then(|| mcp::list(&forwarded));
+        Ok(for_graph)
+    }
+
+    /// Updates to send after the response. Clients do not know the session before it.
+    pub(super) fn introduce(&self, sessions: &Sessions, session: &Arc<Session>) -> Work {
+        let (this, sessions, session) = (self.clone(), sessions.clone(), Arc::clone(session));
+        let introduce = async move {
+            let commands = &this.service().settings.commands;
+            if !commands.is_empty() {
+                let available_commands: Vec<_> = commands.iter().map(Command::offered).collect();
+                let update =
+                    Update::AvailableCommandsUpdate { available_commands: &available_commands };
+                this.update(&session.id, &update);
+            }
+            for (why, names) in &session.servers.dropped {
+                let news = sessions.unreported_servers(names);
+                if !news.is_empty() {
+                    let names = news.iter().map(|name| name.as_str());
+                    this.notice(&session, &Notice::servers_dropped(names, why));
+                }
+            }
+        };
+        introduce.boxed()
+    }
+}
+
+// === impl ClientServers ===
+
+impl ClientServers {
+    fn leave_out(&mut self, server: &McpServer, why: &'static str) {
+        tracing::warn!(why, "an MCP server of the editor is not forwarded to the graph");
+        let name = mcp::name(server).to_owned();
+        match self.dropped.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, names)) => names.push(name),
+            None => self.dropped.push((why, vec![name])),
+        }
+    }
+}

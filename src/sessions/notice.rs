@@ -1,0 +1,20 @@
+//! Sends notices, in the form that the client can show.
+
+use uuid::Uuid;
+
+use super::link::{Link, Notices};
+use super::session::Session;
+use threadway_translate::acp::notice::Notice;
+
+impl Link {
+    /// Sends a notice. A client that cannot show notices gets a message of its own.
+    pub(super) fn notice(&self, session: &Session, notice: &Notice) {
+        match self.client().notices {
+            Notices::AsNotices => self.update(&session.id, &notice.update()),
+            Notices::AsMessages => {
+                let message_id = format!("notice:{}", Uuid::new_v4());
+                self.update(&session.id, &notice.line(&message_id));
+            }
+        }
+    }
+}
