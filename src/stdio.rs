@@ -164,7 +164,7 @@ mod tests {
     use crate::credentials::Credentials;
     use crate::metrics::Metrics;
     use crate::runs::OwnerPolicy;
-    use crate::sessions::{MAX_UNREAD_BYTES, Service, ServiceOptions, Settings};
+    use crate::sessions::{Authentication, MAX_UNREAD_BYTES, Service, ServiceOptions, Settings};
     use crate::upstream;
     use threadway_translate::run::ErrorDetail;
 
@@ -234,7 +234,7 @@ mod tests {
             metrics: Metrics::default(),
         });
         let outbox = Outbox::new();
-        let connection = Connection::new(Arc::new(service), outbox.clone());
+        let connection = Connection::new(Arc::new(service), Authentication::Key, outbox.clone());
         let (theirs, ours) = tokio::io::duplex(READ_BYTES);
         let (mut answers, mut asked) = tokio::io::split(theirs);
         let (reader, writer) = tokio::io::split(ours);

@@ -13,7 +13,7 @@ use threadway::credentials::{self, Credentials};
 use threadway::editors;
 use threadway::metrics::Metrics;
 use threadway::server::Limits;
-use threadway::sessions::{Connection, Outbox, Service, ServiceOptions};
+use threadway::sessions::{Authentication, Connection, Outbox, Service, ServiceOptions};
 use threadway::stdio;
 use threadway::upstream::Caller;
 use tokio::task::JoinSet;
@@ -87,7 +87,7 @@ fn serve(service: Service) -> Result<(), u8> {
         let stop = signal::stop().map_err(failed)?;
         let shutdown = CancellationToken::new();
         let outbox = Outbox::new();
-        let connection = Connection::new(Arc::clone(&service), outbox.clone());
+        let connection = Connection::new(Arc::clone(&service), Authentication::Key, outbox.clone());
         let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
         // On a worker thread, where runs are read too, so that an update is written without waking
         // this thread.

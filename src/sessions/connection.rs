@@ -16,12 +16,14 @@ use agent_client_protocol_schema::v1::{
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
+use super::authentication::{Authentication, SessionLists};
 use super::link::{Answer, ClientAbilities, Link, Work};
 use super::outbox::Outbox;
 use super::session::{Sessions, check_session_id};
 use super::{Service, history, turn};
 use crate::sync::{Guard, Mutex};
-use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming};
+use crate::upstream::Caller;
+use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming, Malformed};
 use threadway_translate::json::{self, Json};
 
 /// The most requests in progress. Each prompt is one, and an editor shows a dozen sessions.
@@ -40,14 +42,19 @@ pub struct Connection {
 
 impl Connection {
     /// A connection on which nothing has been sent yet.
-    pub fn new(service: Arc<Service>, outbox: Outbox) -> Self {
-        let link = Link::new(service, outbox);
+    pub fn new(service: Arc<Service>, authentication: Authentication, outbox: Outbox) -> Self {
+        let link = Link::new(service, authentication, outbox);
         Self { link, sessions: Sessions::default(), requests: Arc::default() }
     }
 
     /// Handles a line. Returns the work that a request needs; the transport polls it.
     pub fn take(&self, line: &[u8]) -> Option<Work> {
-        match Incoming::parse(line) {
+        self.handle(Incoming::parse(line))
+    }
+
+    /// Handles a message that was parsed before, as [`take`](Self::take) does.
+    pub fn handle(&self, incoming: Result<Incoming, Malformed>) -> Option<Work> {
+        match incoming {
             Ok(Incoming::Request { id, method, params }) => self.request(id, method, params),
             Ok(Incoming::Notification { method, params }) => {
                 self.notified(&method, &params);
@@ -62,6 +69,22 @@ impl Connection {
                 None
             }
         }
+    }
+
+    /// Sends requests to LangGraph with these headers from now on: those of the caller's newest
+    /// request.
+    pub fn called_by(&self, caller: Caller) {
+        self.link.called_by(caller);
+    }
+
+    /// Answers a request without handling it, or with [`Id::NULL`] a message that is no request.
+    pub fn refuse(&self, id: &Id, error: Error) {
+        self.link.respond(id, &Err(error));
+    }
+
+    /// Whether no request of the client is in progress.
+    pub fn is_idle(&self) -> bool {
+        self.requests().is_empty()
     }
 
     /// Answers a line that exceeds the length limit.
@@ -177,6 +200,12 @@ impl Connection {
     async fn answer_soon(&self, method: &str, params: &Json) -> Result<Answer, Error> {
         match method {
             "initialize" => self.initialize().await.map(Answer::from),
+            "authenticate" | "logout" if !self.has_key_methods() => {
+                let message = format!(
+                    "`{method}` is not offered here: the gateway authenticates each HTTP request"
+                );
+                Err(Error::new(Code::MethodNotFound, message))
+            }
             "authenticate" => {
                 let request = rpc::params(method, params)?;
                 self.link.authenticate(&request).await.map(Answer::from)
@@ -192,6 +221,7 @@ impl Connection {
                 history::resume(&self.link, &self.sessions, rpc::params(method, params)?).await
             }
             "session/list" => {
+                self.link.expect_lists()?;
                 let request: ListSessionsRequest = rpc::params(method, params)?;
                 history::list(&self.link, &request).await.map(Answer::from)
             }
@@ -202,6 +232,7 @@ impl Connection {
                 Ok(Answer::from(Json::empty_object()))
             }
             "session/delete" => {
+                self.link.expect_lists()?;
                 let request: DeleteSessionRequest = rpc::params(method, params)?;
                 check_session_id(&request.session_id.0)?;
                 self.delete(&request.session_id.0).await.map(Answer::from)
@@ -221,6 +252,11 @@ impl Connection {
     }
 
     // --- the connection ---
+
+    /// Whether a person can give the upstream's key.
+    fn has_key_methods(&self) -> bool {
+        matches!(self.link.authentication(), Authentication::Key)
+    }
 
     /// Stores the abilities that the client names in `initialize`.
     fn begin(&self, method: &str, params: &Json) -> Result<(), Error> {
@@ -243,11 +279,12 @@ impl Connection {
     }
 
     async fn initialize(&self) -> Result<Json, Error> {
-        let wants_key = self.link.upstream_wants_key().await;
+        let wants_key = self.has_key_methods() && self.link.upstream_wants_key().await;
         self.link.note_key(wants_key);
         let settings = &self.link.service().settings;
         let accepts = settings.accepts;
         let has_mcp = settings.mcp_key.is_some();
+        let lists = self.link.authentication().session_lists() == SessionLists::Allowed;
         let agent = AgentCapabilities::new()
             .load_session(true)
             .prompt_capabilities(
@@ -259,8 +296,8 @@ impl Connection {
             .mcp_capabilities(McpCapabilities::new().http(has_mcp).sse(has_mcp))
             .session_capabilities(
                 SessionCapabilities::new()
-                    .list(SessionListCapabilities::new())
-                    .delete(SessionDeleteCapabilities::new())
+                    .list(lists.then(SessionListCapabilities::new))
+                    .delete(lists.then(SessionDeleteCapabilities::new))
                     .resume(SessionResumeCapabilities::new())
                     .close(SessionCloseCapabilities::new()),
             );
@@ -291,7 +328,7 @@ impl Connection {
 
     async fn delete(&self, id: &str) -> Result<Json, Error> {
         self.close(id).await;
-        let upstream = &self.link.service().upstream.client;
+        let upstream = self.link.upstream();
         upstream.delete_thread(id).await.map_err(|error| self.link.failed(&error))?;
         Ok(Json::empty_object())
     }

@@ -15,7 +15,7 @@ use super::link::{Answer, Link, Work};
 use super::session::{Session, SessionConfig, Sessions, check_session_id, unknown_session};
 use super::turn::{Sending, Turn, Whose};
 use crate::threads::{Thread, ThreadReader};
-use crate::upstream::{self, Caller, ThreadRecord, ThreadSearch};
+use crate::upstream::{self, ThreadRecord, ThreadSearch};
 use threadway_translate::acp::Update;
 use threadway_translate::acp::choice::SessionRecord;
 use threadway_translate::acp::mcp::{self, ServerForGraph};
@@ -43,7 +43,7 @@ pub(super) async fn new(
     let mut config = link
         .read_config(SessionRecord { cwd: Some(cwd.clone()), ..SessionRecord::default() })
         .await?;
-    let upstream = &link.service().upstream.client;
+    let upstream = link.upstream();
     let thread = upstream.new_thread(&config.kept.write()).await;
     let thread = thread.map_err(|error| link.failed(&error))?;
     config.is_saved = true;
@@ -112,7 +112,7 @@ async fn reopen(
 ) -> Result<Arc<Session>, Error> {
     check_session_id(id)?;
     let cwd = absolute(cwd)?;
-    let upstream = &link.service().upstream.client;
+    let upstream = link.upstream();
     let thread = upstream.thread(id).await.map_err(|error| link.failed(&error))?;
     let thread = thread.ok_or_else(|| unknown_session(id))?;
     let mut kept = SessionRecord::read(&thread.metadata);
@@ -150,7 +150,7 @@ pub(super) async fn list(link: &Link, request: &ListSessionsRequest) -> Result<J
     let cwd = request.cwd.as_deref().map(absolute).transpose()?;
     let metadata = SessionRecord::mark(cwd.as_deref());
     let search = ThreadSearch { metadata: &metadata, limit: PAGE, offset };
-    let upstream = &link.service().upstream.client;
+    let upstream = &link.upstream();
     let threads = upstream.threads(&search).await.map_err(|error| link.failed(&error))?;
     let is_full = threads.len() >= PAGE;
     let sessions = stream::iter(threads).map(|thread| listed(upstream, thread));
@@ -190,7 +190,7 @@ impl Link {
         config: &SessionConfig,
     ) -> Result<Thread, Error> {
         let service = self.service();
-        let agent = service.agents.find(&config.kept.choices.assistant, &Caller::default());
+        let agent = service.agents.find(&config.kept.choices.assistant, &self.caller());
         let agent = agent.map_err(|error| Error::internal(error.to_string()))?;
         Ok(service.threads.thread(agent, session.id.clone(), None))
     }

@@ -9,12 +9,16 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::Service;
+use super::authentication::{Authentication, SessionLists, try_again};
 use super::client_requests::ClientRequests;
+use super::default_agent::NoSuchAgent;
 use super::outbox::Outbox;
 use super::session::Session;
+use crate::agents::Upstream;
 use crate::runs::OwnerPolicy;
+use crate::sync::Mutex;
 use crate::threads::Refusal;
-use crate::upstream;
+use crate::upstream::{self, Caller};
 use threadway_translate::acp::rpc::{self, Code, Error, Id};
 use threadway_translate::acp::{self, Update};
 use threadway_translate::json::Json;
@@ -25,6 +29,7 @@ pub(super) struct Link(Arc<Inner>);
 
 struct Inner {
     service: Arc<Service>,
+    authentication: Mutex<Authentication>,
     outbox: Outbox,
     asking: ClientRequests,
     client: OnceLock<ClientAbilities>,
@@ -57,9 +62,14 @@ pub(super) struct Answer {
 // === impl Link ===
 
 impl Link {
-    pub(super) fn new(service: Arc<Service>, outbox: Outbox) -> Self {
+    pub(super) fn new(
+        service: Arc<Service>,
+        authentication: Authentication,
+        outbox: Outbox,
+    ) -> Self {
         Self(Arc::new(Inner {
             service,
+            authentication: Mutex::new(authentication),
             asking: ClientRequests::new(outbox.clone()),
             outbox,
             client: OnceLock::new(),
@@ -81,6 +91,56 @@ impl Link {
 
     pub(super) fn service(&self) -> &Arc<Service> {
         &self.0.service
+    }
+
+    /// Replaces the caller's headers by those of its newest request: a token may be a newer one.
+    pub(super) fn called_by(&self, newest: Caller) {
+        match &mut *self.0.authentication.lock() {
+            Authentication::Key => {}
+            Authentication::Caller { caller, .. } => *caller = newest,
+        }
+    }
+
+    /// As whom requests are sent to LangGraph.
+    pub(super) fn authentication(&self) -> Authentication {
+        self.0.authentication.lock().clone()
+    }
+
+    pub(super) fn caller(&self) -> Caller {
+        self.authentication().caller()
+    }
+
+    /// The upstream, for the connection's caller.
+    pub(super) fn upstream(&self) -> upstream::Client {
+        self.service().upstream.client.called_by(&self.caller())
+    }
+
+    /// The upstream with its name, for the connection's caller.
+    pub(super) fn server(&self) -> Upstream {
+        Upstream { client: self.upstream(), ..self.service().upstream.clone() }
+    }
+
+    /// An agent for new sessions that does not exist.
+    pub(super) fn no_agent(&self, error: &NoSuchAgent) -> Error {
+        match self.authentication() {
+            Authentication::Key => Error::internal(error.to_string()),
+            Authentication::Caller { .. } => Error::internal(
+                "LangGraph shows none of the agents for new sessions with these credentials; send \
+                 others, or have the gateway's operator correct `acp.agent`",
+            ),
+        }
+    }
+
+    /// Refuses a client that may not list and delete sessions.
+    pub(super) fn expect_lists(&self) -> Result<(), Error> {
+        match self.authentication().session_lists() {
+            SessionLists::Allowed => Ok(()),
+            SessionLists::Refused => Err(Error::new(
+                Code::MethodNotFound,
+                "this gateway lists and deletes no sessions: LangGraph cannot distinguish its \
+                 callers, or `thread_routes` is off; load a session by its id",
+            )),
+        }
     }
 
     pub(super) fn client(&self) -> ClientAbilities {
@@ -142,6 +202,9 @@ impl Link {
 
     /// An upstream error as an ACP error, for the person at the editor.
     pub(super) fn failed(&self, error: &upstream::Error) -> Error {
+        if matches!(self.authentication(), Authentication::Caller { .. }) {
+            return self.failed_for_caller(error);
+        }
         let server = self.0.service.upstream.client.base();
         match error {
             upstream::Error::Unreachable { reason } => {
@@ -179,10 +242,7 @@ impl Link {
             | upstream::Error::Interrupted { .. } => {}
         }
         match error.retry_after() {
-            Some(wait) => {
-                let seconds = wait.as_secs();
-                Error::internal(format!("{}; try again in {seconds} s", error.explained()))
-            }
+            Some(wait) => Error::internal(format!("{}; {}", error.explained(), try_again(wait))),
             None => Error::internal(error.explained()),
         }
     }

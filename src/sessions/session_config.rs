@@ -11,7 +11,6 @@ use futures_util::FutureExt;
 use super::link::{Answer, Link};
 use super::session::{Session, SessionConfig};
 use crate::agents::ConfigField;
-use crate::upstream::Caller;
 use threadway_translate::acp::Update;
 use threadway_translate::acp::choice::{
     Assistant, Choices, OptionValue, SessionOptions, SessionRecord,
@@ -27,10 +26,10 @@ impl Link {
         mut kept: SessionRecord,
     ) -> Result<SessionConfig, Error> {
         let service = self.service();
-        let listing = service.agents.list_of(&service.upstream).await;
+        let listing = service.agents.list_of(&self.server()).await;
         let listed = listing.agents.map_err(|error| self.failed(&error))?;
         let default = service.default_agent(&listed);
-        let default = default.map_err(|error| Error::internal(error.to_string()));
+        let default = default.map_err(|error| self.no_agent(&error));
         let assistants: Vec<_> = listed
             .into_iter()
             .map(|agent| Assistant {
@@ -64,7 +63,7 @@ impl Link {
     async fn fields_of(&self, agent: &str) -> Result<Vec<ConfigField>, Error> {
         let agents = &self.service().agents;
         let agent = agents
-            .find(agent, &Caller::default())
+            .find(agent, &self.caller())
             .map_err(|error| Error::internal(error.to_string()))?;
         Ok(agent.config_fields().await)
     }
@@ -156,7 +155,7 @@ impl Link {
         let metadata = config.kept.write();
         // If this is cancelled while it waits, nothing is saved.
         config.is_saved = false;
-        let upstream = &self.service().upstream.client;
+        let upstream = self.upstream();
         match upstream.change_thread(&session.id, &metadata).await {
             Ok(is_there) => config.is_saved = is_there,
             Err(error) => {

@@ -26,8 +26,8 @@ impl Turn {
     /// Sends the client what the thread has and it has not. Returns the thread's open questions.
     pub(super) async fn catch_up(&self, view: &mut ClientView) -> Result<Vec<OpenQuestion>, Error> {
         if view.is_synced {
-            let service = self.link.service();
-            let waits = service.threads.waits(&service.upstream.client, &self.session.id).await;
+            let threads = &self.link.service().threads;
+            let waits = threads.waits(&self.link.upstream(), &self.session.id).await;
             match waits.map_err(|error| self.link.failed(&error))? {
                 Waits::ForNothing => {
                     view.questions.clear();
