@@ -8,6 +8,7 @@ use axum::extract::rejection::ExtensionRejection;
 use http::request::Parts;
 
 use super::auth::admit::{Admission, Streams};
+use super::auth::caller_id::Fingerprint;
 use super::limits::Limits;
 use super::limits::log_limiter::LogLimiter;
 use super::observe::Observer;
@@ -19,6 +20,7 @@ use super::routes::health::Readiness;
 use super::routes::page::Page;
 use super::routes::threads::Access;
 use crate::agents::{Agent, Agents};
+use crate::sessions::Service;
 use crate::threads::{Refusal, Thread, Threads};
 use crate::upstream::{Caller, Error};
 use threadway_translate::agui::{Allowance, OnMessage};
@@ -42,6 +44,8 @@ pub(super) struct Gateway {
     pub(super) observer: Observer,
     pub(super) admission: Admission,
     pub(super) thread_access: Access,
+    /// `None` if there are several upstreams, and `acp.agent` chooses none.
+    pub(super) acp: Option<Arc<Service>>,
 }
 
 /// A request that was admitted: the gateway, its caller, and the streams that the caller may have.
@@ -93,6 +97,11 @@ impl Call {
             facts.thread_id = Some(id.clone());
         });
         self.gateway.threads.thread(agent, id, client_id.map(str::to_owned))
+    }
+
+    /// Whom a connection belongs to that this call opens or uses.
+    pub(super) fn owner(&self) -> Fingerprint {
+        self.gateway.admission.owner(&self.streams, &self.caller)
     }
 
     /// The response to a request that failed on a thread.

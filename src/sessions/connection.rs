@@ -82,6 +82,11 @@ impl Connection {
         self.link.respond(id, &Err(error));
     }
 
+    /// Whether the client has sent `initialize`.
+    pub fn is_initialized(&self) -> bool {
+        self.link.is_initialized()
+    }
+
     /// Whether no request of the client is in progress.
     pub fn is_idle(&self) -> bool {
         self.requests().is_empty()

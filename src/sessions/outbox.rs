@@ -55,6 +55,11 @@ impl Outbox {
         self.below(MAX_UNREAD_BYTES).await;
     }
 
+    /// Whether no more requests of the client are to be read until it has read more.
+    pub fn is_overfull(&self) -> bool {
+        self.waiting().len() >= MAX_UNREAD_BYTES
+    }
+
     async fn below(&self, limit: usize) {
         // This runs for every batch of events, and mostly there is room.
         while self.waiting().len() >= limit {

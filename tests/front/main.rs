@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod acp;
 mod audit;
 mod callers;
 mod front;

@@ -12,9 +12,11 @@
 //! - `ending`: the result of a prompt.
 //! - [`prompt`]: what a person writes. [`choice`]: modes and options. [`mcp`]: the client's
 //!   servers.
+//! - [`destination`]: the session that a message belongs to.
 //! - [`permission`]: whether a tool may be called. [`question`]: questions as text.
 
 pub mod choice;
+pub mod destination;
 pub mod mcp;
 pub mod permission;
 pub mod prompt;
