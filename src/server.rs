@@ -37,7 +37,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use acp::{ACP_IDLE, Acp};
+pub use acp::{Acp, IDLE as ACP_IDLE, UNREAD as ACP_UNREAD};
 pub use auth::isolation;
 pub use auth::{
     Auth, DEFAULT_SKEW, Judged, Jwt, JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW,
@@ -124,8 +124,9 @@ pub struct Server {
 #[derive(Debug)]
 struct LongLived {
     threads: Threads,
-    /// The work of ACP sessions that no request waits for.
+    /// The tasks of ACP connections, and the work of their sessions that no request waits for.
     tasks: TaskTracker,
+    acp_connections: acp::Registry,
     callers: CallerState,
     readiness: Readiness,
     observer: Observer,
@@ -150,8 +151,17 @@ impl Server {
         let threads = Threads::new(runs);
         let request_log = RequestLog::default();
         let tasks = TaskTracker::new();
-        let state =
-            LongLived { threads, tasks, callers, readiness, observer, request_log, shutdown };
+        let acp_connections = acp::Registry::default();
+        let state = LongLived {
+            threads,
+            tasks,
+            acp_connections,
+            callers,
+            readiness,
+            observer,
+            request_log,
+            shutdown,
+        };
         let (clients, admin) = state.endpoints(agents, settings);
         Self { state, clients: watch::Sender::new(clients), admin: watch::Sender::new(admin) }
     }
@@ -238,12 +248,16 @@ impl LongLived {
             )),
             Auth::None | Auth::Bearer(_) | Auth::Jwt(_) | Auth::Upstream(_) => None,
         };
-        let shared =
-            acp::Shared { threads: self.threads.clone(), tasks: self.tasks.clone(), error_detail };
+        let kept = acp::Kept {
+            threads: self.threads.clone(),
+            registry: self.acp_connections.clone(),
+            tasks: self.tasks.clone(),
+            shutdown: self.shutdown.clone(),
+        };
         let thread_access = Access::new(thread_routes, &agents, &auth, &forward);
         let gateway = Arc::new(Gateway {
             thread_access,
-            acp: acp::service(&agents, acp, shared),
+            acp: acp::Front::new(&agents, acp, error_detail, kept),
             agents,
             threads: self.threads.clone(),
             readiness,

@@ -17,7 +17,8 @@
 //! - `connection`: dispatches requests and notifications.
 //! - `link`: the client as the handlers see it: what it can do, how to send it something.
 //! - `client_requests`: requests from the agent to the client.
-//! - `outbox`: the lines that wait to be written.
+//! - `outbox`: the streams of a client, and which one carries a message. `queue`: the lines that
+//!   wait on one of them.
 //! - `authentication`: as whom a connection sends requests to LangGraph.
 //! - `auth`: the upstream's key, if a person has to give it.
 //! - `session`: the open sessions.
@@ -34,6 +35,7 @@ mod history;
 mod link;
 mod outbox;
 mod questions;
+mod queue;
 mod session;
 mod session_config;
 mod turn;
@@ -49,9 +51,8 @@ pub use connection::{Connection, MAX_REQUESTS};
 pub use default_agent::NoSuchAgent;
 pub use link::Work;
 #[cfg(test)]
-#[cfg(test)]
 pub(crate) use outbox::MAX_UNREAD_BYTES;
-pub use outbox::{MAX_WAITING_BYTES, Outbox};
+pub use outbox::{MAX_UNCONFIRMED_STREAMS, MAX_WAITING_BYTES, NotReadable, Outbox, StreamReader};
 
 use crate::agents::{Agents, Upstream};
 use crate::credentials::Credentials;

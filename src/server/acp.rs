@@ -1,10 +1,11 @@
-//! `/acp`: ACP for clients elsewhere, over a WebSocket.
+//! `/acp`: ACP for clients elsewhere, over a WebSocket or over streamable HTTP.
 //!
 //! - `door`: what each message passes before its connection handles it.
 //! - `remote`: one client's connection.
 //! - `socket`: a connection on a WebSocket.
+//! - `streams`: streamable HTTP. `registry`: its connections, by id.
 //!
-//! A connection has no rules of its own. Each message on a socket is sent through the gateway's
+//! A socket has no rules of its own. Each message on a socket is sent through the gateway's
 //! routes as a `POST /acp` with the headers of the request that opened the socket. So authentication,
 //! limits and refusals are the same as for other routes, also after a reload, and after a token has
 //! expired.
@@ -16,18 +17,23 @@
 //! ```
 
 mod door;
+mod registry;
 mod remote;
 mod socket;
+mod streams;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::Request;
 use axum::response::Response;
 use http::header::HeaderName;
 use http::{HeaderValue, StatusCode};
 
-pub use socket::IDLE as ACP_IDLE;
+pub(super) use registry::Registry;
+pub use registry::UNREAD;
 pub(super) use socket::{Frame, Opened, serve};
+pub(super) use streams::close;
 
 use self::remote::Remote;
 use super::auth::Auth;
@@ -35,13 +41,21 @@ use super::auth::admit::UpstreamNotAsked;
 use super::connections::Peer;
 use super::gateway::Call;
 use super::reject::Reject;
-use super::websocket::{Opening, Upgrade, handshake};
+use super::websocket::{Opening, Upgrade, handshake, is_upgrade};
 use crate::agents::{Agents, Upstream};
 use crate::sessions::{self, Authentication, Outbox, Service, SessionLists, SharedOptions};
 use crate::threads::Threads;
 use crate::upstream::Caller;
 use threadway_translate::run::ErrorDetail;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+/// How long a connection may be idle: the client has no request in progress, and sends nothing. The
+/// session of a person who reads is idle, and loading it again takes longer than a ping.
+pub const IDLE: Duration = Duration::from_hours(1);
+
+/// How long work may take to end after the client has left, such as stopping runs.
+const END_GRACE: Duration = Duration::from_millis(500);
 
 /// The header that names a connection.
 const CONNECTION_ID: HeaderName = HeaderName::from_static("acp-connection-id");
@@ -55,21 +69,42 @@ pub struct Acp {
     pub settings: sessions::Settings,
 }
 
-/// What the connections of a server share, besides its agents.
-pub(super) struct Shared {
-    pub(super) threads: Threads,
-    pub(super) tasks: TaskTracker,
-    pub(super) error_detail: ErrorDetail,
+/// What ACP needs of the gateway.
+#[derive(Debug)]
+pub(super) struct Front {
+    /// The sessions of one upstream. `None` if there are several, and no agent says which.
+    service: Option<Arc<Service>>,
+    registry: Registry,
+    /// The tasks of connections over HTTP.
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
 }
 
-/// The sessions of one upstream. `None` if there are several upstreams, and no agent says which.
-pub(super) fn service(agents: &Agents, acp: Acp, shared: Shared) -> Option<Arc<Service>> {
-    let agents = agents.for_editors();
-    let Acp { agent, settings } = acp;
-    let Shared { threads, tasks, error_detail } = shared;
-    let upstream = upstream_of(&agents, agent.as_deref())?.clone();
-    let options = SharedOptions { agents, upstream, agent, settings, error_detail, threads, tasks };
-    Some(Arc::new(Service::sharing(options)))
+/// What a reload keeps.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub(super) threads: Threads,
+    pub(super) registry: Registry,
+    pub(super) tasks: TaskTracker,
+    pub(super) shutdown: CancellationToken,
+}
+
+// === impl Front ===
+
+impl Front {
+    pub(super) fn new(agents: &Agents, acp: Acp, error_detail: ErrorDetail, kept: Kept) -> Self {
+        let agents = agents.for_editors();
+        let Acp { agent, settings } = acp;
+        let Kept { threads, registry, tasks, shutdown } = kept;
+        let upstream = upstream_of(&agents, agent.as_deref()).cloned();
+        let service = upstream.map(|upstream| {
+            let tasks = tasks.clone();
+            let options =
+                SharedOptions { agents, upstream, agent, settings, error_detail, threads, tasks };
+            Arc::new(Service::sharing(options))
+        });
+        Self { service, registry, tasks, shutdown }
+    }
 }
 
 fn upstream_of<'a>(agents: &'a Agents, agent: Option<&str>) -> Option<&'a Upstream> {
@@ -80,8 +115,11 @@ fn upstream_of<'a>(agents: &'a Agents, agent: Option<&str>) -> Option<&'a Upstre
     agents.upstream_of(&agent)
 }
 
-/// `GET /acp`: opens a WebSocket.
+/// `GET /acp`: opens a WebSocket, or streams messages.
 pub(super) async fn open(call: Call, request: Request) -> Result<Response, Reject> {
+    if !is_upgrade(request.headers()) {
+        return streams::stream(&call, request).await;
+    }
     let (head, _) = request.into_parts();
     let mut response = match handshake::accept(&head) {
         Ok(response) => response,
@@ -112,11 +150,11 @@ pub(super) async fn open(call: Call, request: Request) -> Result<Response, Rejec
     Ok(response)
 }
 
-/// `POST /acp`: a message on a socket.
+/// `POST /acp`: a message.
 pub(super) async fn message(call: Call, request: Request) -> Result<Response, Reject> {
-    let (head, _) = request.into_parts();
+    let (head, body) = request.into_parts();
     let Some(frame) = head.extensions.get::<Frame>() else {
-        return Err(Reject::invalid("open a WebSocket here, and send its messages on it"));
+        return Box::pin(streams::message(&call, &head, body)).await;
     };
     let Some(incoming) = frame.take() else {
         return Err(Reject::invalid("the message was handled already"));
@@ -136,7 +174,7 @@ fn accepted() -> Response {
 
 /// A new connection of a caller, and the work that it gives to its transport.
 async fn connect(call: &Call, outbox: Outbox) -> Result<(Remote, remote::Works), Reject> {
-    let Some(service) = &call.gateway.acp else {
+    let Some(service) = &call.gateway.acp.service else {
         return Err(Reject::unknown_agent(
             "with several upstreams, ACP sessions need one of them: have the gateway's operator set \
              `acp.agent` to an agent such as `local:agent`",

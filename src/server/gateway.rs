@@ -7,6 +7,7 @@ use axum::extract::FromRequestParts;
 use axum::extract::rejection::ExtensionRejection;
 use http::request::Parts;
 
+use super::acp;
 use super::auth::admit::{Admission, Streams};
 use super::auth::caller_id::Fingerprint;
 use super::limits::Limits;
@@ -20,7 +21,6 @@ use super::routes::health::Readiness;
 use super::routes::page::Page;
 use super::routes::threads::Access;
 use crate::agents::{Agent, Agents};
-use crate::sessions::Service;
 use crate::threads::{Refusal, Thread, Threads};
 use crate::upstream::{Caller, Error};
 use threadway_translate::agui::{Allowance, OnMessage};
@@ -44,8 +44,7 @@ pub(super) struct Gateway {
     pub(super) observer: Observer,
     pub(super) admission: Admission,
     pub(super) thread_access: Access,
-    /// `None` if there are several upstreams, and `acp.agent` chooses none.
-    pub(super) acp: Option<Arc<Service>>,
+    pub(super) acp: acp::Front,
 }
 
 /// A request that was admitted: the gateway, its caller, and the streams that the caller may have.

@@ -23,6 +23,7 @@ use super::session::{Sessions, check_session_id};
 use super::{Service, history, turn};
 use crate::sync::{Guard, Mutex};
 use crate::upstream::Caller;
+use threadway_translate::acp::destination::{Destination, session_in};
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming, Malformed};
 use threadway_translate::json::{self, Json};
 
@@ -65,7 +66,8 @@ impl Connection {
                 None
             }
             Err(malformed) => {
-                self.link.respond(&malformed.id, &Err(malformed.error));
+                let to = Destination::Connection;
+                self.link.respond(to, &malformed.id, &Err(malformed.error));
                 None
             }
         }
@@ -79,7 +81,12 @@ impl Connection {
 
     /// Answers a request without handling it, or with [`Id::NULL`] a message that is no request.
     pub fn refuse(&self, id: &Id, error: Error) {
-        self.link.respond(id, &Err(error));
+        self.link.respond(Destination::Connection, id, &Err(error));
+    }
+
+    /// Whether this session is open.
+    pub fn has_session(&self, id: &str) -> bool {
+        self.sessions.get(id).is_ok()
     }
 
     /// Whether the client has sent `initialize`.
@@ -96,7 +103,7 @@ impl Connection {
     pub fn refuse_line(&self, limit: usize) {
         let message =
             format!("the line is longer than {limit} bytes and was ignored; send shorter messages");
-        self.link.respond(&Id::NULL, &Err(Error::invalid(message)));
+        self.refuse(&Id::NULL, Error::invalid(message));
     }
 
     /// Reports that the client has disconnected. Prompts end; their runs go on, unless
@@ -106,13 +113,15 @@ impl Connection {
     }
 
     fn request(&self, id: Id, method: String, params: Json) -> Option<Work> {
+        let session = session_in(&params);
+        let to = Destination::of_answer(&method, session.as_deref());
         if let Some(refusal) = self.refusal(&id, &method) {
-            self.link.respond(&id, &Err(refusal));
+            self.link.respond(to, &id, &Err(refusal));
             return None;
         }
         // At once, so that requests sent right after `initialize` are accepted.
         if let Err(error) = self.begin(&method, &params) {
-            self.link.respond(&id, &Err(error));
+            self.link.respond(to, &id, &Err(error));
             return None;
         }
         let cancelled = CancellationToken::new();
@@ -128,7 +137,11 @@ impl Connection {
                     (Err(error), None)
                 }
             };
-            this.link.respond(&id, &result);
+            let to = Destination::of_answer(&method, session.as_deref());
+            this.link.respond(to, &id, &result);
+            if let ("session/close" | "session/delete", Some(session)) = (&*method, &session) {
+                this.link.close_session(session);
+            }
             if let Some(after) = after {
                 this.link.gone().run_until_cancelled(after).await;
             }

@@ -19,6 +19,7 @@ use crate::runs::OwnerPolicy;
 use crate::sync::Mutex;
 use crate::threads::Refusal;
 use crate::upstream::{self, Caller};
+use threadway_translate::acp::destination::Destination;
 use threadway_translate::acp::rpc::{self, Code, Error, Id};
 use threadway_translate::acp::{self, Update};
 use threadway_translate::json::Json;
@@ -156,13 +157,24 @@ impl Link {
         &self.0.gone
     }
 
-    pub(super) fn outbox(&self) -> &Outbox {
-        &self.0.outbox
+    /// Waits until there is room for updates of a session.
+    pub(super) async fn wait_for_room(&self, session: &Session) {
+        self.0.outbox.wait_for_room(Destination::Session(&session.id)).await;
     }
 
-    /// Sends a request to the client and waits for the answer.
-    pub(super) async fn ask(&self, method: &str, params: &impl Serialize) -> Result<Json, Error> {
-        self.0.asking.ask(method, params).await
+    /// Frees what a session held that was closed.
+    pub(super) fn close_session(&self, id: &str) {
+        self.0.outbox.close_session(id);
+    }
+
+    /// Sends a request to the client about a session, and waits for the answer.
+    pub(super) async fn ask(
+        &self,
+        session: &Session,
+        method: &str,
+        params: &impl Serialize,
+    ) -> Result<Json, Error> {
+        self.0.asking.ask(&session.id, method, params).await
     }
 
     /// Sends the updates that `give` produces.
@@ -171,18 +183,19 @@ impl Link {
         session: &Session,
         give: impl FnOnce(&mut dyn FnMut(&Update<'_>)) -> T,
     ) -> T {
-        self.0
-            .outbox
-            .put(|out| give(&mut |update: &Update<'_>| acp::notification(&session.id, update, out)))
+        self.0.outbox.put(Destination::Session(&session.id), |out| {
+            give(&mut |update: &Update<'_>| acp::notification(&session.id, update, out))
+        })
     }
 
     pub(super) fn update(&self, session_id: &str, update: &Update<'_>) {
-        self.0.outbox.put(|out| acp::notification(session_id, update, out));
+        let to = Destination::Session(session_id);
+        self.0.outbox.put(to, |out| acp::notification(session_id, update, out));
     }
 
-    pub(super) fn respond(&self, id: &Id, result: &Result<Json, Error>) {
+    pub(super) fn respond(&self, to: Destination<'_>, id: &Id, result: &Result<Json, Error>) {
         let line = rpc::response(id, result);
-        self.0.outbox.put(|out| out.extend_from_slice(line.as_bytes()));
+        self.0.outbox.put(to, |out| out.extend_from_slice(line.as_bytes()));
     }
 
     /// Passes on the client's answer to a request.

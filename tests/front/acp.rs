@@ -22,28 +22,28 @@ use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_util::sync::CancellationToken;
 
-const KEY: &str = "0123456789abcdef";
-const BEARER: (&str, &str) = ("authorization", "Bearer 0123456789abcdef");
-const LOADED: &str = "11111111-1111-4111-8111-111111111111";
-const PAGE: &str = "https://chat.example.com";
+pub(super) const KEY: &str = "0123456789abcdef";
+pub(super) const BEARER: (&str, &str) = ("authorization", "Bearer 0123456789abcdef");
+pub(super) const LOADED: &str = "11111111-1111-4111-8111-111111111111";
+pub(super) const PAGE: &str = "https://chat.example.com";
 
-struct Front {
-    server: LangGraph,
-    address: SocketAddr,
-    gateway: Arc<Server>,
-    metrics: Metrics,
-    stop: CancellationToken,
-    serving: JoinSet<()>,
+pub(super) struct Front {
+    pub(super) server: LangGraph,
+    pub(super) address: SocketAddr,
+    pub(super) gateway: Arc<Server>,
+    pub(super) metrics: Metrics,
+    pub(super) stop: CancellationToken,
+    pub(super) serving: JoinSet<()>,
 }
 
 // === impl Front ===
 
 impl Front {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         Self::with(Settings::default()).await
     }
 
-    async fn with(settings: Settings) -> Self {
+    pub(super) async fn with(settings: Settings) -> Self {
         let server = LangGraph::start().await;
         let metrics = Metrics::default();
         let observer = Observer { metrics: metrics.clone(), tracer: None };
@@ -77,7 +77,7 @@ impl Front {
     }
 }
 
-fn bearer(name: &str) -> Auth {
+pub(super) fn bearer(name: &str) -> Auth {
     Auth::Bearer(format!("{name}={KEY}").parse().unwrap())
 }
 
@@ -85,12 +85,12 @@ fn refused(status: u16, code: &str) -> (u16, String) {
     (status, code.to_owned())
 }
 
-fn selected(option: &str) -> Value {
+pub(super) fn selected(option: &str) -> Value {
     json!({"outcome": {"outcome": "selected", "optionId": option}})
 }
 
 /// The messages and the question of a run that asks before it writes.
-fn question() -> (Value, Value) {
+pub(super) fn question() -> (Value, Value) {
     let args = json!({"path": "/srv/app/a.txt", "text": "a"});
     let call = json!({"id": "c", "name": "write", "args": args, "type": "tool_call"});
     let messages = json!([
@@ -114,7 +114,7 @@ async fn asked(server: &mut LangGraph, editor: &mut RemoteEditor, session: &str)
     (prompt, editor.until_asked().await)
 }
 
-fn saved(owner: Option<&str>) -> Value {
+pub(super) fn saved(owner: Option<&str>) -> Value {
     let mut metadata =
         json!({"acp_session": true, "cwd": CWD, "acp_assistant": "agent", "title": "T"});
     if let Some(owner) = owner {
@@ -123,7 +123,7 @@ fn saved(owner: Option<&str>) -> Value {
     metadata
 }
 
-fn conversation() -> Value {
+pub(super) fn conversation() -> Value {
     let messages = json!([
         {"type": "human", "id": "h1", "content": "hi"},
         {"type": "ai", "id": "a1", "content": "there"},
@@ -162,7 +162,7 @@ async fn a_session_is_made_prompted_approved_cancelled_and_loaded() {
     editor.reply(&request, selected("allow")).await;
     let mut run = front.server.run().await;
     run.says("b", "written").await;
-    run.ends("success", None).await;
+    run.ends("success", Some(conversation())).await;
     assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
 
     let prompt = editor.prompt(&session, "again").await;
@@ -263,15 +263,15 @@ async fn a_message_before_initialize_is_refused() {
 }
 
 #[tokio::test]
-async fn a_request_that_opens_no_socket_is_refused() {
+async fn a_handshake_that_is_wrong_is_refused() {
     let front = Front::start().await;
     let send = async |request: &str| {
         let request = request.replace("HOST", &front.address.to_string());
         Response::to(front.address, request.as_bytes()).await.head
     };
-    let post = "POST /acp HTTP/1.1\r\nhost: HOST\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
-    assert!(send(post).await.starts_with("HTTP/1.1 400 "));
-    assert!(send("GET /acp HTTP/1.1\r\nhost: HOST\r\n\r\n").await.starts_with("HTTP/1.1 426 "));
+    let upgrade =
+        "GET /acp HTTP/1.1\r\nhost: HOST\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+    assert!(send(upgrade).await.starts_with("HTTP/1.1 426 "));
     // A web site can have its own name lead here.
     let rebound = "GET /acp HTTP/1.1\r\nhost: evil.example.com\r\n\r\n";
     assert!(send(rebound).await.starts_with("HTTP/1.1 403 "));
@@ -336,7 +336,7 @@ async fn a_key_that_belongs_to_another_caller_now_has_no_connection() {
 }
 
 /// Two callers whose credentials LangGraph checks.
-async fn tenants(thread_routes: ThreadRoutes) -> Front {
+pub(super) async fn tenants(thread_routes: ThreadRoutes) -> Front {
     let auth = Auth::Upstream(Judged::default());
     let front = Front::with(Settings { auth, thread_routes, ..Settings::default() }).await;
     for tenant in ["alice", "bob"] {
@@ -346,8 +346,8 @@ async fn tenants(thread_routes: ThreadRoutes) -> Front {
     front
 }
 
-const ALICE: (&str, &str) = ("x-api-key", "alice-key");
-const BOB: (&str, &str) = ("x-api-key", "bob-key");
+pub(super) const ALICE: (&str, &str) = ("x-api-key", "alice-key");
+pub(super) const BOB: (&str, &str) = ("x-api-key", "bob-key");
 
 #[tokio::test]
 async fn a_session_of_another_caller_is_unknown() {

@@ -6,6 +6,7 @@
 mod support;
 
 mod acp;
+mod acp_http;
 mod audit;
 mod callers;
 mod front;

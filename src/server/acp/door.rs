@@ -25,7 +25,7 @@ pub(super) async fn admit(call: &Call, remote: &Remote, incoming: Incoming) -> R
     if let Incoming::Request { id, method, .. } = &incoming
         && connection.is_initialized()
         && matches!(&**method, "session/list" | "session/delete")
-        && let Some(service) = &call.gateway.acp
+        && let Some(service) = &call.gateway.acp.service
         && let upstream = service.upstream.client.called_by(&call.caller)
         && let Err(reject) = call.gateway.thread_access.expect(&upstream).await
     {

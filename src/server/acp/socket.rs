@@ -6,7 +6,6 @@
 //! [`WRITE_TIMEOUT`](crate::server::WRITE_TIMEOUT) is cut.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -21,6 +20,7 @@ use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 use tokio_util::sync::CancellationToken;
 
 use super::remote::{Remote, Works};
+use super::{END_GRACE, IDLE};
 use crate::server::connections::Peer;
 use crate::server::limits::rates::{Charge, StreamSlot};
 use crate::server::websocket::routed::{PendingResponse, RouteError, next_response, send};
@@ -28,13 +28,6 @@ use crate::server::websocket::socket::{End, Exchanged, MAX_REFUSED_FRAMES, Readi
 use crate::sessions::{Outbox, Work};
 use crate::sync::Mutex;
 use threadway_translate::acp::rpc::{self, Id, Incoming, Malformed};
-
-/// How long a socket may be idle: the client has no request in progress, and sends no frame. The
-/// session of a person who reads is idle, and loading it again takes longer than a ping.
-pub const IDLE: Duration = Duration::from_hours(1);
-
-/// How long work may take to end after the client has left, such as stopping runs.
-const END_GRACE: Duration = Duration::from_millis(500);
 
 /// The code with which a socket is closed whose credentials are not accepted any more: 4000 plus
 /// the HTTP status 401.

@@ -72,7 +72,7 @@ impl Turn {
         whose: Whose,
     ) -> Result<(ThreadReader, Option<Outcome>), Error> {
         while let Some(events) = reader.next().await {
-            self.link.outbox().wait_for_room().await;
+            self.link.wait_for_room(&self.session).await;
             let outcome = self.project(view, &events, sending, whose);
             // A graph without messages has only its state.
             let is_told = |event: &RunEvent| {
@@ -101,7 +101,7 @@ impl Turn {
 
     async fn follow(&self, view: &mut ClientView, run: &mut ThreadReader, whose: Whose) -> Outcome {
         loop {
-            self.link.outbox().wait_for_room().await;
+            self.link.wait_for_room(&self.session).await;
             let Some(events) = run.next().await else {
                 return Outcome::Idle { error: None };
             };

@@ -1,0 +1,104 @@
+//! The connections over HTTP, by id, and the task of each.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use http::StatusCode;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::remote::{Remote, Works};
+use super::{END_GRACE, IDLE};
+use crate::server::gateway::Call;
+use crate::server::limits::rates::StreamSlot;
+use crate::server::reject::Reject;
+use crate::sync::Mutex;
+
+/// How long a connection is kept while none of its streams is read and no message comes. Whoever
+/// loses a stream for longer connects again, and loads the sessions.
+pub const UNREAD: Duration = Duration::from_mins(2);
+
+/// The connections over HTTP. Clones share them.
+#[derive(Clone, Default)]
+pub(in crate::server) struct Registry(Arc<Mutex<HashMap<String, Remote>>>);
+
+// === impl Registry ===
+
+impl Registry {
+    /// The connection of this id, if it is the caller's.
+    pub(super) fn find(&self, id: &str, call: &Call) -> Option<Remote> {
+        let found = self.0.lock().get(id).cloned();
+        found.filter(|remote| remote.is_of(call))
+    }
+
+    /// Adds a connection, if there are fewer than `most`.
+    pub(super) fn insert(&self, remote: &Remote, most: usize) -> Result<(), Reject> {
+        let mut connections = self.0.lock();
+        if connections.len() >= most {
+            let message = "the gateway has as many ACP connections as it may have; try again \
+                           later, or raise `limits.connections`";
+            let code = "too_many_connections";
+            return Err(Reject::new(StatusCode::SERVICE_UNAVAILABLE, code, message));
+        }
+        connections.insert(remote.id().to_owned(), remote.clone());
+        Ok(())
+    }
+
+    /// Serves a connection that was inserted, until it is closed, abandoned or idle.
+    pub(super) async fn serve(
+        self,
+        remote: Remote,
+        mut works: Works,
+        shutdown: CancellationToken,
+        _slot: StreamSlot,
+    ) {
+        let mut working = FuturesUnordered::new();
+        loop {
+            let now = Instant::now();
+            if remote.quiet_until() <= now {
+                break;
+            }
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                () = remote.closed().cancelled() => break,
+                Some(work) = works.recv() => working.push(work),
+                Some(()) = working.next() => remote.touch(),
+                // The connection is given up sooner now.
+                () = remote.left() => {}
+                () = sleep_until(remote.quiet_until()) => {}
+            }
+        }
+        self.0.lock().remove(remote.id());
+        // This ends the streams.
+        remote.closed().cancel();
+        remote.connection().hang_up();
+        let ended = async { while working.next().await.is_some() {} };
+        let _ = tokio::time::timeout(END_GRACE, ended).await;
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Registry")
+    }
+}
+
+// === impl Remote ===
+
+impl Remote {
+    /// When the connection is given up, if nothing happens until then.
+    fn quiet_until(&self) -> Instant {
+        let (readers, since) = self.activity();
+        match readers {
+            0 => since + UNREAD,
+            // A prompt may wait for an answer all day.
+            _ if !self.connection().is_idle() => Instant::now() + IDLE,
+            _ => since + IDLE,
+        }
+    }
+}
