@@ -54,9 +54,6 @@ use tokio_util::task::TaskTracker;
 /// session of a person who reads is idle, and loading it again takes longer than a ping.
 pub const IDLE: Duration = Duration::from_hours(1);
 
-/// How long work may take to end after the client has left, such as stopping runs.
-const END_GRACE: Duration = Duration::from_millis(500);
-
 /// The header that names a connection.
 const CONNECTION_ID: HeaderName = HeaderName::from_static("acp-connection-id");
 

@@ -11,8 +11,8 @@ use http::StatusCode;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::IDLE;
 use super::remote::{Remote, Works};
-use super::{END_GRACE, IDLE};
 use crate::server::gateway::Call;
 use crate::server::limits::rates::StreamSlot;
 use crate::server::reject::Reject;
@@ -74,11 +74,11 @@ impl Registry {
             }
         }
         self.0.lock().remove(remote.id());
-        // This ends the streams.
-        remote.closed().cancel();
         remote.connection().hang_up();
-        let ended = async { while working.next().await.is_some() {} };
-        let _ = tokio::time::timeout(END_GRACE, ended).await;
+        // Runs go on, so no request has anything left to do, and none is answered.
+        working.clear();
+        // This ends the streams, once what waits is read.
+        remote.closed().cancel();
     }
 }
 

@@ -19,8 +19,8 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 use tokio_util::sync::CancellationToken;
 
+use super::IDLE;
 use super::remote::{Remote, Works};
-use super::{END_GRACE, IDLE};
 use crate::server::connections::Peer;
 use crate::server::limits::rates::{Charge, StreamSlot};
 use crate::server::websocket::routed::{PendingResponse, RouteError, next_response, send};
@@ -139,12 +139,9 @@ where
         // The message counts as not received.
         self.admitting = None;
         self.opened.remote.connection().hang_up();
-        let works = &mut self.works;
-        let ended = async { while works.next().await.is_some() {} };
-        // The client is told at once: it may reconnect while runs are still being stopped.
-        tokio::join!(self.socket.close(end), async {
-            let _ = tokio::time::timeout(END_GRACE, ended).await;
-        });
+        // Runs go on, so no request has anything left to do.
+        self.works.clear();
+        self.socket.close(end).await;
     }
 
     /// Waits for the next thing that happens, and handles it. Returns how the socket ends, if it
