@@ -52,7 +52,9 @@ pub use default_agent::NoSuchAgent;
 pub use link::Work;
 #[cfg(test)]
 pub(crate) use outbox::MAX_UNREAD_BYTES;
-pub use outbox::{MAX_UNCONFIRMED_STREAMS, MAX_WAITING_BYTES, NotReadable, Outbox, StreamReader};
+pub use outbox::{
+    MAX_UNCONFIRMED_STREAMS, MAX_WAITING_BYTES, NotReadable, Outbox, STALL, StreamReader,
+};
 
 use crate::agents::{Agents, Upstream};
 use crate::credentials::Credentials;

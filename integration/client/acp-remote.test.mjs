@@ -153,6 +153,10 @@ for (const server of SERVERS) {
           await editor.load(session.id);
           await again.until("both results", () => [...again.calls.values()].filter(({ status }) => status === "completed").length === 2);
           assert.deepEqual([...again.calls.values()].map(output), ["sent to a@example.com", "deleted /tmp/x"]);
+          // Its response comes after all updates of the run that was shown.
+          assert.deepEqual(await again.prompt({}), { stopReason: "end_turn" });
+          await editor.load(session.id);
+          await assertSame(server, again);
         });
       });
 

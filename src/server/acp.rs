@@ -115,7 +115,7 @@ fn upstream_of<'a>(agents: &'a Agents, agent: Option<&str>) -> Option<&'a Upstre
 /// `GET /acp`: opens a WebSocket, or streams messages.
 pub(super) async fn open(call: Call, request: Request) -> Result<Response, Reject> {
     if !is_upgrade(request.headers()) {
-        return streams::stream(&call, request).await;
+        return streams::stream(&call, &request);
     }
     let (head, _) = request.into_parts();
     let mut response = match handshake::accept(&head) {

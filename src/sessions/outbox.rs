@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
 
 pub(crate) use super::queue::MAX_UNREAD_BYTES;
 pub use super::queue::MAX_WAITING_BYTES;
@@ -14,6 +17,10 @@ use threadway_translate::acp::destination::Destination;
 /// reads a session's stream before it loads the session.
 pub const MAX_UNCONFIRMED_STREAMS: usize = 16;
 
+/// How long one of several streams may be full. A client that reads none of it for so long has lost
+/// track of it.
+pub const STALL: Duration = Duration::from_mins(2);
+
 /// The messages for a client. Clones share them.
 #[derive(Clone)]
 pub struct Outbox {
@@ -21,6 +28,8 @@ pub struct Outbox {
     connection: Queue,
     /// `None` if all messages are on one line.
     apart: Option<Arc<Mutex<Streams>>>,
+    /// Cancelled when the client has not read a stream of its own for [`STALL`].
+    stalled: CancellationToken,
 }
 
 /// The streams of a client that has several.
@@ -64,17 +73,33 @@ pub enum NotReadable {
 impl Outbox {
     /// All messages on one line.
     pub fn new() -> Self {
-        Self { connection: Queue::new(), apart: None }
+        Self { connection: Queue::new(), apart: None, stalled: CancellationToken::new() }
     }
 
     /// A stream for the connection, and one for each session.
     pub fn apart() -> Self {
-        Self { connection: Queue::new(), apart: Some(Arc::default()) }
+        Self { apart: Some(Arc::default()), ..Self::new() }
     }
 
     /// Waits until there is room for updates. A batch that is then put in may exceed the limit.
+    ///
+    /// A transport notices a client that does not read its one line. Of several streams, one may be
+    /// full while the others are read.
     pub(super) async fn wait_for_room(&self, to: Destination<'_>) {
-        self.queue(to).wait_for_room().await;
+        let queue = self.queue(to);
+        if self.apart.is_none() {
+            return queue.wait_for_room().await;
+        }
+        if tokio::time::timeout(STALL, queue.wait_for_room()).await.is_err() {
+            self.stalled.cancel();
+            // The transport ends the connection.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits until a stream of several has been full for [`STALL`].
+    pub async fn stalled(&self) {
+        self.stalled.cancelled().await;
     }
 
     /// Waits until the client has read enough for more of its requests to be read.

@@ -8,10 +8,14 @@ use super::acp::{selected, tenants};
 use crate::support::clock::HeldClock;
 use crate::support::editor::{CWD, Frames, outline};
 use crate::support::gateway::Response;
+use crate::support::issuer::{AUDIENCE, ISSUER, Signer, from_now, key_set};
 use crate::support::langgraph::soon;
 use serde_json::{Value, json};
-use threadway::server::{ACP_UNREAD, Cors, Credentials, KEEP_ALIVE, Settings, ThreadRoutes};
-use threadway::sessions::{MAX_UNCONFIRMED_STREAMS, MAX_WAITING_BYTES};
+use threadway::server::{
+    ACP_UNREAD, Auth, Cors, Credentials, Jwt, JwtSettings, KEEP_ALIVE, KeysFrom, Settings,
+    ThreadRoutes,
+};
+use threadway::sessions::{MAX_UNCONFIRMED_STREAMS, MAX_WAITING_BYTES, STALL};
 
 const NOBODY: &str = "22222222-2222-4222-8222-222222222222";
 
@@ -286,6 +290,38 @@ async fn a_session_whose_stream_nobody_reads_holds_up_no_other_and_loses_nothing
 }
 
 #[tokio::test]
+async fn a_stream_that_stays_full_for_two_minutes_ends_the_connection() {
+    let mut front = Front::start().await;
+    let mut client = Client::connect(front.address, &[]).await;
+    let mut connection = client.stream(None).await;
+    let session = client.session(&mut connection).await;
+    client.prompt(&session, "hi").await;
+    let mut run = front.server.run().await;
+    let text = "x".repeat(8 * 1024);
+    for _ in 0..100 {
+        run.says("a", &text).await;
+    }
+    let clock = HeldClock::pause();
+    let mut passed = Duration::ZERO;
+    let ended = loop {
+        tokio::select! {
+            biased;
+            frame = connection.frame() => {
+                if !frame.starts_with(':') {
+                    break frame;
+                }
+            }
+            () = clock.advance(Duration::from_secs(1)) => passed += Duration::from_secs(1),
+        }
+    };
+    assert_eq!(ended, "");
+    assert!(passed.abs_diff(STALL) < KEEP_ALIVE * 2, "{passed:?}");
+    assert!(front.server.cancelled().is_empty());
+}
+
+// === refusals ===
+
+#[tokio::test]
 async fn a_request_that_is_wrong_gets_the_status_that_the_sdks_expect() {
     let front = Front::start().await;
     let client = Client::connect(front.address, &[]).await;
@@ -424,6 +460,49 @@ async fn each_request_is_authenticated_and_foreign_pages_are_refused() {
     let exposed =
         opened.head.lines().find(|line| line.starts_with("access-control-expose-headers"));
     assert!(exposed.unwrap().contains("acp-connection-id"), "{}", opened.head);
+}
+
+/// Callers with tokens of an issuer.
+fn jwt(signer: &Signer) -> Auth {
+    let file = std::env::temp_dir().join(format!("threadway-{}-acp.json", std::process::id()));
+    std::fs::write(&file, key_set(&[signer])).unwrap();
+    let settings = JwtSettings {
+        keys: KeysFrom::File(file.clone()),
+        issuer: ISSUER.to_owned(),
+        audiences: vec![AUDIENCE.to_owned()],
+        skew: Duration::ZERO,
+    };
+    let jwt = Jwt::new(&settings).unwrap();
+    std::fs::remove_file(file).unwrap();
+    Auth::Jwt(jwt)
+}
+
+#[tokio::test]
+async fn a_renewed_token_is_the_same_callers_and_goes_up() {
+    let signer = Signer::ed25519("a");
+    let mut front = Front::with(Settings { auth: jwt(&signer), ..Settings::default() }).await;
+    let token = |changes: &[(&str, Value)]| format!("Bearer {}", signer.token(changes));
+    let first = token(&[]);
+    let mut client = Client::connect(front.address, &[("authorization", &first)]).await;
+    let list = json!({"jsonrpc": "2.0", "id": 1, "method": "session/list"}).to_string();
+    for (token, expected) in [
+        (token(&[("exp", from_now(-1))]), (401, "token_expired")),
+        (token(&[("sub", json!("bob"))]), (404, "unknown_connection")),
+    ] {
+        let headers = [JSON, ("acp-connection-id", &*client.id), ("authorization", &*token)];
+        let refused = answer(front.address, "POST /acp", &headers, &list).await;
+        assert_eq!(refused.refusal(), (expected.0, expected.1.to_owned()));
+    }
+    let renewed = token(&[("exp", from_now(3_600))]);
+    assert_ne!(renewed, first);
+    client.headers = vec![("authorization".to_owned(), renewed.clone())];
+    let mut connection = client.stream(None).await;
+    let session = client.session(&mut connection).await;
+    client.prompt(&session, "hi").await;
+    let run = front.server.run().await;
+    let head = &run.exchange.head;
+    assert!(head.contains(&format!("authorization: {renewed}\r\n")), "{head}");
+    run.ends("success", None).await;
 }
 
 // === the end of a connection ===

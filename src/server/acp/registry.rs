@@ -48,7 +48,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Serves a connection that was inserted, until it is closed, abandoned or idle.
+    /// Serves a connection that was inserted, until it is closed, abandoned, idle or stalled.
     pub(super) async fn serve(
         self,
         remote: Remote,
@@ -58,19 +58,20 @@ impl Registry {
     ) {
         let mut working = FuturesUnordered::new();
         loop {
-            let now = Instant::now();
-            if remote.quiet_until() <= now {
+            let quiet_until = remote.quiet_until();
+            if quiet_until <= Instant::now() {
                 break;
             }
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => break,
                 () = remote.closed().cancelled() => break,
+                () = remote.outbox().stalled() => break,
                 Some(work) = works.recv() => working.push(work),
-                Some(()) = working.next() => remote.touch(),
+                Some(()) = working.next() => {}
                 // The connection is given up sooner now.
                 () = remote.left() => {}
-                () = sleep_until(remote.quiet_until()) => {}
+                () = sleep_until(quiet_until) => {}
             }
         }
         self.0.lock().remove(remote.id());
@@ -94,11 +95,14 @@ impl Remote {
     /// When the connection is given up, if nothing happens until then.
     fn quiet_until(&self) -> Instant {
         let (readers, since) = self.activity();
-        match readers {
-            0 => since + UNREAD,
-            // A prompt may wait for an answer all day.
-            _ if !self.connection().is_idle() => Instant::now() + IDLE,
-            _ => since + IDLE,
+        if readers == 0 {
+            return since + UNREAD;
         }
+        if self.connection().is_idle() {
+            return since + IDLE;
+        }
+        // A prompt may wait for an answer all day. The time of idleness begins with its end.
+        self.touch();
+        Instant::now() + IDLE
     }
 }

@@ -150,6 +150,9 @@ where
         let Opened { remote, works, outbox, .. } = &mut self.opened;
         let (is_writing, ping_at) = (self.socket.is_writing(), self.socket.ping_at());
         let is_idle = remote.connection().is_idle();
+        if !is_idle {
+            self.idle_at = Instant::now() + IDLE;
+        }
         let reading = match self.admitting {
             None if !outbox.is_overfull() => Reading::On,
             _ => Reading::Paused,
@@ -170,10 +173,7 @@ where
                 self.works.push(work);
                 Ok(None)
             }
-            Some(()) = self.works.next() => {
-                self.idle_at = Instant::now() + IDLE;
-                Ok(None)
-            }
+            Some(()) = self.works.next() => Ok(None),
             admitted = next_response(admitting) => Ok(self.on_admitted(admitted.err())),
             () = outbox.take(&mut lines), if !is_writing => {
                 self.send(lines);

@@ -55,7 +55,7 @@ pub(super) async fn message(call: &Call, head: &Parts, body: Body) -> Result<Res
 }
 
 /// `GET /acp` without an upgrade: streams the messages of a connection, or of one of its sessions.
-pub(super) async fn stream(call: &Call, request: Request) -> Result<Response, Reject> {
+pub(super) fn stream(call: &Call, request: &Request) -> Result<Response, Reject> {
     let headers = request.headers();
     if !accepts_events(headers) {
         let message = "`accept` does not allow text/event-stream; name it to read a stream, or open \

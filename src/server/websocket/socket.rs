@@ -1,5 +1,5 @@
-//! An open socket: its frames, its pings, and its end. Both protocols that are served on WebSockets
-//! use it.
+//! An open socket: its frames, its pings, and its end. ACP's sockets use it
+//! too.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
