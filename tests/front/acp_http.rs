@@ -40,11 +40,11 @@ struct Answer {
 }
 
 async fn send(address: SocketAddr, line: &str, headers: &[Header<'_>], body: &str) -> Response {
-    let mut request = format!("{line} HTTP/1.1\r\nhost: {address}\r\n");
-    for (name, value) in headers {
-        request += &format!("{name}: {value}\r\n");
-    }
-    request += &format!("content-length: {}\r\n\r\n{body}", body.len());
+    let headers = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
+    let (headers, length) = (headers.collect::<String>(), body.len());
+    let request = format!(
+        "{line} HTTP/1.1\r\nhost: {address}\r\n{headers}content-length: {length}\r\n\r\n{body}"
+    );
     Response::to(address, request.as_bytes()).await
 }
 
@@ -73,10 +73,8 @@ impl Answer {
     /// The code of a refusal by the gateway, or of a JSON-RPC error.
     fn code(&self) -> String {
         let body: Value = serde_json::from_str(&self.body).unwrap_or_default();
-        match &body["error"] {
-            Value::String(code) => code.clone(),
-            error => error["code"].to_string(),
-        }
+        let error = &body["error"];
+        error.as_str().map_or_else(|| error["code"].to_string(), str::to_owned)
     }
 
     fn refusal(&self) -> (u16, String) {

@@ -39,10 +39,12 @@ impl Registry {
     pub(super) fn insert(&self, remote: &Remote, most: usize) -> Result<(), Reject> {
         let mut connections = self.0.lock();
         if connections.len() >= most {
-            let message = "the gateway has as many ACP connections as it may have; try again \
-                           later, or raise `limits.connections`";
-            let code = "too_many_connections";
-            return Err(Reject::new(StatusCode::SERVICE_UNAVAILABLE, code, message));
+            return Err(Reject::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too_many_connections",
+                "the gateway has as many ACP connections as it may have; try again later, or raise \
+                 `limits.connections`",
+            ));
         }
         connections.insert(remote.id().to_owned(), remote.clone());
         Ok(())
