@@ -163,17 +163,19 @@ impl Outbox {
         let streams = self.apart.as_ref().ok_or(NotReadable::IsRead)?;
         let queue = {
             let mut streams = streams.lock();
+            let known = streams.sessions.get(id);
+            if known.is_some_and(|stream| stream.is_read) {
+                return Err(NotReadable::IsRead);
+            }
+            let is_confirmed = is_open || known.is_some_and(|stream| stream.is_confirmed);
             let unconfirmed = |stream: &&SessionStream| stream.is_read && !stream.is_confirmed;
-            let unconfirmed = streams.sessions.values().filter(unconfirmed).count();
-            let is_confirmed =
-                is_open || streams.sessions.get(id).is_some_and(|stream| stream.is_confirmed);
-            if !is_confirmed && unconfirmed >= MAX_UNCONFIRMED_STREAMS {
+            if !is_confirmed
+                && streams.sessions.values().filter(unconfirmed).count() >= MAX_UNCONFIRMED_STREAMS
+            {
                 return Err(NotReadable::TooManyUnconfirmed);
             }
             let stream = streams.sessions.entry(id.to_owned()).or_default();
-            if std::mem::replace(&mut stream.is_read, true) {
-                return Err(NotReadable::IsRead);
-            }
+            stream.is_read = true;
             stream.is_open |= is_open;
             stream.is_confirmed = is_confirmed;
             stream.queue.clone()
@@ -317,7 +319,7 @@ mod tests {
             (0..MAX_UNCONFIRMED_STREAMS).map(|at| read(at).unwrap()).collect();
         assert_eq!(read(0).err(), Some(NotReadable::IsRead));
         assert_eq!(read(99).err(), Some(NotReadable::TooManyUnconfirmed));
-        assert!(outbox.read_session("99", true).is_ok());
+        assert!(outbox.read_session("open", true).is_ok());
         // A session is confirmed by its first update.
         put(&outbox, Destination::Session("0"), "update\n");
         readers.push(read(99).unwrap());
