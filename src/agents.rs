@@ -144,6 +144,12 @@ impl Agents {
         Self { messages_keys: Arc::new(keys), ..self }
     }
 
+    /// The same agents, with the options of `[emit]` that apply to editors.
+    #[must_use]
+    pub(crate) fn for_editors(&self) -> Self {
+        self.clone().with_emits(self.emits.for_editors())
+    }
+
     /// The upstreams, in the configuration's order.
     pub fn upstreams(&self) -> &[Upstream] {
         &self.directory.upstreams

@@ -298,6 +298,7 @@ impl Raw {
         let is_private = !is_shared && matches!(auth, Some(Auth::None));
         let thread_routes = self.thread_routes(auth.as_ref(), is_shared, mistakes);
         let settings = Settings {
+            acp: (&self.acp).into(),
             thread_routes,
             auth: auth.unwrap_or_default(),
             cors,

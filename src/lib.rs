@@ -51,7 +51,7 @@
 //! - `main`, `commands`: the binary, with a file for each of its commands.
 //!
 //! A module imports only from lower ranks: sync < metrics < audit, upstream, flights < agents,
-//! credentials, runs < threads < server, sessions < stdio < bridge, config, cli, check, editors, manual,
+//! credentials, runs < threads < sessions < server, stdio < bridge, config, cli, check, editors, manual,
 //! reload, telemetry, terminal, watch. `tests/offline/tidy.rs` has the ranks, and fails otherwise.
 //!
 //! # What always holds

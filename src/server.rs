@@ -12,9 +12,11 @@
 //! - `request`: reading a request: its body, its parameters, its headers.
 //! - `streams`: a run's events as the bytes of a response.
 //! - `websocket`: many runs on one connection.
+//! - `acp`: ACP for clients elsewhere.
 //! - `response`: JSON responses. `reject`: responses to refused requests.
 //! - `observe`: metrics, traces, the log of refusals and the audit log.
 
+mod acp;
 pub mod auth;
 mod browser;
 mod connections;
@@ -33,7 +35,9 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
+pub use acp::{Acp, IDLE as ACP_IDLE, UNREAD as ACP_UNREAD};
 pub use auth::isolation;
 pub use auth::{
     Auth, DEFAULT_SKEW, Judged, Jwt, JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW,
@@ -104,6 +108,8 @@ pub struct Settings {
     pub page: Page,
     /// Which callers may list, change and inspect threads.
     pub thread_routes: ThreadRoutes,
+    /// How ACP clients are served.
+    pub acp: Acp,
 }
 
 /// The server: the threads that it reads, and what its two listeners serve.
@@ -118,6 +124,9 @@ pub struct Server {
 #[derive(Debug)]
 struct LongLived {
     threads: Threads,
+    /// The tasks of ACP connections, and the work of their sessions that no request waits for.
+    tasks: TaskTracker,
+    acp_connections: acp::Registry,
     callers: CallerState,
     readiness: Readiness,
     observer: Observer,
@@ -141,7 +150,18 @@ impl Server {
         let readiness = Readiness::new(agents.clone(), shutdown.clone());
         let threads = Threads::new(runs);
         let request_log = RequestLog::default();
-        let state = LongLived { threads, callers, readiness, observer, request_log, shutdown };
+        let tasks = TaskTracker::new();
+        let acp_connections = acp::Registry::default();
+        let state = LongLived {
+            threads,
+            tasks,
+            acp_connections,
+            callers,
+            readiness,
+            observer,
+            request_log,
+            shutdown,
+        };
         let (clients, admin) = state.endpoints(agents, settings);
         Self { state, clients: watch::Sender::new(clients), admin: watch::Sender::new(admin) }
     }
@@ -181,7 +201,9 @@ impl Server {
     pub async fn serve(&self, listener: TcpListener) {
         let (endpoint, shutdown) = (self.clients.subscribe(), self.state.shutdown.clone());
         connections::serve_endpoint(listener, endpoint, self.metrics(), shutdown).await;
-        self.state.threads.runs().drained().await;
+        self.state.tasks.close();
+        let runs = self.state.threads.runs();
+        tokio::join!(self.state.tasks.wait(), runs.drained());
     }
 
     /// Serves the operator's tools, with metrics and health, until `stop` is cancelled. Cancel it
@@ -211,6 +233,7 @@ impl LongLived {
             compression,
             page,
             thread_routes,
+            acp,
         } = settings;
         self.threads.runs().set_error_detail(error_detail);
         let readiness = self.readiness.of(agents.clone());
@@ -225,10 +248,17 @@ impl LongLived {
             )),
             Auth::None | Auth::Bearer(_) | Auth::Jwt(_) | Auth::Upstream(_) => None,
         };
+        let kept = acp::Kept {
+            threads: self.threads.clone(),
+            registry: self.acp_connections.clone(),
+            tasks: self.tasks.clone(),
+            shutdown: self.shutdown.clone(),
+        };
         let thread_access = Access::new(thread_routes, &agents, &auth, &forward);
         let gateway = Arc::new(Gateway {
-            agents,
             thread_access,
+            acp: acp::Front::new(&agents, acp, error_detail, kept),
+            agents,
             threads: self.threads.clone(),
             readiness,
             limits: limits.clone(),

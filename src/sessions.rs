@@ -11,10 +11,15 @@
 //! the end. Senders of updates wait while the client reads too slowly. A session is a LangGraph
 //! thread: another process can load it and loses nothing.
 //!
+//! A connection has one caller. Over stdio that is the person at the editor. On the server each
+//! connection has the caller that the front door has admitted, and the runs are the server's.
+//!
 //! - `connection`: dispatches requests and notifications. `late`: before the upstream is known.
 //! - `link`: the client as the handlers see it: what it can do, how to send it something.
 //! - `client_requests`: requests from the agent to the client.
-//! - `outbox`: the lines that wait to be written.
+//! - `outbox`: the streams of a client, and which one carries a message. `queue`: the lines that
+//!   wait on one of them.
+//! - `authentication`: as whom a connection sends requests to LangGraph.
 //! - `auth`: the upstream's key, if a person has to give it.
 //! - `session`: the open sessions.
 //! - `session_config`: their modes, agents and settings. `default_agent`: the agent of new sessions.
@@ -25,6 +30,7 @@
 //!   know besides. `prompt_end`: the end of a prompt whose connection was lost.
 
 mod auth;
+mod authentication;
 mod client_requests;
 mod connection;
 mod default_agent;
@@ -38,6 +44,7 @@ mod notice;
 mod outbox;
 mod prompt_end;
 mod questions;
+mod queue;
 mod session;
 mod session_config;
 mod turn;
@@ -48,13 +55,16 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use authentication::{Authentication, SessionLists};
 pub use connection::{Connection, MAX_REQUESTS};
 pub use default_agent::NoSuchAgent;
 pub use late::{LateConnection, LateOptions};
 pub use link::Work;
 #[cfg(test)]
 pub(crate) use outbox::MAX_UNREAD_BYTES;
-pub use outbox::{MAX_WAITING_BYTES, Outbox};
+pub use outbox::{
+    MAX_UNCONFIRMED_STREAMS, MAX_WAITING_BYTES, NotReadable, Outbox, STALL, StreamReader,
+};
 
 use crate::agents::{Agents, Upstream};
 use crate::credentials::Credentials;
@@ -103,7 +113,7 @@ pub trait Endpoint {
     fn service(&self) -> Option<Arc<Service>>;
 }
 
-/// The parts of a [`Service`].
+/// The parts of a [`Service`] that reads runs of its own.
 #[derive(Debug)]
 pub struct ServiceOptions {
     /// The agents.
@@ -126,6 +136,25 @@ pub struct ServiceOptions {
     pub metrics: Metrics,
 }
 
+/// The parts of a [`Service`] that uses the threads and runs of a server.
+#[derive(Debug)]
+pub struct SharedOptions {
+    /// The agents.
+    pub agents: Agents,
+    /// The upstream whose agents are served.
+    pub upstream: Upstream,
+    /// The agent of new sessions. `None` for the first that the upstream lists.
+    pub agent: Option<String>,
+    /// How ACP presents the agents.
+    pub settings: Settings,
+    /// How much of an upstream's error clients see.
+    pub error_detail: ErrorDetail,
+    /// The threads, with the runs of the server's other routes.
+    pub threads: Threads,
+    /// Gets the work that no request waits for. The server waits for it before it ends.
+    pub tasks: TaskTracker,
+}
+
 /// What all connections share.
 pub struct Service {
     agents: Agents,
@@ -135,6 +164,7 @@ pub struct Service {
     settings: Settings,
     credentials: Credentials,
     owners: OwnerPolicy,
+    error_detail: ErrorDetail,
     threads: Threads,
     /// Work that no request waits for: stopping runs.
     tasks: TaskTracker,
@@ -144,33 +174,50 @@ pub struct Service {
 // === impl Service ===
 
 impl Service {
-    /// Serves an upstream's agents. Thread titles are read under the messages key of `agent`'s graph.
+    /// Serves an upstream's agents, with runs of its own. Thread titles are read under the messages
+    /// key of `agent`'s graph.
     pub fn new(options: ServiceOptions) -> Self {
-        let ServiceOptions { agents, mut upstream, agent, settings, credentials, .. } = options;
+        let ServiceOptions { agents, upstream, agent, settings, credentials, .. } = options;
+        let ServiceOptions { owners, error_detail, log_bytes, metrics, .. } = options;
         let shutdown = CancellationToken::new();
         // Sessions stop their runs themselves; a reader that leaves must not.
-        let policy = OwnerPolicy::Continue;
-        let runs = Runs::new(options.log_bytes, policy, options.metrics, shutdown.clone());
-        runs.set_error_detail(options.error_detail);
+        let runs = Runs::new(log_bytes, OwnerPolicy::Continue, metrics, shutdown.clone());
+        runs.set_error_detail(error_detail);
+        let (threads, tasks) = (Threads::new(runs), TaskTracker::new());
+        let shared =
+            SharedOptions { agents, upstream, agent, settings, error_detail, threads, tasks };
+        Self { credentials, owners, shutdown, ..Self::sharing(shared) }
+    }
+
+    /// Serves an upstream's agents with the threads and runs of a server, which owns their end.
+    /// The server's own [`OwnerPolicy`] decides about the runs of a client that has left.
+    pub fn sharing(options: SharedOptions) -> Self {
+        let SharedOptions { agents, mut upstream, agent, settings, error_detail, threads, tasks } =
+            options;
         let found = agent.as_deref().map(|agent| agents.find(agent, &Caller::default()));
         if let Some(Ok(found)) = found {
             let key = found.upstream.messages_key().clone();
             upstream.client = upstream.client.with_messages_key(key);
         }
+        // Nobody types a key on a server.
+        let credentials = Credentials::new(None, upstream.client.base());
+        let (owners, shutdown) = (OwnerPolicy::Continue, CancellationToken::new());
         Self {
             agents,
             upstream,
             agent,
             settings,
             credentials,
-            owners: options.owners,
-            threads: Threads::new(runs),
-            tasks: TaskTracker::new(),
+            owners,
+            error_detail,
+            threads,
+            tasks,
             shutdown,
         }
     }
 
-    /// Stops reading runs, and waits until pending stops were sent.
+    /// Stops reading runs, and waits until pending stops were sent. Only for a service with runs of
+    /// its own.
     pub async fn close(&self) {
         self.shutdown.cancel();
         self.tasks.close();

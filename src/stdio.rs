@@ -170,7 +170,9 @@ mod tests {
     use crate::credentials::Credentials;
     use crate::metrics::Metrics;
     use crate::runs::OwnerPolicy;
-    use crate::sessions::{Connection, MAX_UNREAD_BYTES, Service, ServiceOptions, Settings};
+    use crate::sessions::{
+        Authentication, Connection, MAX_UNREAD_BYTES, Service, ServiceOptions, Settings,
+    };
     use crate::upstream;
     use threadway_translate::run::ErrorDetail;
 
@@ -240,7 +242,7 @@ mod tests {
             metrics: Metrics::default(),
         });
         let outbox = Outbox::new();
-        let connection = Connection::new(Arc::new(service), outbox.clone());
+        let connection = Connection::new(Arc::new(service), Authentication::Key, outbox.clone());
         let (theirs, ours) = tokio::io::duplex(READ_BYTES);
         let (mut answers, mut asked) = tokio::io::split(theirs);
         let (reader, writer) = tokio::io::split(ours);

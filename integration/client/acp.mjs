@@ -89,7 +89,7 @@ export class Wire {
   }
 }
 
-/** The official client on a wire. */
+/** The official client on a wire: pipes, or a stream of messages. */
 export class Editor {
   sessions = new Map();
   #delivered = 0;
@@ -102,7 +102,7 @@ export class Editor {
       .onRequest(session.requestPermission, ({ params, signal }) => this.#ask("permissions", params, signal))
       .onRequest(elicitation.create, ({ params, signal }) => this.#ask("elicitations", params, signal))
       .onNotification(session.update, () => void (this.#delivered += 1))
-      .connect(ndJsonStream(wire.input, wire.output));
+      .connect(wire.stream ?? ndJsonStream(wire.input, wire.output));
   }
 
   request(method, params, options) {

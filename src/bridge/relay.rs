@@ -19,6 +19,7 @@ use super::machine::{Action, Machine};
 use crate::runs;
 use crate::sessions::Outbox;
 use crate::stdio::{self, Line, Lines, MAX_LINE_BYTES};
+use threadway_translate::acp::destination::Destination;
 
 /// How long a gateway may be away before requests are refused. Editors wait some 20 s for the answer
 /// to `initialize`.
@@ -263,11 +264,15 @@ impl<'a> Relay<'a> {
             for action in actions {
                 match action {
                     Action::ToEditor(line) => {
-                        self.editor.put(|out| out.extend_from_slice(line.as_bytes()));
+                        self.editor.put(Destination::Connection, |out| {
+                            out.extend_from_slice(line.as_bytes())
+                        });
                     }
                     Action::ToGateway(line) => {
                         if let Some(outbox) = self.link.outbox() {
-                            outbox.put(|out| out.extend_from_slice(line.as_bytes()));
+                            outbox.put(Destination::Connection, |out| {
+                                out.extend_from_slice(line.as_bytes())
+                            });
                         }
                     }
                     Action::Warn(text) => tracing::warn!("{text}"),
@@ -336,7 +341,7 @@ impl Up {
     async fn next(&mut self, editor: &Outbox) -> LinkEvent {
         let Self { frames, sending, heard_at, .. } = self;
         let frame = async {
-            editor.wait_for_room().await;
+            editor.wait_for_room(Destination::Connection).await;
             frames.next().await
         };
         let silent_at = *heard_at + SILENCE;

@@ -18,7 +18,8 @@ use threadway::editors;
 use threadway::metrics::Metrics;
 use threadway::server::Limits;
 use threadway::sessions::{
-    Connection, Endpoint, LateConnection, LateOptions, Outbox, Service, ServiceOptions, Settings,
+    Authentication, Connection, Endpoint, LateConnection, LateOptions, Outbox, Service,
+    ServiceOptions, Settings,
 };
 use threadway::stdio;
 use threadway::upstream::{BaseUrl, Caller};
@@ -69,7 +70,7 @@ pub(super) fn run(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
         return login::ask_key(&setup.upstream, &setup.credentials);
     }
     let service = Arc::new(setup.service());
-    serve(|outbox| Connection::new(service, outbox))
+    serve(|outbox| Connection::new(service, Authentication::Key, outbox))
 }
 
 fn read(args: &cli::Acp, log: Option<&str>, unnamed: Unnamed<'_>) -> Result<Config, Problem> {
@@ -99,7 +100,7 @@ fn serve_typed(
 ) -> Result<(), u8> {
     if let Some(server) = store.typed_upstream() {
         let service = Arc::new(typed(args, log, &store, &server)?.service());
-        return serve(|outbox| Connection::new(service, outbox));
+        return serve(|outbox| Connection::new(service, Authentication::Key, outbox));
     }
     let program = env::current_exe().map_err(failed)?;
     let login = editors::login_command(&program, args);

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use toml::{Table, Value};
 
+use crate::server;
 use crate::sessions::Settings;
 use threadway_translate::acp::choice::Mode;
 use threadway_translate::acp::mcp::Secrets;
@@ -67,6 +68,12 @@ struct ModeTable {
     assistant: Option<String>,
     configurable: Table,
     permissions: IndexMap<String, Rule>,
+}
+
+impl From<&Acp> for server::Acp {
+    fn from(Acp { agent, settings }: &Acp) -> Self {
+        Self { agent: agent.clone(), settings: settings.clone() }
+    }
 }
 
 // === impl Acp ===

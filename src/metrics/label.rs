@@ -114,6 +114,8 @@ label! {
         Stop = "stop",
         /// An agent's capabilities.
         Capabilities = "capabilities",
+        /// ACP, for clients elsewhere.
+        Acp = "acp",
         /// The list of agents.
         Info = "info",
         /// List, change or inspect threads.

@@ -26,13 +26,14 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
 use self::framing::{FramingCheck, TwoLengths};
+use super::acp;
 use super::auth::Auth;
 use super::auth::caller_id::CallerId;
 use super::limits::Limits;
 use super::limits::rates::{Callers, StreamSlot};
 use super::observe::request_log::{Facts, RefusalLog, RefusedRequest};
 use super::reject;
-use super::websocket::{self, Opening};
+use super::websocket::{self, Opening, Upgrade};
 use crate::metrics::Metrics;
 
 /// How long connections may take to end after a shutdown has begun. Streams end at once, so only a
@@ -286,12 +287,19 @@ impl Connections {
             }
         };
         if ended.is_ok()
-            && let Some(opened) = opening.take()
+            && let Some(upgrade) = opening.take()
         {
             let http1::Parts { io, read_buf, .. } = connection.into_parts();
             let routes = || endpoint.borrow().routes.clone();
             let shutdown = self.shutdown.clone();
-            websocket::serve(opened, io.into_inner(), read_buf, routes, shutdown).await;
+            match upgrade {
+                Upgrade::Turns(opened) => {
+                    websocket::serve(*opened, io.into_inner(), read_buf, routes, shutdown).await;
+                }
+                Upgrade::Acp(opened) => {
+                    acp::serve(opened, io.into_inner(), read_buf, routes, shutdown).await;
+                }
+            }
             return ended;
         }
         // hyper closes a connection without a response if its headers do not arrive in time. A

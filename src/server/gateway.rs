@@ -7,7 +7,9 @@ use axum::extract::FromRequestParts;
 use axum::extract::rejection::ExtensionRejection;
 use http::request::Parts;
 
+use super::acp;
 use super::auth::admit::{Admission, Streams};
+use super::auth::caller_id::Fingerprint;
 use super::limits::Limits;
 use super::limits::log_limiter::LogLimiter;
 use super::observe::Observer;
@@ -42,6 +44,7 @@ pub(super) struct Gateway {
     pub(super) observer: Observer,
     pub(super) admission: Admission,
     pub(super) thread_access: Access,
+    pub(super) acp: acp::Front,
 }
 
 /// A request that was admitted: the gateway, its caller, and the streams that the caller may have.
@@ -93,6 +96,11 @@ impl Call {
             facts.thread_id = Some(id.clone());
         });
         self.gateway.threads.thread(agent, id, client_id.map(str::to_owned))
+    }
+
+    /// Whom a connection belongs to that this call opens or uses.
+    pub(super) fn owner(&self) -> Fingerprint {
+        self.gateway.admission.owner(&self.streams, &self.caller)
     }
 
     /// The response to a request that failed on a thread.

@@ -76,7 +76,7 @@ pub(super) async fn observe(
     let mut response = pending.handle(next.run(request)).await;
     let status = StatusClass::of(response.status().as_u16());
     let route = match response.status() {
-        StatusCode::SWITCHING_PROTOCOLS => Route::WebSocket,
+        StatusCode::SWITCHING_PROTOCOLS if path != Some("/acp") => Route::WebSocket,
         _ => route(path),
     };
     observer.metrics.answered(route, status);
@@ -99,6 +99,7 @@ fn route(path: Option<&str>) -> Route {
         Some("/agui/agent/{agent}/threads/{thread}/events") => Route::Events,
         Some("/agui/agent/{agent}/stop/{thread}") => Route::Stop,
         Some("/agui/agent/{agent}/capabilities") => Route::Capabilities,
+        Some("/acp") => Route::Acp,
         Some("/agui/info") => Route::Info,
         Some(path) if path.starts_with("/agui/threads") => Route::Threads,
         Some("/agui" | "/agui/") => Route::Envelope,

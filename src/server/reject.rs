@@ -168,6 +168,11 @@ impl Reject {
         Self::new(StatusCode::TOO_MANY_REQUESTS, code, message)
     }
 
+    /// The text for a person.
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Sets the time that the client has to wait.
     #[must_use]
     pub(super) fn after(self, wait: Duration) -> Self {

@@ -10,6 +10,7 @@
 //! | `POST /agui/agent/{agent}/stop/{thread}` | [`stop`] | stop a thread's live run |
 //! | `GET /agui/threads`, `/agui/threads/{thread}`, .. | [`threads`] | list, name, archive, delete and inspect threads |
 //! | `GET /agui/info`, `GET /agui/agent/{agent}/capabilities` | [`info`] | the agents, and what one of them can do |
+//! | `GET /acp`, `POST /acp`, `DELETE /acp` | [`acp`] | ACP, over a WebSocket or streamable HTTP |
 //! | `POST /agui` | [`single_route`] | all of these by a `method` in the body, for CopilotKit's client |
 //! | `GET /`, `GET /page/{file}` | [`page`] | the page, where it is served |
 //! | `GET /healthz`, `GET /readyz` | [`health`] | whether the gateway is alive, and ready |
@@ -36,6 +37,7 @@ use axum::middleware;
 use axum::routing::{get, patch, post};
 
 use self::page::Page;
+use super::acp;
 use super::auth::admit;
 use super::browser::refused;
 use super::gateway::Gateway;
@@ -68,6 +70,7 @@ pub(super) fn routes(
         .route("/agui/agent/{agent}/connect", post(connect::connect))
         .route("/agui/agent/{agent}/threads/{thread}/events", get(events::events))
         .route("/agui/agent/{agent}/stop/{thread}", post(stop::stop))
+        .route("/acp", get(acp::open).post(acp::message).delete(acp::close))
         .route("/agui/threads", get(threads::list))
         .route("/agui/threads/{thread}", patch(threads::change).delete(threads::delete))
         .route("/agui/threads/{thread}/archive", post(threads::archive))

@@ -2,7 +2,8 @@
 //!
 //! - [`handshake`]: the request that opens a socket.
 //! - [`session`]: one socket, from its opening to its end.
-//! - [`turn`]: a turn on a socket, and other requests to the gateway's own routes.
+//! - [`socket`]: an open socket: frames, pings, the end. ACP's sockets use it too.
+//! - [`turn`]: a turn on a socket. [`routed`]: requests to the gateway's own routes.
 //! - [`frame`]: what a client sends, and the frames that are no events of a run.
 //!
 //! A socket has no rules of its own. Each turn is sent through the gateway's routes as a
@@ -18,25 +19,27 @@
 //! ```
 
 mod frame;
-mod handshake;
+pub(in crate::server) mod handshake;
+pub(in crate::server) mod routed;
 mod session;
+pub(in crate::server) mod socket;
 mod turn;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
-use http::header::{
-    ALLOW, CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
-};
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::header::{ALLOW, SEC_WEBSOCKET_PROTOCOL};
+use http::{HeaderMap, HeaderValue, Method};
 
 pub(super) use handshake::{is_upgrade, take_token};
+pub use session::IDLE;
 pub(super) use session::serve;
-pub use session::{IDLE, PING, PONG_TIMEOUT};
+pub use socket::{PING, PONG_TIMEOUT};
 
+use super::acp;
+use super::auth::admit::UpstreamNotAsked;
 use super::connections::Peer;
 use super::gateway::Call;
 use super::limits::rates::StreamSlot;
@@ -63,11 +66,17 @@ pub(super) struct Turn {
 }
 
 /// Where a request leaves the socket that it opens, for its connection to take.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Opening(Arc<Mutex<Option<Opened>>>);
+#[derive(Clone, Default)]
+pub(super) struct Opening(Arc<Mutex<Option<Upgrade>>>);
+
+/// A socket that was opened, by the protocol that is spoken on it.
+pub(super) enum Upgrade {
+    /// AG-UI: turns.
+    Turns(Box<Opened>),
+    Acp(acp::Opened),
+}
 
 /// A socket that was opened.
-#[derive(Debug)]
 pub(super) struct Opened {
     wire: Wire,
     slot: StreamSlot,
@@ -122,18 +131,9 @@ pub(super) async fn on_own_route(
 /// Opens a socket. Its frames are those of `wire`, unless the client offers another subprotocol.
 fn open(call: &Call, name: &str, wire: Wire, request: Request) -> Result<Response, Reject> {
     let (head, _) = request.into_parts();
-    let key = match handshake::accept_key(&head) {
-        Ok(key) => key,
-        Err(reject) => {
-            let mut response = reject.into_response();
-            if response.status() == StatusCode::UPGRADE_REQUIRED {
-                let headers = response.headers_mut();
-                headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-                headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-                headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static(handshake::VERSION));
-            }
-            return Ok(response);
-        }
+    let mut response = match handshake::accept(&head) {
+        Ok(response) => response,
+        Err(refusal) => return Ok(*refusal),
     };
     handshake::expect_own_credentials(&call.gateway, &head)?;
     call.agent(name)?;
@@ -145,15 +145,11 @@ fn open(call: &Call, name: &str, wire: Wire, request: Request) -> Result<Respons
     };
     let spoken = handshake::protocols(&head.headers).find_map(known);
     let slot = call.streams.slot()?;
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let headers = response.headers_mut();
-    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    headers.insert(SEC_WEBSOCKET_ACCEPT, key);
     if let Some((protocol, _)) = spoken {
-        headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
+        let protocol = HeaderValue::from_static(protocol);
+        response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, protocol);
     }
+    response.extensions_mut().insert(UpstreamNotAsked);
     let path = head.uri.path();
     let path = path.strip_suffix("/ws").unwrap_or(path);
     let Some(opening) = head.extensions.get::<Opening>() else {
@@ -161,7 +157,7 @@ fn open(call: &Call, name: &str, wire: Wire, request: Request) -> Result<Respons
             "this connection cannot become a WebSocket; open it over HTTP/1.1",
         ));
     };
-    opening.0.lock().replace(Opened {
+    opening.put(Upgrade::Turns(Box::new(Opened {
         wire: spoken.map_or(wire, |(_, wire)| wire),
         slot,
         headers: handshake::headers_of_turns(&head.headers),
@@ -169,7 +165,7 @@ fn open(call: &Call, name: &str, wire: Wire, request: Request) -> Result<Respons
         path: path.strip_suffix("/run").unwrap_or(path).to_owned(),
         limit: call.gateway.limits.body_bytes,
         replay,
-    });
+    })));
     Ok(response)
 }
 
@@ -177,8 +173,12 @@ fn open(call: &Call, name: &str, wire: Wire, request: Request) -> Result<Respons
 
 impl Opening {
     /// Takes the socket that was opened.
-    pub(in crate::server) fn take(&self) -> Option<Opened> {
+    pub(in crate::server) fn take(&self) -> Option<Upgrade> {
         self.0.lock().take()
+    }
+
+    pub(in crate::server) fn put(&self, upgrade: Upgrade) {
+        self.0.lock().replace(upgrade);
     }
 }
 

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use super::outbox::Outbox;
 use crate::sync::{Guard, Mutex};
+use threadway_translate::acp::destination::Destination;
 use threadway_translate::acp::rpc::{self, Error, Id};
 use threadway_translate::json::Json;
 
@@ -27,6 +28,7 @@ struct Open {
 struct PendingRequest<'a> {
     requests: &'a ClientRequests,
     id: Id,
+    session: &'a str,
 }
 
 /// The params of `$/cancel_request`, which both sides can send.
@@ -43,10 +45,16 @@ impl ClientRequests {
         Self { outbox, open: Mutex::default() }
     }
 
-    /// Sends a request and waits for the answer, without a limit: a person may take all day.
+    /// Sends a request about a session and waits for the answer, without a limit: a person may take all day.
     /// Dropping the future cancels the request.
-    pub(super) async fn ask(&self, method: &str, params: &impl Serialize) -> Result<Json, Error> {
-        self.outbox.wait_for_room().await;
+    pub(super) async fn ask(
+        &self,
+        session: &str,
+        method: &str,
+        params: &impl Serialize,
+    ) -> Result<Json, Error> {
+        let to = Destination::Session(session);
+        self.outbox.wait_for_room(to).await;
         let (answer, answered) = oneshot::channel();
         let id = {
             let mut open = self.open();
@@ -56,8 +64,8 @@ impl ClientRequests {
             id
         };
         let line = rpc::request(&id, method, params);
-        self.outbox.put(|out| out.extend_from_slice(line.as_bytes()));
-        let pending = PendingRequest { requests: self, id };
+        self.outbox.put(to, |out| out.extend_from_slice(line.as_bytes()));
+        let pending = PendingRequest { requests: self, id, session };
         let answer = answered.await;
         drop(pending);
         let refused =
@@ -87,7 +95,9 @@ impl Drop for PendingRequest<'_> {
         if self.requests.open().by_id.remove(&self.id).is_some() {
             let params = CancelRequest { request_id: self.id.to_json() };
             let line = rpc::notification("$/cancel_request", &params);
-            self.requests.outbox.put(|out| out.extend_from_slice(line.as_bytes()));
+            // On the request's own stream, so that it does not overtake the request.
+            let to = Destination::Session(self.session);
+            self.requests.outbox.put(to, |out| out.extend_from_slice(line.as_bytes()));
         }
     }
 }

@@ -16,12 +16,15 @@ use agent_client_protocol_schema::v1::{
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
+use super::authentication::{Authentication, SessionLists};
 use super::link::{Answer, ClientAbilities, Link, Notices, Work};
 use super::outbox::Outbox;
 use super::session::{Sessions, check_session_id};
 use super::{Endpoint, Service, Settings, history, prompt_end, turn};
 use crate::sync::{Guard, Mutex};
-use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming};
+use crate::upstream::Caller;
+use threadway_translate::acp::destination::{Destination, session_in};
+use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming, Malformed};
 use threadway_translate::json::{self, Json};
 
 /// The most requests in progress. Each prompt is one, and an editor shows a dozen sessions.
@@ -40,8 +43,8 @@ pub struct Connection {
 
 impl Connection {
     /// A connection on which nothing has been sent yet.
-    pub fn new(service: Arc<Service>, outbox: Outbox) -> Self {
-        let link = Link::new(service, outbox);
+    pub fn new(service: Arc<Service>, authentication: Authentication, outbox: Outbox) -> Self {
+        let link = Link::new(service, authentication, outbox);
         Self { link, sessions: Sessions::default(), requests: Arc::default() }
     }
 
@@ -52,7 +55,7 @@ impl Connection {
         outbox: Outbox,
         abilities: ClientAbilities,
     ) -> Self {
-        let connection = Self::new(service, outbox);
+        let connection = Self::new(service, Authentication::Key, outbox);
         // Both are set only once, and nothing has set them yet.
         let _ = connection.link.initialize(abilities);
         connection.link.note_key(true);
@@ -61,7 +64,12 @@ impl Connection {
 
     /// Handles a line. Returns the work that a request needs; the transport polls it.
     pub fn take(&self, line: &[u8]) -> Option<Work> {
-        match Incoming::parse(line) {
+        self.handle(Incoming::parse(line))
+    }
+
+    /// Handles a message that was parsed before, as [`take`](Self::take) does.
+    pub fn handle(&self, incoming: Result<Incoming, Malformed>) -> Option<Work> {
+        match incoming {
             Ok(Incoming::Request { id, method, params }) => self.request(id, method, params),
             Ok(Incoming::Notification { method, params }) => {
                 self.notified(&method, &params);
@@ -72,17 +80,44 @@ impl Connection {
                 None
             }
             Err(malformed) => {
-                self.link.respond(&malformed.id, &Err(malformed.error));
+                let to = Destination::Connection;
+                self.link.respond(to, &malformed.id, &Err(malformed.error));
                 None
             }
         }
+    }
+
+    /// Sends requests to LangGraph with these headers from now on: those of the caller's newest
+    /// request.
+    pub fn called_by(&self, caller: Caller) {
+        self.link.called_by(caller);
+    }
+
+    /// Answers a request without handling it, or with [`Id::NULL`] a message that is no request.
+    pub fn refuse(&self, id: &Id, error: Error) {
+        self.link.respond(Destination::Connection, id, &Err(error));
+    }
+
+    /// Whether this session is open.
+    pub fn has_session(&self, id: &str) -> bool {
+        self.sessions.get(id).is_ok()
+    }
+
+    /// Whether the client has sent `initialize`.
+    pub fn is_initialized(&self) -> bool {
+        self.link.is_initialized()
+    }
+
+    /// Whether no request of the client is in progress.
+    pub fn is_idle(&self) -> bool {
+        self.requests().is_empty()
     }
 
     /// Answers a line that exceeds the length limit.
     pub fn refuse_line(&self, limit: usize) {
         let message =
             format!("the line is longer than {limit} bytes and was ignored; send shorter messages");
-        self.link.respond(&Id::NULL, &Err(Error::invalid(message)));
+        self.refuse(&Id::NULL, Error::invalid(message));
     }
 
     /// Reports that the client has disconnected. Prompts end; their runs go on, unless
@@ -92,13 +127,15 @@ impl Connection {
     }
 
     fn request(&self, id: Id, method: String, params: Json) -> Option<Work> {
+        let session = session_in(&params);
+        let to = Destination::of_answer(&method, session.as_deref());
         if let Some(refusal) = self.refusal(&id, &method) {
-            self.link.respond(&id, &Err(refusal));
+            self.link.respond(to, &id, &Err(refusal));
             return None;
         }
         // At once, so that requests sent right after `initialize` are accepted.
         if let Err(error) = self.begin(&method, &params) {
-            self.link.respond(&id, &Err(error));
+            self.link.respond(to, &id, &Err(error));
             return None;
         }
         let cancelled = CancellationToken::new();
@@ -114,7 +151,11 @@ impl Connection {
                     (Err(error), None)
                 }
             };
-            this.link.respond(&id, &result);
+            let to = Destination::of_answer(&method, session.as_deref());
+            this.link.respond(to, &id, &result);
+            if let ("session/close" | "session/delete", Some(session)) = (&*method, &session) {
+                this.link.close_session(session);
+            }
             if let Some(after) = after {
                 this.link.gone().run_until_cancelled(after).await;
             }
@@ -192,6 +233,12 @@ impl Connection {
     async fn answer_soon(&self, method: &str, params: &Json) -> Result<Answer, Error> {
         match method {
             "initialize" => self.initialize().await.map(Answer::from),
+            "authenticate" | "logout" if !self.has_key_methods() => {
+                let message = format!(
+                    "`{method}` is not offered here: the gateway authenticates each HTTP request"
+                );
+                Err(Error::new(Code::MethodNotFound, message))
+            }
             "authenticate" => {
                 let request = rpc::params(method, params)?;
                 self.link.authenticate(&request).await.map(Answer::from)
@@ -212,6 +259,7 @@ impl Connection {
                 Box::pin(ended).await.map(Answer::from)
             }
             "session/list" => {
+                self.link.expect_lists()?;
                 let request: ListSessionsRequest = rpc::params(method, params)?;
                 history::list(&self.link, &request).await.map(Answer::from)
             }
@@ -222,6 +270,7 @@ impl Connection {
                 Ok(Answer::from(Json::empty_object()))
             }
             "session/delete" => {
+                self.link.expect_lists()?;
                 let request: DeleteSessionRequest = rpc::params(method, params)?;
                 check_session_id(&request.session_id.0)?;
                 self.delete(&request.session_id.0).await.map(Answer::from)
@@ -241,6 +290,11 @@ impl Connection {
     }
 
     // --- the connection ---
+
+    /// Whether a person can give the upstream's key.
+    fn has_key_methods(&self) -> bool {
+        matches!(self.link.authentication(), Authentication::Key)
+    }
 
     /// Stores the abilities that the client names in `initialize`.
     fn begin(&self, method: &str, params: &Json) -> Result<(), Error> {
@@ -271,9 +325,11 @@ impl Connection {
     }
 
     async fn initialize(&self) -> Result<Json, Error> {
-        let wants_key = self.link.upstream_wants_key().await;
+        let wants_key = self.has_key_methods() && self.link.upstream_wants_key().await;
         self.link.note_key(wants_key);
-        Self::initialized(&self.link.service().settings, wants_key, self.link.auth_methods())
+        let lists = self.link.authentication().session_lists();
+        let settings = &self.link.service().settings;
+        Self::initialized(settings, wants_key, self.link.auth_methods(), lists)
     }
 
     /// The response to `initialize`.
@@ -281,9 +337,11 @@ impl Connection {
         settings: &Settings,
         has_logout: bool,
         auth_methods: Vec<AuthMethod>,
+        lists: SessionLists,
     ) -> Result<Json, Error> {
         let accepts = settings.accepts;
         let has_mcp = settings.mcp_key.is_some();
+        let lists = lists == SessionLists::Allowed;
         let agent = AgentCapabilities::new()
             .load_session(true)
             .prompt_capabilities(
@@ -295,8 +353,8 @@ impl Connection {
             .mcp_capabilities(McpCapabilities::new().http(has_mcp).sse(has_mcp))
             .session_capabilities(
                 SessionCapabilities::new()
-                    .list(SessionListCapabilities::new())
-                    .delete(SessionDeleteCapabilities::new())
+                    .list(lists.then(SessionListCapabilities::new))
+                    .delete(lists.then(SessionDeleteCapabilities::new))
                     .resume(SessionResumeCapabilities::new())
                     .close(SessionCloseCapabilities::new()),
             );
@@ -328,7 +386,7 @@ impl Connection {
 
     async fn delete(&self, id: &str) -> Result<Json, Error> {
         self.close(id).await;
-        let upstream = &self.link.service().upstream.client;
+        let upstream = self.link.upstream();
         upstream.delete_thread(id).await.map_err(|error| self.link.failed(&error))?;
         Ok(Json::empty_object())
     }

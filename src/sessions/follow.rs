@@ -84,7 +84,7 @@ impl Link {
         let mut is_run = false;
         let mut next = reader.next().await;
         while let Some(events) = next.take() {
-            self.outbox().wait_for_room().await;
+            self.wait_for_room(session).await;
             if let Some(RunEvent::Started { run_id, .. }) = events.first() {
                 is_run = run_id.is_some();
             }

@@ -18,7 +18,7 @@ use super::link::{Answer, Link};
 use super::session::{Session, SessionConfig, Sessions, Stored, check_session_id, unknown_session};
 use super::turn::{Sending, Turn, Whose};
 use crate::threads::{Thread, ThreadReader};
-use crate::upstream::{self, Caller, ThreadRecord, ThreadSearch};
+use crate::upstream::{self, ThreadRecord, ThreadSearch};
 use threadway_translate::acp::choice::SessionRecord;
 use threadway_translate::acp::rpc::{self, Code, Error};
 use threadway_translate::json::{Json, ObjectWriter};
@@ -132,7 +132,7 @@ async fn reopen(
     let (mut kept, mut stored) = if let Some(open) = sessions.without_thread(id).await {
         (open.config.lock().await.kept.clone(), Stored::NoThread)
     } else {
-        let upstream = &link.service().upstream.client;
+        let upstream = link.upstream();
         let thread = upstream.thread(id).await.map_err(|error| link.failed(&error))?;
         let thread = thread.ok_or_else(|| unknown_session(id))?;
         let mut kept = SessionRecord::read(&thread.metadata);
@@ -175,7 +175,7 @@ pub(super) async fn list(link: &Link, request: &ListSessionsRequest) -> Result<J
     let cwd = request.cwd.as_deref().map(absolute).transpose()?;
     let metadata = SessionRecord::mark(cwd.as_deref());
     let search = ThreadSearch { metadata: &metadata, limit: PAGE, offset };
-    let upstream = &link.service().upstream.client;
+    let upstream = &link.upstream();
     let threads = upstream.threads(&search).await.map_err(|error| link.failed(&error))?;
     let is_full = threads.len() >= PAGE;
     let sessions = stream::iter(threads).map(|thread| listed(upstream, thread));
@@ -215,7 +215,7 @@ impl Link {
         config: &SessionConfig,
     ) -> Result<Thread, Error> {
         let service = self.service();
-        let agent = service.agents.find(&config.kept.choices.assistant, &Caller::default());
+        let agent = service.agents.find(&config.kept.choices.assistant, &self.caller());
         let agent = agent.map_err(|error| Error::internal(error.to_string()))?;
         Ok(service.threads.thread(agent, session.id.clone(), None))
     }

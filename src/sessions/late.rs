@@ -8,7 +8,8 @@ use agent_client_protocol_schema::v1::{AuthMethod, AuthMethodAgent, AuthMethodTe
 
 use super::auth::API_KEY;
 use super::link::{ClientAbilities, Work};
-use super::{Connection, Endpoint, Outbox, Service, Settings};
+use super::{Connection, Endpoint, Outbox, Service, SessionLists, Settings};
+use threadway_translate::acp::destination::Destination;
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming};
 use threadway_translate::json::Json;
 
@@ -87,7 +88,8 @@ impl LateConnection {
         let abilities = Connection::abilities(method, params)?;
         let abilities = self.client.get_or_init(|| abilities);
         let methods = vec![self.auth_method(*abilities)];
-        Connection::initialized(&self.options.settings, true, methods).map(Step::Answer)
+        Connection::initialized(&self.options.settings, true, methods, SessionLists::Allowed)
+            .map(Step::Answer)
     }
 
     fn auth_method(&self, client: ClientAbilities) -> AuthMethod {
@@ -108,7 +110,7 @@ impl LateConnection {
 
     fn respond(&self, id: &Id, result: &Result<Json, Error>) {
         let line = rpc::response(id, result);
-        self.outbox.put(|out| out.extend_from_slice(line.as_bytes()));
+        self.outbox.put(Destination::Connection, |out| out.extend_from_slice(line.as_bytes()));
     }
 }
 

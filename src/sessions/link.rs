@@ -9,12 +9,17 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::Service;
+use super::authentication::{Authentication, SessionLists, try_again};
 use super::client_requests::ClientRequests;
+use super::default_agent::NoSuchAgent;
 use super::outbox::Outbox;
 use super::session::Session;
+use crate::agents::Upstream;
 use crate::runs::OwnerPolicy;
+use crate::sync::Mutex;
 use crate::threads::Refusal;
-use crate::upstream;
+use crate::upstream::{self, Caller};
+use threadway_translate::acp::destination::Destination;
 use threadway_translate::acp::rpc::{self, Code, Error, Id};
 use threadway_translate::acp::{self, Update};
 use threadway_translate::json::Json;
@@ -25,6 +30,7 @@ pub(super) struct Link(Arc<Inner>);
 
 struct Inner {
     service: Arc<Service>,
+    authentication: Mutex<Authentication>,
     outbox: Outbox,
     asking: ClientRequests,
     client: OnceLock<ClientAbilities>,
@@ -68,9 +74,14 @@ pub(super) struct Answer {
 // === impl Link ===
 
 impl Link {
-    pub(super) fn new(service: Arc<Service>, outbox: Outbox) -> Self {
+    pub(super) fn new(
+        service: Arc<Service>,
+        authentication: Authentication,
+        outbox: Outbox,
+    ) -> Self {
         Self(Arc::new(Inner {
             service,
+            authentication: Mutex::new(authentication),
             asking: ClientRequests::new(outbox.clone()),
             outbox,
             client: OnceLock::new(),
@@ -94,6 +105,56 @@ impl Link {
         &self.0.service
     }
 
+    /// Replaces the caller's headers by those of its newest request: a token may be a newer one.
+    pub(super) fn called_by(&self, newest: Caller) {
+        match &mut *self.0.authentication.lock() {
+            Authentication::Key => {}
+            Authentication::Caller { caller, .. } => *caller = newest,
+        }
+    }
+
+    /// As whom requests are sent to LangGraph.
+    pub(super) fn authentication(&self) -> Authentication {
+        self.0.authentication.lock().clone()
+    }
+
+    pub(super) fn caller(&self) -> Caller {
+        self.authentication().caller()
+    }
+
+    /// The upstream, for the connection's caller.
+    pub(super) fn upstream(&self) -> upstream::Client {
+        self.service().upstream.client.called_by(&self.caller())
+    }
+
+    /// The upstream with its name, for the connection's caller.
+    pub(super) fn server(&self) -> Upstream {
+        Upstream { client: self.upstream(), ..self.service().upstream.clone() }
+    }
+
+    /// An agent for new sessions that does not exist.
+    pub(super) fn no_agent(&self, error: &NoSuchAgent) -> Error {
+        match self.authentication() {
+            Authentication::Key => Error::internal(error.to_string()),
+            Authentication::Caller { .. } => Error::internal(
+                "LangGraph shows none of the agents for new sessions with these credentials; send \
+                 others, or have the gateway's operator correct `acp.agent`",
+            ),
+        }
+    }
+
+    /// Refuses a client that may not list and delete sessions.
+    pub(super) fn expect_lists(&self) -> Result<(), Error> {
+        match self.authentication().session_lists() {
+            SessionLists::Allowed => Ok(()),
+            SessionLists::Refused => Err(Error::new(
+                Code::MethodNotFound,
+                "this gateway lists and deletes no sessions: LangGraph cannot distinguish its \
+                 callers, or `thread_routes` is off; load a session by its id",
+            )),
+        }
+    }
+
     pub(super) fn client(&self) -> ClientAbilities {
         self.0.client.get().copied().unwrap_or_default()
     }
@@ -107,13 +168,24 @@ impl Link {
         &self.0.gone
     }
 
-    pub(super) fn outbox(&self) -> &Outbox {
-        &self.0.outbox
+    /// Waits until there is room for updates of a session.
+    pub(super) async fn wait_for_room(&self, session: &Session) {
+        self.0.outbox.wait_for_room(Destination::Session(&session.id)).await;
     }
 
-    /// Sends a request to the client and waits for the answer.
-    pub(super) async fn ask(&self, method: &str, params: &impl Serialize) -> Result<Json, Error> {
-        self.0.asking.ask(method, params).await
+    /// Frees what a session held that was closed.
+    pub(super) fn close_session(&self, id: &str) {
+        self.0.outbox.close_session(id);
+    }
+
+    /// Sends a request to the client about a session, and waits for the answer.
+    pub(super) async fn ask(
+        &self,
+        session: &Session,
+        method: &str,
+        params: &impl Serialize,
+    ) -> Result<Json, Error> {
+        self.0.asking.ask(&session.id, method, params).await
     }
 
     /// Sends the updates that `give` produces.
@@ -122,18 +194,19 @@ impl Link {
         session: &Session,
         give: impl FnOnce(&mut dyn FnMut(&Update<'_>)) -> T,
     ) -> T {
-        self.0
-            .outbox
-            .put(|out| give(&mut |update: &Update<'_>| acp::notification(&session.id, update, out)))
+        self.0.outbox.put(Destination::Session(&session.id), |out| {
+            give(&mut |update: &Update<'_>| acp::notification(&session.id, update, out))
+        })
     }
 
     pub(super) fn update(&self, session_id: &str, update: &Update<'_>) {
-        self.0.outbox.put(|out| acp::notification(session_id, update, out));
+        let to = Destination::Session(session_id);
+        self.0.outbox.put(to, |out| acp::notification(session_id, update, out));
     }
 
-    pub(super) fn respond(&self, id: &Id, result: &Result<Json, Error>) {
+    pub(super) fn respond(&self, to: Destination<'_>, id: &Id, result: &Result<Json, Error>) {
         let line = rpc::response(id, result);
-        self.0.outbox.put(|out| out.extend_from_slice(line.as_bytes()));
+        self.0.outbox.put(to, |out| out.extend_from_slice(line.as_bytes()));
     }
 
     /// Passes on the client's answer to a request.
@@ -151,8 +224,20 @@ impl Link {
         let _ = self.0.wants_key.set(wants_key);
     }
 
+    /// The URL of the upstream's server, for the person at the editor. A remote caller does not
+    /// learn it.
+    pub(super) fn server_url(&self) -> Option<String> {
+        match self.authentication() {
+            Authentication::Key => Some(self.service().upstream.client.base().to_string()),
+            Authentication::Caller { .. } => None,
+        }
+    }
+
     /// An upstream error as an ACP error, for the person at the editor.
     pub(super) fn failed(&self, error: &upstream::Error) -> Error {
+        if matches!(self.authentication(), Authentication::Caller { .. }) {
+            return self.failed_for_caller(error);
+        }
         let server = self.0.service.upstream.client.base();
         let correct = self.0.service.credentials.correction();
         match error {
@@ -191,10 +276,7 @@ impl Link {
             | upstream::Error::Interrupted { .. } => {}
         }
         match error.retry_after() {
-            Some(wait) => {
-                let seconds = wait.as_secs();
-                Error::internal(format!("{}; try again in {seconds} s", error.explained()))
-            }
+            Some(wait) => Error::internal(format!("{}; {}", error.explained(), try_again(wait))),
             None => Error::internal(error.explained()),
         }
     }

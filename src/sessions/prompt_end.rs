@@ -73,7 +73,7 @@ pub(super) async fn prompt_end(
 
 async fn has_run(link: &Link, session: &Session, prompt_id: &str) -> Result<bool, Error> {
     let service = link.service();
-    let client = &service.upstream.client;
+    let client = &link.upstream();
     let found = service.threads.has_run(client, &session.id, prompt_id).await;
     found.map_err(|error| link.failed(&error))
 }

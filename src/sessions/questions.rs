@@ -239,8 +239,10 @@ impl Link {
             tool_call: call,
             options: offers.iter().map(|offer| offer.option()).collect(),
         };
-        let answer =
-            self.ask("session/request_permission", &params).await.map_err(NoReply::Failed)?;
+        let answer = self
+            .ask(session, "session/request_permission", &params)
+            .await
+            .map_err(NoReply::Failed)?;
         let outcome = json::members(&answer).and_then(|members| members.get("outcome"));
         let outcome = outcome.and_then(json::members).unwrap_or_default();
         match outcome.string("outcome").as_deref() {
@@ -275,7 +277,8 @@ impl Link {
             message: &form.message,
             requested_schema: &form.schema,
         };
-        let answer = self.ask("elicitation/create", &params).await.map_err(NoReply::Failed)?;
+        let answer =
+            self.ask(session, "elicitation/create", &params).await.map_err(NoReply::Failed)?;
         let members = json::members(&answer).unwrap_or_default();
         match members.string("action").as_deref() {
             Some("accept") => Ok(members.get("content").and_then(|content| form.read(content))),

@@ -11,7 +11,6 @@ use futures_util::FutureExt;
 use super::link::{Answer, Link};
 use super::session::{Session, SessionConfig, Stored};
 use crate::agents::{Agent, ConfigField, InputKeys};
-use crate::upstream::Caller;
 use threadway_translate::acp::Update;
 use threadway_translate::acp::choice::{
     Assistant, Choices, OptionValue, SessionOptions, SessionRecord,
@@ -31,10 +30,10 @@ impl Link {
         stored: Stored,
     ) -> Result<SessionConfig, Error> {
         let service = self.service();
-        let listing = service.agents.list_of(&service.upstream).await;
+        let listing = service.agents.list_of(&self.server()).await;
         let listed = listing.agents.map_err(|error| self.failed(&error))?;
         let default = service.default_agent(&listed);
-        let default = default.map_err(|error| Error::internal(error.to_string()));
+        let default = default.map_err(|error| self.no_agent(&error));
         let assistants: Vec<_> = listed
             .into_iter()
             .map(|agent| Assistant {
@@ -69,7 +68,7 @@ impl Link {
     async fn schemas_of(&self, agent: &str) -> Result<(Vec<ConfigField>, Arc<InputKeys>), Error> {
         let agents = &self.service().agents;
         let agent = agents
-            .find(agent, &Caller::default())
+            .find(agent, &self.caller())
             .map_err(|error| Error::internal(error.to_string()))?;
         Ok(tokio::join!(agent.config_fields(), agent.input_keys()))
     }
@@ -194,7 +193,7 @@ impl Link {
         let metadata = config.kept.write();
         // If this is cancelled while it waits, nothing is saved.
         config.stored = Stored::Outdated;
-        let upstream = &self.service().upstream.client;
+        let upstream = self.upstream();
         match upstream.change_thread(&session.id, &metadata).await {
             Ok(true) => config.stored = Stored::Current,
             // The thread was deleted.
@@ -211,7 +210,7 @@ impl Link {
         session: &Session,
         config: &mut SessionConfig,
     ) -> Result<(), Error> {
-        let upstream = &self.service().upstream.client;
+        let upstream = self.upstream();
         let made = upstream.new_thread(&session.id, &config.kept.write()).await;
         let made = made.map_err(|error| self.failed(&error))?;
         config.stored = Stored::Current;

@@ -5,6 +5,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod acp;
+mod acp_http;
 mod audit;
 mod callers;
 mod front;

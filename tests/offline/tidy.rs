@@ -58,7 +58,7 @@ const GATEWAY: Package = Package {
         ("runs", 6),
         ("threads", 7),
         ("sessions", 8),
-        ("server", 8),
+        ("server", 9),
         ("stdio", 9),
         ("bridge", SHELL),
         ("config", SHELL),

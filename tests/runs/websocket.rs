@@ -418,7 +418,7 @@ async fn a_socket_that_names_an_event_in_its_url_reads_the_rest_of_a_run_and_sta
 async fn a_slow_client_holds_nobody_up_and_is_brought_to_the_end() {
     const FLOOD: usize = 24 * 1024 * 1024;
     let gateway = Gateway::with(Limits { log_bytes: 64 * 1024, ..Limits::default() }).await;
-    let mut slow = Socket::narrow(gateway.address).await;
+    let mut slow = Socket::narrow(gateway.address, "/agui/agent/agent/run").await;
     slow.send(&input(&["hi"])).await;
     let mut run = gateway.takes_turn().await;
     // No timer matters in this test.

@@ -15,7 +15,7 @@ use threadway::bridge::{self, Gateway};
 use threadway::credentials::Credentials;
 use threadway::metrics::Metrics;
 use threadway::runs::{DEFAULT_LOG_BYTES, OwnerPolicy};
-use threadway::sessions::{Connection, Outbox, Service, ServiceOptions, Settings};
+use threadway::sessions::{Authentication, Connection, Outbox, Service, ServiceOptions, Settings};
 use threadway::stdio;
 use threadway::upstream::Client;
 use threadway_translate::run::ErrorDetail;
@@ -359,7 +359,7 @@ pub(crate) async fn serve(
     stream: DuplexStream,
 ) -> std::io::Result<()> {
     let (reader, writer) = tokio::io::split(stream);
-    let connection = Connection::new(service, outbox.clone());
+    let connection = Connection::new(service, Authentication::Key, outbox.clone());
     stdio::serve(&connection, &outbox, reader, writer, &CancellationToken::new()).await
 }
 

@@ -20,6 +20,7 @@ pub(crate) mod openapi;
 pub(crate) mod process;
 pub(crate) mod reading;
 pub(crate) mod reduce;
+pub(crate) mod remote;
 pub(crate) mod schema;
 pub(crate) mod socket;
 pub(crate) mod upstream;

@@ -18,6 +18,8 @@ pub(crate) struct Socket {
     pub(crate) stream: WebSocketStream<TcpStream>,
     /// The subprotocol that the gateway has chosen.
     pub(crate) protocol: Option<String>,
+    /// The id of an ACP connection.
+    pub(crate) connection: Option<String>,
 }
 
 /// The code and the reason with which the gateway closes a socket.
@@ -50,11 +52,11 @@ impl Socket {
     }
 
     /// Opens a socket whose kernel buffers few unread bytes.
-    pub(crate) async fn narrow(address: SocketAddr) -> Self {
+    pub(crate) async fn narrow(address: SocketAddr, path: &str) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(16 * 1024).unwrap();
         let socket = socket.connect(address).await.unwrap();
-        Self::on(socket, "/agui/agent/agent/run", &[]).await.unwrap()
+        Self::on(socket, path, &[]).await.unwrap()
     }
 
     async fn on(
@@ -69,9 +71,13 @@ impl Socket {
         }
         match tokio_tungstenite::client_async(request, socket).await {
             Ok((stream, response)) => {
-                let protocol = response.headers().get("sec-websocket-protocol");
-                let protocol = protocol.map(|value| value.to_str().unwrap().to_owned());
-                Ok(Self { stream, protocol })
+                let header = |name| {
+                    let value = response.headers().get(name);
+                    value.map(|value| value.to_str().unwrap().to_owned())
+                };
+                let (protocol, connection) =
+                    (header("sec-websocket-protocol"), header("acp-connection-id"));
+                Ok(Self { stream, protocol, connection })
             }
             Err(Error::Http(response)) => {
                 let body = response.body().clone().unwrap_or_default();

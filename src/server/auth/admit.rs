@@ -25,12 +25,15 @@ use super::caller_id::{CallerId, Fingerprint, fingerprint_key};
 use super::isolation::IsolationProof;
 use super::{Auth, CredentialError, Judged};
 use crate::audit::MAX_NAME_BYTES;
+use crate::server::acp::Frame;
 use crate::server::browser::cors::{self, Cors};
 use crate::server::browser::host::{self, HostName};
 use crate::server::browser::refused::RefusedPages;
 use crate::server::connections::Peer;
 use crate::server::gateway::Gateway;
-use crate::server::limits::rates::{Callers, Exceeded, Rates, RequestRate, SlotId, StreamSlot};
+use crate::server::limits::rates::{
+    Callers, Charge, Exceeded, Rates, RequestRate, SlotId, StreamSlot,
+};
 use crate::server::observe::request_log;
 use crate::server::reject::Reject;
 use crate::server::websocket::Turn;
@@ -134,8 +137,12 @@ pub(in crate::server) async fn admit(
             facts.caller.clone_from(&identified.name);
             facts.subject = identified.subject;
         });
-        let of_socket = head.extensions.get::<Turn>().map(|turn| turn.slot.clone());
-        let streams = admission.streams(identified.identity, of_socket)?;
+        let (of_socket, charge) = match (head.extensions.get(), head.extensions.get()) {
+            (Some(Turn { slot, .. }), _) => (Some(slot.clone()), Charge::Request),
+            (None, Some(Frame { slot, charge, .. })) => (Some(slot.clone()), *charge),
+            (None, None) => (None, Charge::Request),
+        };
+        let streams = admission.streams(identified.identity, of_socket, charge)?;
         Ok((streams, identified.credentials, identified.name))
     };
     let (streams, credentials, name) = match admitted.await {
@@ -150,7 +157,7 @@ pub(in crate::server) async fn admit(
     if let Some(credentials) = credentials {
         if status == StatusCode::UNAUTHORIZED {
             admission.state.accepted.remove(&credentials);
-        } else if status.is_success() && response.extensions().get::<UpstreamNotAsked>().is_none() {
+        } else if is_success(status) && response.extensions().get::<UpstreamNotAsked>().is_none() {
             admission.state.accepted.insert(credentials);
             streams.transfer(&CallerId::Fingerprint(credentials));
         }
@@ -160,6 +167,11 @@ pub(in crate::server) async fn admit(
     }
     // A refusal by LangGraph counts like one by the gateway.
     admission.failed(peer).map_or_else(IntoResponse::into_response, |()| response)
+}
+
+/// Whether a status says that a caller was served. A socket is opened with 101.
+fn is_success(status: StatusCode) -> bool {
+    status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS
 }
 
 /// The host that a request names: `NAME` or `NAME:PORT`. An HTTP/1.0 request may name none.
@@ -285,14 +297,34 @@ impl Admission {
         })
     }
 
+    /// Whom something belongs to that only its caller may use again. Two callers are equal if
+    /// neither the gateway nor LangGraph can distinguish them. A token may be renewed: its issuer
+    /// and subject count.
+    ///
+    /// Without `auth` the network does not count: a client may have two addresses.
+    pub(in crate::server) fn owner(&self, streams: &Streams, caller: &Caller) -> Fingerprint {
+        let (identity, is_renewed) = match (&self.auth, &streams.identity) {
+            (Auth::Bearer(_), CallerId::Key(name)) => (name.as_bytes(), false),
+            (Auth::Jwt(_), CallerId::Fingerprint(subject)) => (subject.as_ref(), true),
+            (Auth::None | Auth::Upstream(_) | Auth::Bearer(_) | Auth::Jwt(_), _) => {
+                (&[][..], false)
+            }
+        };
+        let headers = caller.identifying_headers();
+        let headers = headers.filter(|(name, _)| !(is_renewed && *name == AUTHORIZATION));
+        let headers = headers.flat_map(|(name, value)| [name.as_str().as_bytes(), value]);
+        Fingerprint::of(&self.state.digest, [identity].into_iter().chain(headers))
+    }
+
     /// Counts a request of a caller.
     fn streams(
         &self,
         identity: CallerId,
         of_socket: Option<StreamSlot>,
+        charge: Charge,
     ) -> Result<Streams, Reject> {
         let (rates, callers) = (self.rates, self.state.callers.clone());
-        if let Some(rate) = rates.requests {
+        if let (Some(rate), Charge::Request) = (rates.requests, charge) {
             callers.admit(&identity, rate)?;
         }
         Ok(Streams { identity, rates, callers, taken: Arc::default(), of_socket })

@@ -15,13 +15,15 @@ use super::host::split_port;
 const MAX_AGE: Duration = Duration::from_mins(10);
 
 /// The headers that a page may send, besides those that are configured to be forwarded.
-const REQUEST_HEADERS: [HeaderName; 9] = [
+const REQUEST_HEADERS: [HeaderName; 11] = [
     ACCEPT,
     AUTHORIZATION,
     CONTENT_TYPE,
     HeaderName::from_static("last-event-id"),
     // TanStack AI names its run in this header.
     HeaderName::from_static("x-run-id"),
+    HeaderName::from_static("acp-connection-id"),
+    HeaderName::from_static("acp-session-id"),
     HeaderName::from_static("x-api-key"),
     HeaderName::from_static("traceparent"),
     HeaderName::from_static("tracestate"),
@@ -166,7 +168,11 @@ impl Cors {
             .allow_origin(origins)
             .allow_methods([Method::GET, Method::POST, Method::PATCH, Method::DELETE])
             .allow_headers(headers)
-            .expose_headers([RETRY_AFTER, HeaderName::from_static("last-event-id")])
+            .expose_headers([
+                RETRY_AFTER,
+                HeaderName::from_static("last-event-id"),
+                HeaderName::from_static("acp-connection-id"),
+            ])
             .max_age(MAX_AGE);
         Some(if credentials { layer.allow_credentials(true) } else { layer })
     }

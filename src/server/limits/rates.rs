@@ -56,6 +56,14 @@ pub(in crate::server) enum Exceeded {
     Streams { limit: usize },
 }
 
+/// What a request counts as against the rate of its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Charge {
+    Request,
+    /// A message that cannot be refused for its rate.
+    Nothing,
+}
+
 /// The requests and streams of each caller. Clones share the counts. A change of the [`Rates`]
 /// keeps them.
 #[derive(Clone, Default)]

@@ -45,11 +45,11 @@ pub(in crate::server) enum Action {
     Follow,
     /// Stops a run.
     Stop,
-    /// Opens a WebSocket for runs.
+    /// Opens a WebSocket.
     Socket,
     ChangeThread,
     DeleteThread,
-    /// A request on the single route that was refused before its body was read.
+    /// A request on the single route, or a message of ACP, that was refused before it was read.
     Call,
 }
 
@@ -144,6 +144,8 @@ impl Action {
                 Some(if follows { Self::Follow } else { Self::Connect })
             }
             "/agui/agent/{agent}/stop/{thread}" => Some(Self::Stop),
+            "/acp" if websocket::is_upgrade(&head.headers) => Some(Self::Socket),
+            "/acp" if is_post => Some(Self::Call),
             "/agui" | "/agui/" => Some(Self::Call),
             _ if path.starts_with("/agui/threads") => {
                 Self::on_threads(&head.method, path.ends_with("/{part}"))

@@ -1,8 +1,10 @@
 //! The request that opens a socket.
 
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
 use http::header::{
-    AUTHORIZATION, CONNECTION, COOKIE, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
-    SEC_WEBSOCKET_VERSION, UPGRADE,
+    AUTHORIZATION, CONNECTION, COOKIE, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
+    SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
@@ -18,7 +20,7 @@ use crate::upstream::is_trace;
 const BEARER: &str = "threadway.bearer.";
 
 /// The version of RFC 6455.
-pub(super) const VERSION: &str = "13";
+const VERSION: &str = "13";
 
 /// The length of a `Sec-WebSocket-Key`: 16 bytes in Base64.
 const KEY_CHARS: usize = 24;
@@ -38,8 +40,34 @@ pub(in crate::server) fn take_token(headers: &mut HeaderMap) {
     }
 }
 
+/// The response that opens a socket. The error is the response to a request that opens none.
+pub(in crate::server) fn accept(head: &Parts) -> Result<Response, Box<Response>> {
+    let upgrade = [
+        (UPGRADE, HeaderValue::from_static("websocket")),
+        (CONNECTION, HeaderValue::from_static("upgrade")),
+    ];
+    match accept_key(head) {
+        Ok(key) => {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+            response.headers_mut().extend(upgrade);
+            response.headers_mut().insert(SEC_WEBSOCKET_ACCEPT, key);
+            Ok(response)
+        }
+        Err(reject) => {
+            let mut response = reject.into_response();
+            if response.status() == StatusCode::UPGRADE_REQUIRED {
+                response.headers_mut().extend(upgrade);
+                let version = HeaderValue::from_static(VERSION);
+                response.headers_mut().insert(SEC_WEBSOCKET_VERSION, version);
+            }
+            Err(Box::new(response))
+        }
+    }
+}
+
 /// The `Sec-WebSocket-Accept` that answers a handshake.
-pub(super) fn accept_key(head: &Parts) -> Result<HeaderValue, Reject> {
+fn accept_key(head: &Parts) -> Result<HeaderValue, Reject> {
     let required =
         |message| Err(Reject::new(StatusCode::UPGRADE_REQUIRED, "no_websocket", message));
     let headers = &head.headers;
@@ -62,7 +90,10 @@ pub(super) fn accept_key(head: &Parts) -> Result<HeaderValue, Reject> {
 /// Refuses a page of another origin whose request carries credentials that the page has not sent
 /// itself. A browser adds cookies to any WebSocket, and a proxy may turn them into a caller. CORS,
 /// which protects other requests from this, does not apply here.
-pub(super) fn expect_own_credentials(gateway: &Gateway, head: &Parts) -> Result<(), Reject> {
+pub(in crate::server) fn expect_own_credentials(
+    gateway: &Gateway,
+    head: &Parts,
+) -> Result<(), Reject> {
     let cors = &gateway.admission.cors;
     if cors.takes_credentials() || !cors::is_cross_origin(&head.headers, admit::host(head)?) {
         return Ok(());
@@ -105,7 +136,7 @@ fn token(protocol: &str) -> Option<&str> {
 
 /// The headers of a socket's turns: those of the request that opened the socket, without those that
 /// concern that request alone.
-pub(super) fn headers_of_turns(headers: &HeaderMap) -> HeaderMap {
+pub(in crate::server) fn headers_of_turns(headers: &HeaderMap) -> HeaderMap {
     const NOT: [&str; 7] = [
         "accept",
         "connection",

@@ -9,54 +9,31 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use bytes::Bytes;
-use futures_util::{SinkExt, StreamExt};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until};
-use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 use tokio_util::sync::CancellationToken;
 
 use super::frame::{self, ClientFrame};
-use super::turn::{
-    ActiveTurn, PendingResponse, Progress, RouteError, Step, escaped, next_response, next_step,
-    send,
-};
+use super::routed::{PendingResponse, RouteError, next_response, send};
+use super::socket::{End, MAX_REFUSED_FRAMES, Socket};
+use super::turn::{ActiveTurn, Progress, Step, escaped, next_step};
 use super::{Opened, Replay, Turn};
-use crate::server::streams::body::KEEP_ALIVE;
 use threadway_translate::json::ObjectWriter;
-
-/// How long a socket may be silent before a ping is sent.
-pub const PING: Duration = KEEP_ALIVE;
-
-/// How long a client may take to answer a ping. Then the connection counts as lost.
-pub const PONG_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How long a socket may be idle, without a turn. `TanStack` AI's own server has the same limit.
 pub const IDLE: Duration = Duration::from_mins(5);
-
-/// How many frames in a row may be refused before the socket is closed.
-const MAX_REFUSED_FRAMES: u32 = 10;
 
 /// How many turns may wait for the end of the present one. A person may send the next message while
 /// the last turn is ending.
 const MAX_WAITING: usize = 1;
 
-/// How long a client may take to answer a close frame.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// How much is read at once. Messages are assembled in a buffer of their own.
-const READ_BUFFER_BYTES: usize = 4 * 1024;
-
-/// Frames of this size in total are sent without a flush.
-const WRITE_BUFFER_BYTES: usize = 16 * 1024;
-
 /// A socket that is open.
 struct Session<S, R> {
-    socket: WebSocketStream<S>,
+    socket: Socket<S>,
     opened: Opened,
     /// Returns the gateway's routes, which a reload replaces.
     routes: R,
@@ -70,18 +47,7 @@ struct Session<S, R> {
     pending_error: Option<(String, String)>,
     /// How many frames in a row were refused.
     refused: u32,
-    ping_at: Instant,
-    /// When the ping was sent that has no answer yet.
-    pinged_at: Option<Instant>,
     idle_at: Instant,
-}
-
-/// How a socket ends.
-enum End {
-    /// The client has closed the socket, or the connection is lost.
-    Left,
-    /// The gateway closes the socket, with a code and a reason.
-    Closed(CloseCode, &'static str),
 }
 
 /// Serves a socket until its end. `read` holds bytes that were read after the opening request.
@@ -95,15 +61,7 @@ pub(in crate::server) async fn serve<S, R>(
     S: AsyncRead + AsyncWrite + Unpin,
     R: Fn() -> Router,
 {
-    let config = WebSocketConfig::default()
-        .read_buffer_size(READ_BUFFER_BYTES)
-        .write_buffer_size(WRITE_BUFFER_BYTES)
-        .max_message_size(Some(opened.limit))
-        .max_frame_size(Some(opened.limit));
-    let part = read.to_vec();
-    let socket =
-        WebSocketStream::from_partially_read(socket, part, Role::Server, Some(config)).await;
-    let now = Instant::now();
+    let socket = Socket::new(socket, read, opened.limit).await;
     let session = Session {
         socket,
         opened,
@@ -115,9 +73,7 @@ pub(in crate::server) async fn serve<S, R>(
         thread_id: None,
         pending_error: None,
         refused: 0,
-        ping_at: now + PING,
-        pinged_at: None,
-        idle_at: now + IDLE,
+        idle_at: Instant::now() + IDLE,
     };
     Box::pin(session.run()).await;
 }
@@ -142,7 +98,7 @@ where
         };
         // The turn's run goes on: disconnecting is not stopping.
         self.turn = None;
-        self.close(end).await;
+        self.socket.close(end).await;
     }
 
     /// Waits for the next thing that happens, and handles it. Returns how the socket ends, if it
@@ -150,13 +106,13 @@ where
     async fn step(&mut self) -> Result<Option<End>, Error> {
         if self.turn.is_none() {
             if self.shutdown.is_cancelled() {
-                return Ok(Some(End::Closed(CloseCode::Away, "the gateway is shutting down")));
+                return Ok(Some(End::closed(CloseCode::Away, "the gateway is shutting down")));
             }
             if let Some((text, frame)) = self.waiting.pop_front() {
                 self.begin(text, frame);
             }
         }
-        let is_idle = self.turn.is_none();
+        let (is_idle, ping_at) = (self.turn.is_none(), self.socket.ping_at());
         tokio::select! {
             step = next_step(&mut self.turn) => self.on_step(step).await,
             stopped = next_response(&mut self.stopping) => {
@@ -164,16 +120,16 @@ where
                 match stopped {
                     // The end of the run's stream reports the stop.
                     Ok(_) => Ok(None),
-                    Err(RouteError { error, message }) => self.refuse_frame(error, message).await,
+                    Err(RouteError { error, message, .. }) => self.refuse_frame(error, message).await,
                 }
             }
             received = self.socket.next() => match received {
                 Some(message) => self.receive(message?).await,
                 None => Ok(Some(End::Left)),
             },
-            () = sleep_until(self.ping_at) => self.ping().await,
+            () = sleep_until(ping_at) => self.socket.ping().await,
             () = sleep_until(self.idle_at), if is_idle => {
-                Ok(Some(End::Closed(CloseCode::Normal, "no turn for five minutes")))
+                Ok(Some(End::closed(CloseCode::Normal, "no turn for five minutes")))
             }
             // A turn's stream reports the shutdown itself.
             () = self.shutdown.cancelled(), if is_idle => Ok(None),
@@ -197,14 +153,14 @@ where
                 {
                     self.socket.feed(Message::text(frame::error(&code, &message, true))).await?;
                 }
-                self.flush().await?;
+                self.socket.flush().await?;
             }
-            Step::Refused(RouteError { error, message }) => {
+            Step::Refused(RouteError { error, message, .. }) => {
                 let is_replay = turn.is_replay;
                 self.end_turn();
                 self.send_error(&error, &message, false).await?;
                 if is_replay {
-                    return Ok(Some(End::Closed(CloseCode::Policy, "there is nothing to resume")));
+                    return Ok(Some(End::closed(CloseCode::Policy, "there is nothing to resume")));
                 }
                 if let Some((code, message)) = self.pending_error.take() {
                     self.send_error(&code, &message, false).await?;
@@ -214,7 +170,7 @@ where
                 let is_replay = turn.is_replay;
                 self.end_turn();
                 if is_replay && !self.shutdown.is_cancelled() {
-                    return Ok(Some(End::Closed(CloseCode::Normal, "the run is over")));
+                    return Ok(Some(End::closed(CloseCode::Normal, "the run is over")));
                 }
             }
         }
@@ -227,7 +183,6 @@ where
     }
 
     async fn receive(&mut self, message: Message) -> Result<Option<End>, Error> {
-        self.pinged_at = None;
         match message {
             Message::Text(text) => match ClientFrame::parse(&text) {
                 Ok(frame) => self.on_frame(text, frame).await,
@@ -351,7 +306,7 @@ where
     async fn refuse_frame(&mut self, code: String, message: String) -> Result<Option<End>, Error> {
         self.refused += 1;
         if self.refused > MAX_REFUSED_FRAMES {
-            return Ok(Some(End::Closed(CloseCode::Policy, "too many frames were refused")));
+            return Ok(Some(End::closed(CloseCode::Policy, "too many frames were refused")));
         }
         match &self.turn {
             // Before the turn's first event, the client would take it for the turn's end.
@@ -371,65 +326,6 @@ where
         is_within_run: bool,
     ) -> Result<(), Error> {
         self.socket.feed(Message::text(frame::error(code, message, is_within_run))).await?;
-        self.flush().await
-    }
-
-    async fn flush(&mut self) -> Result<(), Error> {
-        self.socket.flush().await?;
-        self.ping_at = Instant::now() + PING;
-        Ok(())
-    }
-
-    async fn ping(&mut self) -> Result<Option<End>, Error> {
-        let now = Instant::now();
-        let pinged_at = *self.pinged_at.get_or_insert(now);
-        if now >= pinged_at + PONG_TIMEOUT {
-            return Ok(Some(End::Left));
-        }
-        self.socket.feed(Message::Ping(Bytes::new())).await?;
-        self.flush().await?;
-        Ok(None)
-    }
-
-    /// Closes the socket, and waits for the client's answer. Frames that are still on their way
-    /// would be lost if the connection were cut.
-    async fn close(&mut self, end: End) {
-        let closed = async {
-            match end {
-                End::Left => self.socket.flush().await?,
-                End::Closed(code, reason) => {
-                    let reason = Utf8Bytes::from_static(reason);
-                    self.socket.close(Some(CloseFrame { code, reason })).await?;
-                    while let Some(message) = self.socket.next().await {
-                        message?;
-                    }
-                }
-            }
-            Ok::<_, Error>(())
-        };
-        // A client that is gone does not answer.
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed).await;
-    }
-}
-
-// === impl End ===
-
-impl End {
-    /// How a socket ends that could not be read or written.
-    fn of(error: &Error) -> Self {
-        match error {
-            Error::Capacity(_) => Self::Closed(CloseCode::Size, "the message is too large"),
-            Error::Utf8(_) => Self::Closed(CloseCode::Invalid, "a text frame is not UTF-8"),
-            Error::Protocol(_) => Self::Closed(CloseCode::Protocol, "a frame is malformed"),
-            Error::ConnectionClosed
-            | Error::AlreadyClosed
-            | Error::Io(_)
-            | Error::Tls(_)
-            | Error::WriteBufferFull(_)
-            | Error::AttackAttempt
-            | Error::Url(_)
-            | Error::Http(_)
-            | Error::HttpFormat(_) => Self::Left,
-        }
+        self.socket.flush().await
     }
 }

@@ -39,8 +39,8 @@ impl Turn {
             return Ok(Vec::new());
         }
         if view.is_synced {
-            let service = self.link.service();
-            let waits = service.threads.waits(&service.upstream.client, &self.session.id).await;
+            let threads = &self.link.service().threads;
+            let waits = threads.waits(&self.link.upstream(), &self.session.id).await;
             match waits.map_err(|error| self.link.failed(&error))? {
                 Waits::ForNothing => {
                     view.questions.clear();
@@ -85,7 +85,7 @@ impl Turn {
         whose: Whose,
     ) -> Result<(ThreadReader, Option<Outcome>), Error> {
         while let Some(events) = reader.next().await {
-            self.link.outbox().wait_for_room().await;
+            self.link.wait_for_room(&self.session).await;
             let outcome = self.project(view, &events, sending, whose);
             if outcome.is_some() || has_conversation(&events) {
                 view.is_synced = true;
@@ -110,7 +110,7 @@ impl Turn {
 
     async fn follow(&self, view: &mut ClientView, run: &mut ThreadReader, whose: Whose) -> Outcome {
         loop {
-            self.link.outbox().wait_for_room().await;
+            self.link.wait_for_room(&self.session).await;
             let Some(events) = self.next_events(run).await else {
                 return Outcome::Idle { error: None };
             };
@@ -149,8 +149,8 @@ impl Turn {
                 Ok(()) = away_since.changed() => {}
                 () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     is_told = true;
-                    let server = link.service().upstream.client.base().to_string();
-                    let notice = Notice::server_away(&server, UPSTREAM_PATIENCE.as_secs());
+                    let seconds = UPSTREAM_PATIENCE.as_secs();
+                    let notice = Notice::server_away(link.server_url().as_deref(), seconds);
                     link.notice(session, &notice);
                 }
             }

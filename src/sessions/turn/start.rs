@@ -9,6 +9,7 @@ use super::Turn;
 use crate::sessions::Service;
 use crate::sync::Guard;
 use crate::threads::{Refusal, Thread, ThreadReader};
+use crate::upstream::Client;
 use threadway_translate::acp::rpc::Error;
 use threadway_translate::run::{Configured, NewRun, Start};
 
@@ -76,10 +77,10 @@ impl Turn {
     /// Stops the run upstream in the background.
     pub(super) fn stop_run(&self) {
         let Some(run) = self.running().clone() else { return };
-        let service = Arc::clone(self.link.service());
+        let (service, upstream) = (Arc::clone(self.link.service()), self.link.upstream());
         let thread_id = self.session.id.clone();
         let tasks = service.tasks.clone();
-        tasks.spawn(async move { stop_run(&service, &thread_id, &run).await });
+        tasks.spawn(async move { stop_run(&service, &upstream, &thread_id, &run).await });
     }
 
     pub(super) fn running(&self) -> Guard<'_, Option<String>> {
@@ -107,21 +108,21 @@ impl Drop for Starting<'_> {
         if !turn.stop.is_cancelled() && !turn.link.stops_runs() {
             return;
         }
-        let service = Arc::clone(turn.link.service());
+        let (service, upstream) = (Arc::clone(turn.link.service()), turn.link.upstream());
         let (thread_id, name) = (turn.session.id.clone(), (*name).to_owned());
         let tasks = service.tasks.clone();
         tasks.spawn(async move {
             if let Ok(Ok(reader)) = asked.await {
                 drop(reader);
-                stop_run(&service, &thread_id, &name).await;
+                stop_run(&service, &upstream, &thread_id, &name).await;
             }
         });
     }
 }
 
 /// Stops a run, by LangGraph's id or by our own name for it.
-async fn stop_run(service: &Service, thread_id: &str, run: &str) {
-    match service.threads.stop(&service.upstream.client, thread_id, Some(run)).await {
+async fn stop_run(service: &Service, upstream: &Client, thread_id: &str, run: &str) {
+    match service.threads.stop(upstream, thread_id, Some(run)).await {
         Ok(Some(_)) => tracing::info!(thread_id, run_id = run, "run stopped"),
         Ok(None) => tracing::debug!(thread_id, run_id = run, "the run had already ended"),
         Err(error) => tracing::warn!(thread_id, run_id = run, %error, "a run could not be stopped"),

@@ -73,7 +73,9 @@ impl Notice {
     }
 
     /// The server does not answer while a run is shown. The gateway tries again for `seconds`.
-    pub fn server_away(server: &str, seconds: u64) -> Self {
+    /// `server` is its URL, if the client may know it.
+    pub fn server_away(server: Option<&str>, seconds: u64) -> Self {
+        let server = server.unwrap_or("It");
         let description = format!(
             "{server} is tried again for up to {seconds} s. The run may go on in LangGraph."
         );

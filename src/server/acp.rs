@@ -1,0 +1,206 @@
+//! `/acp`: ACP for clients elsewhere, over a WebSocket or over streamable HTTP.
+//!
+//! - `door`: what each message passes before its connection handles it.
+//! - `remote`: one client's connection.
+//! - `socket`: a connection on a WebSocket.
+//! - `streams`: streamable HTTP. `registry`: its connections, by id.
+//!
+//! A socket has no rules of its own. Each message on a socket is sent through the gateway's
+//! routes as a `POST /acp` with the headers of the request that opened the socket. So authentication,
+//! limits and refusals are the same as for other routes, also after a reload, and after a token has
+//! expired.
+//!
+//! ```text
+//!  client                  socket                    routes
+//!    | a JSON-RPC message --> |  POST /acp -------------> | door --> sessions::Connection
+//!    | <-- messages --------- | <------ Outbox ---------- |
+//! ```
+
+mod door;
+mod registry;
+mod remote;
+mod socket;
+mod streams;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::Request;
+use axum::response::Response;
+use http::header::HeaderName;
+use http::{HeaderValue, StatusCode};
+
+pub(super) use registry::Registry;
+pub use registry::UNREAD;
+pub(super) use socket::{Frame, Opened, serve};
+pub(super) use streams::close;
+
+use self::remote::Remote;
+use super::auth::Auth;
+use super::auth::admit::UpstreamNotAsked;
+use super::connections::Peer;
+use super::gateway::Call;
+use super::reject::Reject;
+use super::websocket::{Opening, Upgrade, handshake, is_upgrade};
+use crate::agents::{Agents, Upstream};
+use crate::sessions::{self, Authentication, Outbox, Service, SessionLists, SharedOptions};
+use crate::threads::Threads;
+use crate::upstream::Caller;
+use threadway_translate::run::ErrorDetail;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How long a connection may be idle: the client has no request in progress, and sends nothing. The
+/// session of a person who reads is idle, and loading it again takes longer than a ping.
+pub const IDLE: Duration = Duration::from_hours(1);
+
+/// The header that names a connection.
+const CONNECTION_ID: HeaderName = HeaderName::from_static("acp-connection-id");
+
+/// How ACP clients are served.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Acp {
+    /// The agent of new sessions. `None` for the first that the upstream lists.
+    pub agent: Option<String>,
+    /// How ACP presents the agents.
+    pub settings: sessions::Settings,
+}
+
+/// What ACP needs of the gateway.
+#[derive(Debug)]
+pub(super) struct Front {
+    /// The sessions of one upstream. `None` if there are several, and no agent says which.
+    service: Option<Arc<Service>>,
+    registry: Registry,
+    /// The tasks of connections over HTTP.
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
+}
+
+/// What a reload keeps.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub(super) threads: Threads,
+    pub(super) registry: Registry,
+    pub(super) tasks: TaskTracker,
+    pub(super) shutdown: CancellationToken,
+}
+
+// === impl Front ===
+
+impl Front {
+    pub(super) fn new(agents: &Agents, acp: Acp, error_detail: ErrorDetail, kept: Kept) -> Self {
+        let agents = agents.for_editors();
+        let Acp { agent, settings } = acp;
+        let Kept { threads, registry, tasks, shutdown } = kept;
+        let upstream = upstream_of(&agents, agent.as_deref()).cloned();
+        let service = upstream.map(|upstream| {
+            let tasks = tasks.clone();
+            let options =
+                SharedOptions { agents, upstream, agent, settings, error_detail, threads, tasks };
+            Arc::new(Service::sharing(options))
+        });
+        Self { service, registry, tasks, shutdown }
+    }
+}
+
+fn upstream_of<'a>(agents: &'a Agents, agent: Option<&str>) -> Option<&'a Upstream> {
+    if let [only] = agents.upstreams() {
+        return Some(only);
+    }
+    let agent = agents.find(agent?, &Caller::default()).ok()?;
+    agents.upstream_of(&agent)
+}
+
+/// `GET /acp`: opens a WebSocket, or streams messages.
+pub(super) async fn open(call: Call, request: Request) -> Result<Response, Reject> {
+    if !is_upgrade(request.headers()) {
+        return streams::stream(&call, &request);
+    }
+    let (head, _) = request.into_parts();
+    let mut response = match handshake::accept(&head) {
+        Ok(response) => response,
+        Err(refusal) => return Ok(*refusal),
+    };
+    handshake::expect_own_credentials(&call.gateway, &head)?;
+    let outbox = Outbox::new();
+    let (remote, works) = connect(&call, outbox.clone()).await?;
+    let slot = call.streams.slot()?;
+    let Some(opening) = head.extensions.get::<Opening>() else {
+        return Err(Reject::invalid(
+            "this connection cannot become a WebSocket; open it over HTTP/1.1",
+        ));
+    };
+    response.headers_mut().insert(CONNECTION_ID, remote.header());
+    if !is_checked_by_langgraph(&call) {
+        response.extensions_mut().insert(UpstreamNotAsked);
+    }
+    opening.put(Upgrade::Acp(Opened {
+        remote,
+        works,
+        outbox,
+        slot,
+        headers: handshake::headers_of_turns(&head.headers),
+        peer: head.extensions.get::<Peer>().copied(),
+        limit: call.gateway.limits.body_bytes,
+    }));
+    Ok(response)
+}
+
+/// `POST /acp`: a message.
+pub(super) async fn message(call: Call, request: Request) -> Result<Response, Reject> {
+    let (head, body) = request.into_parts();
+    let Some(frame) = head.extensions.get::<Frame>() else {
+        return Box::pin(streams::message(&call, &head, body)).await;
+    };
+    let Some(incoming) = frame.take() else {
+        return Err(Reject::invalid("the message was handled already"));
+    };
+    door::admit(&call, &frame.remote, incoming).await?;
+    Ok(accepted())
+}
+
+/// The response to a message that its connection handles.
+fn accepted() -> Response {
+    let mut response = Response::default();
+    *response.status_mut() = StatusCode::ACCEPTED;
+    // The connection's answer says whether LangGraph has accepted the caller.
+    response.extensions_mut().insert(UpstreamNotAsked);
+    response
+}
+
+/// A new connection of a caller, and the work that it gives to its transport.
+async fn connect(call: &Call, outbox: Outbox) -> Result<(Remote, remote::Works), Reject> {
+    let Some(service) = &call.gateway.acp.service else {
+        return Err(Reject::unknown_agent(
+            "with several upstreams, ACP sessions need one of them: have the gateway's operator set \
+             `acp.agent` to an agent such as `local:agent`",
+        ));
+    };
+    let upstream = service.upstream.client.called_by(&call.caller);
+    if is_checked_by_langgraph(call) {
+        // Otherwise nobody would count how often somebody tries credentials here.
+        match upstream.assistants(None).await {
+            Err(error) if error.is_unauthorized() => {
+                return Err(call.upstream_failed(&error, upstream.caller()));
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+    let lists = match call.gateway.thread_access.expect(&upstream).await {
+        Ok(()) => SessionLists::Allowed,
+        Err(_) => SessionLists::Refused,
+    };
+    let authentication = Authentication::Caller { caller: call.caller.clone(), lists };
+    Ok(Remote::new(call, Arc::clone(service), authentication, outbox))
+}
+
+/// Whether LangGraph is the one that checks the caller's credentials.
+fn is_checked_by_langgraph(call: &Call) -> bool {
+    matches!(call.gateway.admission.auth, Auth::Upstream(_))
+}
+
+/// An id as the value of a header.
+fn header_value(id: &str) -> HeaderValue {
+    HeaderValue::from_str(id).unwrap_or(HeaderValue::from_static(""))
+}

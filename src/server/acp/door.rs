@@ -1,0 +1,61 @@
+//! What each message of a client passes, after the checks that all routes share, and before its
+//! connection handles it.
+
+use super::remote::Remote;
+use crate::server::gateway::Call;
+use crate::server::observe::request_log::{self, Action};
+use crate::server::reject::Reject;
+use http::StatusCode;
+use threadway_translate::acp::destination::session_of;
+use threadway_translate::acp::rpc::{Code, Error, Incoming};
+
+/// Has the connection handle a message of its caller.
+pub(super) async fn admit(call: &Call, remote: &Remote, incoming: Incoming) -> Result<(), Reject> {
+    request_log::note(|facts| {
+        facts.action = action(&incoming);
+        facts.thread = session_of(&incoming);
+        facts.thread_id.clone_from(&facts.thread);
+    });
+    if !remote.is_of(call) {
+        return Err(unknown_connection());
+    }
+    let connection = remote.connection();
+    connection.called_by(call.caller.clone());
+    // A reload may have closed what was open when the client connected.
+    if let Incoming::Request { id, method, .. } = &incoming
+        && connection.is_initialized()
+        && matches!(&**method, "session/list" | "session/delete")
+        && let Some(service) = &call.gateway.acp.service
+        && let upstream = service.upstream.client.called_by(&call.caller)
+        && let Err(reject) = call.gateway.thread_access.expect(&upstream).await
+    {
+        connection.refuse(id, Error::new(Code::MethodNotFound, reject.message()));
+        return Ok(());
+    }
+    remote.give(connection.handle(Ok(incoming)));
+    Ok(())
+}
+
+/// The response to a connection id that no connection has, or one of another caller.
+pub(super) fn unknown_connection() -> Reject {
+    let message = "there is no such connection; send `initialize` without `acp-connection-id`, and \
+                   load the session again";
+    Reject::new(StatusCode::NOT_FOUND, "unknown_connection", message)
+}
+
+/// What the audit log calls a message. `None` for one that is not audited.
+fn action(incoming: &Incoming) -> Option<Action> {
+    match incoming {
+        // A client is asked for permissions and answers only.
+        Incoming::Response { .. } => Some(Action::Resume),
+        Incoming::Request { method, .. } | Incoming::Notification { method, .. } => match &**method
+        {
+            "session/prompt" => Some(Action::Run),
+            "session/load" | "session/resume" => Some(Action::Connect),
+            "session/cancel" => Some(Action::Stop),
+            "session/set_mode" | "session/set_config_option" => Some(Action::ChangeThread),
+            "session/delete" => Some(Action::DeleteThread),
+            _ => None,
+        },
+    }
+}

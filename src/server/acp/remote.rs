@@ -1,0 +1,157 @@
+//! One client's connection, as the routes and its transport see it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::HeaderValue;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::header_value;
+use crate::server::auth::caller_id::Fingerprint;
+use crate::server::gateway::Call;
+use crate::sessions::{Authentication, Connection, Outbox, Service, Work};
+use crate::sync::Mutex;
+
+/// The work of a connection's requests, for its transport to poll. The connection limits how many
+/// requests are in progress, so the queue needs no limit of its own.
+pub(super) type Works = mpsc::UnboundedReceiver<Work>;
+
+/// One client's connection. Clones share it.
+#[derive(Clone)]
+pub(in crate::server) struct Remote(Arc<Inner>);
+
+struct Inner {
+    /// A random UUID. It finds a connection, and gives no access to it.
+    id: String,
+    owner: Fingerprint,
+    connection: Connection,
+    outbox: Outbox,
+    works: mpsc::UnboundedSender<Work>,
+    /// Cancelled when the connection ends.
+    closed: CancellationToken,
+    activity: Mutex<Activity>,
+    /// Notified when a reader leaves.
+    left: Notify,
+}
+
+/// Who reads a connection over HTTP, and when something happened on it.
+struct Activity {
+    /// How many of its streams are read.
+    readers: usize,
+    /// When the last message came, or the last reader left.
+    since: Instant,
+}
+
+/// A stream of a connection is read until this is dropped.
+pub(super) struct Reading(Remote);
+
+// === impl Remote ===
+
+impl Remote {
+    /// A connection of the call's caller, and the work that its transport is to poll.
+    pub(super) fn new(
+        call: &Call,
+        service: Arc<Service>,
+        authentication: Authentication,
+        outbox: Outbox,
+    ) -> (Self, Works) {
+        let (works, taken) = mpsc::unbounded_channel();
+        let connection = Connection::new(service, authentication, outbox.clone());
+        let inner = Inner {
+            id: Uuid::new_v4().to_string(),
+            owner: call.owner(),
+            connection,
+            outbox,
+            works,
+            closed: CancellationToken::new(),
+            activity: Mutex::new(Activity { readers: 0, since: Instant::now() }),
+            left: Notify::new(),
+        };
+        (Self(Arc::new(inner)), taken)
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.0.id
+    }
+
+    /// The id as the value of a header.
+    pub(super) fn header(&self) -> HeaderValue {
+        header_value(&self.0.id)
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.0.connection
+    }
+
+    pub(super) fn outbox(&self) -> &Outbox {
+        &self.0.outbox
+    }
+
+    /// Cancelled when the connection ends. Cancelling it ends the connection.
+    pub(super) fn closed(&self) -> &CancellationToken {
+        &self.0.closed
+    }
+
+    /// Notes that something happens on the connection.
+    pub(super) fn touch(&self) {
+        self.0.activity.lock().since = Instant::now();
+    }
+
+    /// How many streams are read, and when something happened last.
+    pub(super) fn activity(&self) -> (usize, Instant) {
+        let Activity { readers, since } = *self.0.activity.lock();
+        (readers, since)
+    }
+
+    /// Waits until a reader leaves.
+    pub(super) async fn left(&self) {
+        self.0.left.notified().await;
+    }
+
+    /// Counts a reader of one of the streams.
+    pub(super) fn reading(&self) -> Reading {
+        self.0.activity.lock().readers += 1;
+        Reading(self.clone())
+    }
+
+    /// Whether the call comes from the caller who has opened the connection.
+    pub(super) fn is_of(&self, call: &Call) -> bool {
+        self.0.owner == call.owner()
+    }
+
+    /// Passes a request's work to the transport. After the transport's end it is dropped.
+    pub(super) fn give(&self, work: Option<Work>) {
+        if let Some(work) = work {
+            let _ = self.0.works.send(work);
+        }
+    }
+}
+
+// === impl Reading ===
+
+impl Reading {
+    /// Waits for the end of the connection.
+    pub(super) async fn ended(&self) {
+        self.0.closed().cancelled().await;
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        {
+            let mut activity = self.0.0.activity.lock();
+            activity.readers = activity.readers.saturating_sub(1);
+            activity.since = Instant::now();
+        }
+        self.0.0.left.notify_one();
+    }
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote").field("connection", &self.0.connection).finish_non_exhaustive()
+    }
+}

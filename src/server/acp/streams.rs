@@ -1,0 +1,243 @@
+//! Streamable HTTP: messages come by POST, and go out on streams that the client reads by GET.
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::stream;
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderName};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use super::remote::{Reading, Remote};
+use super::{CONNECTION_ID, accepted, connect, door, is_checked_by_langgraph};
+use crate::server::auth::admit::UpstreamNotAsked;
+use crate::server::gateway::Call;
+use crate::server::reject::Reject;
+use crate::server::request::body::read_json;
+use crate::server::request::weights::weighed;
+use crate::server::streams::body::KEEP_ALIVE;
+use crate::sessions::{NotReadable, Outbox, StreamReader};
+use threadway_translate::acp::destination::session_of;
+use threadway_translate::acp::rpc::{self, Incoming, Malformed};
+use threadway_translate::sse;
+
+/// The header that names a session.
+const SESSION_ID: HeaderName = HeaderName::from_static("acp-session-id");
+
+/// The longest id of a session whose stream can be read. Session ids are UUIDs.
+const MAX_SESSION_ID_BYTES: usize = 64;
+
+/// `POST /acp`, but not for a message on a socket.
+pub(super) async fn message(call: &Call, head: &Parts, body: Body) -> Result<Response, Reject> {
+    let body = read_json(&head.headers, body, call.gateway.limits.body_bytes).await?;
+    let incoming = match Incoming::parse(&body) {
+        Ok(incoming) => incoming,
+        Err(malformed) => return Ok(refused(malformed)),
+    };
+    let is_initialize =
+        matches!(&incoming, Incoming::Request { method, .. } if method == "initialize");
+    match (header(&head.headers, &CONNECTION_ID)?, is_initialize) {
+        (None, true) => initialize(call, incoming).await,
+        (None, false) => Err(no_connection()),
+        (Some(_), true) => Err(Reject::invalid(
+            "the connection is initialized already; send `initialize` without `acp-connection-id`",
+        )),
+        (Some(id), false) => {
+            let remote = find(call, id)?;
+            expect_one_session(&head.headers, &incoming)?;
+            expect_reader(&remote, &incoming)?;
+            remote.touch();
+            door::admit(call, &remote, incoming).await?;
+            Ok(accepted())
+        }
+    }
+}
+
+/// `GET /acp` without an upgrade: streams the messages of a connection, or of one of its sessions.
+pub(super) fn stream(call: &Call, request: &Request) -> Result<Response, Reject> {
+    let headers = request.headers();
+    if !accepts_events(headers) {
+        let message = "`accept` does not allow text/event-stream; name it to read a stream, or open \
+                       a WebSocket";
+        return Err(Reject::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", message));
+    }
+    let id = header(headers, &CONNECTION_ID)?.ok_or_else(no_connection)?;
+    let remote = find(call, id)?;
+    let read = match header(headers, &SESSION_ID)? {
+        None => remote.outbox().read_connection(),
+        Some(session) if session.len() > MAX_SESSION_ID_BYTES => return Err(unknown_session()),
+        Some(session) => {
+            let is_open = remote.connection().has_session(session);
+            remote.outbox().read_session(session, is_open)
+        }
+    };
+    let reader = read.map_err(|why| match why {
+        NotReadable::IsRead => Reject::new(
+            StatusCode::CONFLICT,
+            "stream_taken",
+            "the stream has a reader; end that one first, or open another connection",
+        ),
+        NotReadable::TooManyUnconfirmed => Reject::too_many(
+            "too_many_streams",
+            "the connection reads streams of too many sessions that are not open; load or resume \
+             them, or end some of the streams",
+        ),
+    })?;
+    Ok(streamed(&remote, reader))
+}
+
+/// `DELETE /acp`: closes a connection. Its runs go on.
+pub(in crate::server) async fn close(call: Call, request: Request) -> Result<Response, Reject> {
+    let id = header(request.headers(), &CONNECTION_ID)?.ok_or_else(no_connection)?;
+    find(&call, id)?.closed().cancel();
+    Ok(accepted())
+}
+
+/// Opens a connection. The answer to `initialize` is the body.
+async fn initialize(call: &Call, incoming: Incoming) -> Result<Response, Reject> {
+    let acp = &call.gateway.acp;
+    let outbox = Outbox::apart();
+    let (remote, works) = connect(call, outbox.clone()).await?;
+    let slot = call.streams.slot()?;
+    acp.registry.insert(&remote, call.gateway.limits.connections)?;
+    let (registry, shutdown) = (acp.registry.clone(), acp.shutdown.clone());
+    acp.tasks.spawn(registry.serve(remote.clone(), works, shutdown, slot));
+    let Ok(reader) = outbox.read_connection() else { return Err(door::unknown_connection()) };
+    door::admit(call, &remote, incoming).await?;
+    let mut answer = Vec::new();
+    // Nothing else is sent before.
+    tokio::select! {
+        biased;
+        () = reader.take(&mut answer) => {}
+        () = remote.closed().cancelled() => return Err(door::unknown_connection()),
+    }
+    drop(reader);
+    let is_refused = matches!(
+        Incoming::parse(answer.trim_ascii_end()),
+        Ok(Incoming::Response { result: Err(_), .. })
+    );
+    let mut response = json(StatusCode::OK, answer);
+    if is_refused {
+        remote.closed().cancel();
+        *response.status_mut() = StatusCode::BAD_REQUEST;
+        return Ok(response);
+    }
+    response.headers_mut().insert(CONNECTION_ID, remote.header());
+    if !is_checked_by_langgraph(call) {
+        response.extensions_mut().insert(UpstreamNotAsked);
+    }
+    Ok(response)
+}
+
+/// The caller's connection of this id. Another caller's is unknown.
+fn find(call: &Call, id: &str) -> Result<Remote, Reject> {
+    call.gateway.acp.registry.find(id, call).ok_or_else(door::unknown_connection)
+}
+
+/// The response to what is no message.
+fn refused(malformed: Malformed) -> Response {
+    let answer = rpc::response(&malformed.id, &Err(malformed.error));
+    json(StatusCode::BAD_REQUEST, answer.into_bytes())
+}
+
+fn json(status: StatusCode, body: Vec<u8>) -> Response {
+    let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
+    (status, headers, body).into_response()
+}
+
+/// Refuses a message whose header and params name two sessions. Clients of some SDKs leave the
+/// header out.
+fn expect_one_session(headers: &HeaderMap, incoming: &Incoming) -> Result<(), Reject> {
+    match (header(headers, &SESSION_ID)?, session_of(incoming)) {
+        (Some(named), Some(meant)) if named != meant => Err(Reject::invalid(
+            "`acp-session-id` and the message's `sessionId` differ; send the same id in both",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a request of a client that does not read its messages. Its answers and notifications are
+/// taken, because they add no message.
+fn expect_reader(remote: &Remote, incoming: &Incoming) -> Result<(), Reject> {
+    match incoming {
+        Incoming::Request { .. } if remote.outbox().is_overfull() => Err(Reject::too_many(
+            "too_many_requests",
+            "too many messages wait to be read on the connection's streams; read them, then send \
+             the request again",
+        )),
+        Incoming::Request { .. } | Incoming::Notification { .. } | Incoming::Response { .. } => {
+            Ok(())
+        }
+    }
+}
+
+/// A header that may come once.
+fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Reject> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next().map(HeaderValue::to_str), values.next()) {
+        (None, _) => Ok(None),
+        (Some(Ok(value)), None) => Ok(Some(value)),
+        (Some(_), _) => Err(Reject::invalid(format!("`{name}` is no single id; send one"))),
+    }
+}
+
+fn accepts_events(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(ACCEPT).iter().filter_map(|line| line.to_str().ok());
+    let mut ranges = lines.flat_map(weighed);
+    ranges.any(|(range, weight)| {
+        let range = range.to_ascii_lowercase();
+        weight > 0 && matches!(&*range, "text/event-stream" | "text/*" | "*/*")
+    })
+}
+
+fn no_connection() -> Reject {
+    Reject::invalid(
+        "`acp-connection-id` is missing; send the id from the response to `initialize`, or send \
+         `initialize` first",
+    )
+}
+
+fn unknown_session() -> Reject {
+    Reject::new(
+        StatusCode::NOT_FOUND,
+        "unknown_thread",
+        "`acp-session-id` is no session's id; send one that `session/new` or `session/list` has",
+    )
+}
+
+/// A response with the messages of one stream, each as an event.
+fn streamed(remote: &Remote, reader: StreamReader) -> Response {
+    let reading = remote.reading();
+    let events = stream::unfold((reader, reading), |(reader, reading)| async move {
+        let bytes = next(&reader, &reading).await?;
+        Some((Ok::<_, std::convert::Infallible>(bytes), (reader, reading)))
+    });
+    let mut response = Response::new(Body::from_stream(events));
+    response.extensions_mut().insert(UpstreamNotAsked);
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (CONTENT_TYPE, "text/event-stream"),
+        (CACHE_CONTROL, "no-cache, no-transform"),
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// The next events of a stream, or a comment after a silence. `None` at its end.
+async fn next(reader: &StreamReader, reading: &Reading) -> Option<Bytes> {
+    let (mut lines, mut events) = (Vec::new(), Vec::new());
+    tokio::select! {
+        biased;
+        () = reader.take(&mut lines) => {
+            for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                sse::encode(&mut events, None, line);
+            }
+        }
+        () = reading.ended() => return None,
+        () = tokio::time::sleep(KEEP_ALIVE) => sse::encode_comment(&mut events, ""),
+    }
+    Some(events.into())
+}
