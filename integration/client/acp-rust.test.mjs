@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { scratch, SERVERS } from "./acp.mjs";
+import { AGENT, scratch, SERVERS } from "./acp.mjs";
 
 const TIMEOUT_MS = 60_000; // three scenarios of two seconds each
 const TAP = fileURLToPath(new URL("acp-tap.mjs", import.meta.url));
@@ -15,8 +15,8 @@ const server = SERVERS.find(({ name }) => name === "Python");
 
 test("the Rust SDK's client: a turn, a load, permissions, a cancel", { skip: !server }, async () => {
   const report = join(scratch(), "report");
-  const agent = [process.execPath, TAP, report, process.env.THREADWAY_BIN, "acp", "--upstream", server.langgraph];
-  const environment = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("THREADWAY_")));
+  const agent = [process.execPath, TAP, report, ...AGENT, "--upstream", server.langgraph];
+  const environment = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("THREADWAY_") || name === "THREADWAY_BIN"));
   const options = { env: environment, timeout: TIMEOUT_MS };
   const { stdout } = await promisify(execFile)(process.env.ACP_RUST, agent, options).catch((error) =>
     assert.fail(`${error.message}\n${error.stdout}\n${error.stderr}`),

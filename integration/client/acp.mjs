@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable, Writable } from "node:stream";
 import { setTimeout as pause } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
 import { client, methods, ndJsonStream } from "@agentclientprotocol/sdk";
 import { Judge } from "./acp-judge.mjs";
 import { Langgraph } from "./langgraph.mjs";
@@ -30,6 +31,12 @@ export const FULL = {
   session: { configOptions: { boolean: {} } },
 };
 
+/** The command that is `threadway acp`, without its options. With ACP_OVER=gateway it bridges to a gateway. */
+export const AGENT =
+  process.env.ACP_OVER === "gateway"
+    ? [process.execPath, fileURLToPath(new URL("acp-bridged.mjs", import.meta.url)), "acp"]
+    : [process.env.THREADWAY_BIN, "acp"];
+
 /** `threadway acp` with its pipes, and the judge of both directions. */
 export class Wire {
   judge = new Judge();
@@ -37,10 +44,10 @@ export class Wire {
   isLeft = false; // whether the editor disconnects without waiting for responses
 
   constructor(server, { agent, config, args = [], upstream = server.langgraph, home } = {}) {
-    const command = ["acp", "--upstream", upstream, ...(agent ? ["--agent", agent] : []), ...(config ? ["--config", file(config)] : []), ...args];
-    const bare = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("THREADWAY_")));
+    const [program, ...command] = [...AGENT, "--upstream", upstream, ...(agent ? ["--agent", agent] : []), ...(config ? ["--config", file(config)] : []), ...args];
+    const bare = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("THREADWAY_") || name === "THREADWAY_BIN"));
     if (home) Object.assign(bare, { HOME: home, XDG_CONFIG_HOME: home });
-    this.child = spawn(process.env.THREADWAY_BIN, command, { env: bare, stdio: ["pipe", "pipe", "pipe"] });
+    this.child = spawn(program, command, { env: bare, stdio: ["pipe", "pipe", "pipe"] });
     this.child.stderr.setEncoding("utf8").on("data", (text) => (this.stderr += text));
     this.child.stdin.on("error", () => {}); // the process may have ended
     this.exit = new Promise((resolve, reject) => {

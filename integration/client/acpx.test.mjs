@@ -9,7 +9,7 @@ import { text as textOf } from "node:stream/consumers";
 import { after, describe, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { scratch, SERVERS } from "./acp.mjs";
+import { AGENT, scratch, SERVERS } from "./acp.mjs";
 import { Langgraph } from "./langgraph.mjs";
 
 const ACPX = fileURLToPath(import.meta.resolve("acpx/dist/cli.js"));
@@ -32,9 +32,9 @@ writeFileSync(config, '[acp.modes.doing]\nname = "Doing"\n\n[acp.modes.planning]
 function workspace(agent) {
   const cwd = join(scratch(), randomUUID());
   mkdirSync(cwd);
-  const command = [process.execPath, TAP, report, process.env.THREADWAY_BIN, "acp", "--upstream", server.langgraph, "--agent", agent, "--config", config];
+  const command = [process.execPath, TAP, report, ...AGENT, "--upstream", server.langgraph, "--agent", agent, "--config", config];
   const start = (...args) => {
-    const bare = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("THREADWAY_")));
+    const bare = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("THREADWAY_") || name === "THREADWAY_BIN"));
     const options = { cwd, env: { ...bare, HOME: home }, stdio: ["ignore", "pipe", "pipe"], timeout: COMMAND_MS };
     const child = spawn(process.execPath, [ACPX, "--cwd", cwd, "--ttl", TTL_SECONDS, "--agent", command.join(" "), ...args], options);
     const status = new Promise((resolve) => child.once("close", (code, signal) => resolve(code ?? signal)));

@@ -153,7 +153,7 @@ impl Client {
         client_thread_id: &str,
     ) -> Result<(), Error> {
         let metadata = ObjectWriter::new().string(CLIENT_THREAD_ID, client_thread_id).finish();
-        match self.new_thread(thread_id, &metadata).await {
+        match self.post_thread(thread_id, &metadata).await {
             Ok(_) => Ok(()),
             // The thread is somebody else's. Other requests get 404 for such a thread.
             Err(Error::Status { code: 409, detail, retry_after }) => {
@@ -188,10 +188,14 @@ impl Client {
         thread_id: &str,
         metadata: &Json,
     ) -> Result<ThreadRecord, Error> {
+        let body = self.post_thread(thread_id, metadata).await?;
+        ThreadRecord::parse(&body).ok_or(Error::NotUnderstood { what: "a thread" })
+    }
+
+    async fn post_thread(&self, thread_id: &str, metadata: &Json) -> Result<String, Error> {
         let thread = NewThread { thread_id, if_exists: "do_nothing", metadata };
         let request = self.call(Operation::CreateThread, Method::POST, &["threads"]);
-        let body = request.json(&thread).text().await?;
-        ThreadRecord::parse(&body).ok_or(Error::NotUnderstood { what: "a thread" })
+        request.json(&thread).text().await
     }
 
     /// The record of a thread. `None` if the thread does not exist.

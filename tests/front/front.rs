@@ -921,7 +921,7 @@ async fn an_allowed_page_is_told_what_it_may() {
     let vary = "vary: origin, access-control-request-method, access-control-request-headers\r\n";
     let may = "access-control-allow-methods: GET,POST,PATCH,DELETE\r\n\
                access-control-allow-headers: \
-               accept,authorization,content-type,last-event-id,x-run-id,x-api-key,traceparent,tracestate,\
+               accept,authorization,content-type,last-event-id,x-run-id,acp-connection-id,acp-session-id,x-api-key,traceparent,tracestate,\
                baggage,x-tenant\r\naccess-control-max-age: 600\r\n";
     for (credentials, told) in [
         (Credentials::Omitted, ""),
