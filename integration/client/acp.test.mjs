@@ -520,7 +520,8 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
 
       test("cwd is kept, and one that is not absolute is refused", () =>
         withEditor(server, { agent: "text" }, async (editor) => {
-          const session = await editor.new({ cwd: "/srv/a" });
+          const session = await editor.new({ cwd: "/srv/a/" });
+          await session.prompt("hello"); // this makes the thread
           assert.equal((await read(server, session.id)).thread.metadata.cwd, "/srv/a");
           await refused(editor.request("session/new", { cwd: "work/a", mcpServers: [] }), -32602);
         }));
@@ -582,12 +583,13 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
       test("a prompt after another client's run shows that run too", () =>
         withEditor(server, { agent: "text" }, async (editor) => {
           const session = await editor.new();
+          await session.prompt("hello"); // this makes the thread
           const lg = new Langgraph(server);
           const run = await lg.run(session.id, "text", { words: words(20, "theirs"), delay: 0.05 }, { stream_mode: MODES, stream_resumable: true });
           await lg.started(session.id, run.run_id);
           assert.deepEqual(await session.prompt({ words: words(5, "mine") }), { stopReason: "end_turn" });
           const { values } = await read(server, session.id);
-          assert.deepEqual(values.messages.map(({ type }) => type), ["human", "ai", "human", "ai"]);
+          assert.deepEqual(values.messages.map(({ type }) => type), ["human", "ai", "human", "ai", "human", "ai"]);
           const answers = (transcript) => transcript.filter(([role]) => role === "agent");
           assert.deepEqual(answers(session.transcript()), answers(transcriptOf(values, session.id)));
         }));
@@ -595,11 +597,13 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
       test("a prompt that is cancelled while it waits for another client's run leaves that run, and no call open", () =>
         withEditor(server, { agent: "agent" }, async (editor) => {
           const session = await editor.new();
+          await session.prompt({ tokens: 1 }); // this makes the thread
+          const earlier = new Set(session.calls.keys());
           const lg = new Langgraph(server);
           const run = await lg.run(session.id, "agent", { tool_sleep: 5 }, { stream_mode: MODES, stream_resumable: true });
           await lg.started(session.id, run.run_id);
           const prompt = session.prompt({ tokens: 1 });
-          await session.until("their call", ({ calls }) => [...calls.values()].some(({ rawInput }) => rawInput));
+          await session.until("their call", ({ calls }) => [...calls].some(([id, { rawInput }]) => !earlier.has(id) && rawInput));
           await session.cancel();
           assert.deepEqual(await prompt, { stopReason: "cancelled" });
           assert.deepEqual(editor.wire.judge.openCalls(session.id), []);
@@ -607,7 +611,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           assert.deepEqual(await session.prompt({ tokens: 1 }), { stopReason: "end_turn" });
           for (const { status } of session.calls.values()) assert.equal(status, "completed");
           const { values } = await read(server, session.id);
-          assert.equal(values.messages.filter(({ type }) => type === "human").length, 2, "their prompt and the second of ours");
+          assert.equal(values.messages.filter(({ type }) => type === "human").length, 3, "our first prompt, theirs, and the last of ours");
         }));
 
       test("an empty prompt, and one with unknown content", () =>

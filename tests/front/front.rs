@@ -963,7 +963,7 @@ async fn an_allowed_page_is_told_what_it_may() {
         assert_eq!(refused, wants_a_key());
         for line in [
             "access-control-allow-origin: https://chat.example.com\r\n",
-            "access-control-expose-headers: retry-after,last-event-id\r\n",
+            "access-control-expose-headers: retry-after,last-event-id,acp-connection-id\r\n",
             vary,
             told,
         ] {
