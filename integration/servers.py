@@ -22,6 +22,7 @@ Clients and tools:
   --examples       copies of `examples/`, whose folder is in EXAMPLES
   --chromium       a browser, in CHROMIUM
   --acp            the Rust SDK's client, in ACP_RUST
+  --acp-python     a Python with ACP's SDK, in ACP_PYTHON
   --validate       a Python with ag-ui-validate, in VALIDATE_PYTHON
   --metrics        a Python with prometheus-client, in METRICS_PYTHON, and Debian's Prometheus, in PROMETHEUS and PROMTOOL
   --helm           a Python with Helm, in HELM_PYTHON
@@ -66,6 +67,7 @@ WASI = "wasm32-wasip1"
 ACP_RUST = HERE / "acp-rust"
 VALIDATE = HERE / "validate"
 METRICS = HERE / "metrics"
+ACP_PYTHON = HERE / "acp-python"
 BOOK = HERE / "book"
 PAGE = HERE.parent / "page"
 HELM = HERE / "helm"
@@ -266,6 +268,8 @@ def prepare(options: set[str]) -> dict[str, str]:
             found["VALIDATE_PYTHON"] = str(install_python(VALIDATE))
         if "--book" in options:
             found["BOOK_PYTHON"] = str(install_python(BOOK))
+        if "--acp-python" in options:
+            found["ACP_PYTHON"] = str(install_python(ACP_PYTHON))
         if "--metrics" in options:
             found["METRICS_PYTHON"] = str(install_python(METRICS))
             found["PROMETHEUS"] = install_package("prometheus", ["prometheus"], "PROMETHEUS")
@@ -494,7 +498,7 @@ def show(log: Path) -> None:
 
 OPTIONS = {"--python", "--js", "--demo", "--none", "--upstream-only", "--validate", "--metrics",
            "--book", "--copilot", "--tanstack", "--wire", "--chromium", "--examples", "--page", "--helm",
-           "--acp", "--reducer", "--proto", "--wasm", "--spare", "--auth", "--proxies"}
+           "--acp", "--acp-python", "--reducer", "--proto", "--wasm", "--spare", "--auth", "--proxies"}
 
 
 def start_servers(processes: Processes, run: str, logs: Path, options: set[str], environment: dict[str, str]) -> None:

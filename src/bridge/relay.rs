@@ -265,13 +265,13 @@ impl<'a> Relay<'a> {
                 match action {
                     Action::ToEditor(line) => {
                         self.editor.put(Destination::Connection, |out| {
-                            out.extend_from_slice(line.as_bytes())
+                            out.extend_from_slice(line.as_bytes());
                         });
                     }
                     Action::ToGateway(line) => {
                         if let Some(outbox) = self.link.outbox() {
                             outbox.put(Destination::Connection, |out| {
-                                out.extend_from_slice(line.as_bytes())
+                                out.extend_from_slice(line.as_bytes());
                             });
                         }
                     }

@@ -68,24 +68,24 @@ fn shown(events: &[Value]) -> Vec<(String, &str)> {
 /// The calls whose results are errors and were sent as events, but which nothing marks as failed
 /// for an AG-UI client. A result before its call marks nothing: the tool's name is unknown.
 fn unseen_errors(events: &[RunEvent]) -> Vec<&Id> {
-    let is_shown = |id: &Id| {
-        events.iter().any(|event| match event {
-            RunEvent::Activity { activity: Activity::Tool { call_id, status, .. }, .. } => {
-                call_id == id && *status == ToolStatus::Failed
-            }
-            RunEvent::Messages(messages) => messages
-                .iter()
-                .any(|message| message.call_id.as_ref() == Some(id) && message.error.is_some()),
-            _ => false,
-        })
-    };
-    let errors = events.iter().enumerate().filter_map(|(at, event)| match event {
-        RunEvent::CallResult { call_id, is_error: true, .. } => {
-            fold(&events[..at]).call(call_id).map(|_| call_id)
+    let is_shown_by = |event: &RunEvent, id: &Id| {
+        if let RunEvent::Activity { activity: Activity::Tool { call_id, status, .. }, .. } = event {
+            return call_id == id && *status == ToolStatus::Failed;
         }
-        _ => None,
-    });
-    errors.filter(|id| !is_shown(id)).collect()
+        let RunEvent::Messages(messages) = event else { return false };
+        let mut messages = messages.iter();
+        messages.any(|message| message.call_id.as_ref() == Some(id) && message.error.is_some())
+    };
+    let mut unseen = Vec::new();
+    for (at, event) in events.iter().enumerate() {
+        if let RunEvent::CallResult { call_id, is_error: true, .. } = event
+            && fold(&events[..at]).call(call_id).is_some()
+            && !events.iter().any(|event| is_shown_by(event, call_id))
+        {
+            unseen.push(call_id);
+        }
+    }
+    unseen
 }
 
 proptest! {

@@ -158,7 +158,7 @@ impl World {
                 connection.waiting.retain(|(of, id)| {
                     let is_of = *of == session;
                     if is_of {
-                        self.from_gateway.push_back(result(id, json!({"stopReason": "end_turn"})));
+                        self.from_gateway.push_back(result(id, &json!({"stopReason": "end_turn"})));
                     }
                     !is_of
                 });
@@ -219,7 +219,7 @@ impl World {
             connection.is_initialized = true;
             let meta = json!({"threadway": {"promptEnd": {}}});
             let answer = json!({"protocolVersion": 1, "agentCapabilities": {"_meta": meta}});
-            return out.push_back(result(id, answer));
+            return out.push_back(result(id, &answer));
         }
         assert!(connection.is_initialized, "{method} before initialize");
         let is_open = connection.sessions.contains_key(&session);
@@ -228,7 +228,7 @@ impl World {
                 self.graph.made += 1;
                 let made = format!("new-{}", self.graph.made);
                 connection.sessions.insert(made.clone(), true);
-                out.push_back(result(id, json!({"sessionId": made})));
+                out.push_back(result(id, &json!({"sessionId": made})));
             }
             "session/load" => {
                 let Some(thread) = self.graph.threads.get(&session) else {
@@ -240,7 +240,7 @@ impl World {
                 let plan = json!({"sessionUpdate": "plan", "entries": []});
                 out.push_back(told(&session, &plan));
                 connection.sessions.insert(session, true);
-                out.push_back(result(id, json!({})));
+                out.push_back(result(id, &json!({})));
             }
             "session/prompt" if !is_open => out.push_back(refused(id, -32002)),
             "session/prompt" => {
@@ -265,17 +265,17 @@ impl World {
                     Some(thread) if thread.left > 0 => {
                         connection.waiting.push((session, id.clone()));
                     }
-                    Some(_) => out.push_back(result(id, json!({"stopReason": "end_turn"}))),
+                    Some(_) => out.push_back(result(id, &json!({"stopReason": "end_turn"}))),
                 }
             }
             "session/cancel" => {}
             "session/close" => {
                 connection.sessions.remove(&session);
-                out.push_back(result(id, json!({})));
+                out.push_back(result(id, &json!({})));
             }
-            "session/set_mode" if is_open => out.push_back(result(id, json!({}))),
+            "session/set_mode" if is_open => out.push_back(result(id, &json!({}))),
             "session/set_mode" => out.push_back(refused(id, -32002)),
-            "session/list" => out.push_back(result(id, json!({"sessions": []}))),
+            "session/list" => out.push_back(result(id, &json!({"sessions": []}))),
             other => panic!("{other}"),
         }
     }
@@ -291,7 +291,7 @@ fn chunk(session: &str, kind: &str, message: &str, text: &str) -> Value {
     told(session, &json!({"sessionUpdate": kind, "content": content, "messageId": message}))
 }
 
-fn result(id: &Value, result: Value) -> Value {
+fn result(id: &Value, result: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "result": result})
 }
 
