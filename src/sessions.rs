@@ -27,7 +27,8 @@
 //!   three. `directory`: their directories as text.
 //! - `follow`: runs of others in an open session.
 //! - `turn`: prompts and their runs. `questions`: what a run asks. `notice`: what a person should
-//!   know besides. `prompt_end`: the end of a prompt whose connection was lost.
+//!   know besides. `prompt_end`: the end of a prompt whose connection was lost. `waiting_prompts`:
+//!   those that have not started their run.
 
 mod auth;
 mod authentication;
@@ -48,6 +49,7 @@ mod queue;
 mod session;
 mod session_config;
 mod turn;
+mod waiting_prompts;
 
 use std::fmt;
 use std::sync::Arc;
@@ -65,6 +67,9 @@ pub(crate) use outbox::MAX_UNREAD_BYTES;
 pub use outbox::{
     MAX_UNCONFIRMED_STREAMS, MAX_WAITING_BYTES, NotReadable, Outbox, STALL, StreamReader,
 };
+pub(crate) use prompt_end::{META, METHOD as PROMPT_END};
+
+use waiting_prompts::WaitingPrompts;
 
 use crate::agents::{Agents, Upstream};
 use crate::credentials::Credentials;
@@ -166,6 +171,7 @@ pub struct Service {
     owners: OwnerPolicy,
     error_detail: ErrorDetail,
     threads: Threads,
+    waiting_prompts: WaitingPrompts,
     /// Work that no request waits for: stopping runs.
     tasks: TaskTracker,
     shutdown: CancellationToken,
@@ -211,6 +217,7 @@ impl Service {
             owners,
             error_detail,
             threads,
+            waiting_prompts: WaitingPrompts::default(),
             tasks,
             shutdown,
         }

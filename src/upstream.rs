@@ -45,6 +45,7 @@ pub use client::{Client, SetupError};
 pub use dial::Dialer;
 pub use error::{Error, MAX_DETAIL_CHARS};
 pub use key_set::{KeySetUrl, KeySets, NotAKeySetUrl};
+pub(crate) use response::retry_after;
 pub(crate) use run::{RunFilter, Visibility};
 pub use stream::{Body, RunStream};
 pub use thread::{MAX_THREAD_PAGE, ThreadSearch};

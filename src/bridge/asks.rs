@@ -97,7 +97,10 @@ impl Asks {
         let ask = self.open.get_mut(id).filter(|ask| ask.answer.is_none())?;
         let line = ask.id.take().map(|theirs| rpc::response(&theirs, &result));
         let is_short = result.as_ref().is_ok_and(|result| result.get().len() <= MAX_KEPT_BYTES);
-        if is_short {
+        // A form names no call. The same form may come again as another question, which the
+        // person has not seen.
+        let is_one_question = line.is_none() || call(&ask.params).is_some();
+        if is_short && is_one_question {
             ask.answer = Some(result);
         } else {
             self.open.shift_remove(id);
@@ -105,10 +108,13 @@ impl Asks {
         line
     }
 
-    /// The gateway cancels a request: the line for the editor. The editor still answers it.
-    pub(super) fn cancelled(&self, theirs: &Id) -> Option<String> {
+    /// The gateway cancels a request: the line for the editor. A late answer is dropped.
+    pub(super) fn cancelled(&mut self, theirs: &Id) -> Option<String> {
         let (ours, _) = self.open.iter().find(|(_, ask)| ask.id.as_ref() == Some(theirs))?;
-        Some(message::cancel_request(ours))
+        let line = message::cancel_request(ours);
+        let ours = ours.clone();
+        self.open.shift_remove(&ours);
+        Some(line)
     }
 
     /// The connection is lost. Requests of sessions that `is_kept` are kept for the next one;

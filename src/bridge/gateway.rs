@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, RETRY_AFTER, USER_AGENT};
+use http::header::{AUTHORIZATION, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -228,10 +228,11 @@ impl Gateway {
                 "{url} redirects to another place, which does not get the token: correct \
                  --gateway (THREADWAY_GATEWAY) to the URL of the gateway itself"
             ))),
-            _ => OpenError::Refused(Error::internal(format!(
-                "{url}/{ROUTE} answered {code}{reason}, and opened no WebSocket: correct --gateway \
-                 (THREADWAY_GATEWAY) to the URL of a threadway gateway that serves ACP"
-            ))),
+            // A proxy answers so, too, while the gateway behind it starts again.
+            _ => OpenError::Away {
+                reason: format!("{url}/{ROUTE} answered {code}{reason}, and opened no WebSocket"),
+                retry_after: retry_after(response.headers()),
+            },
         }
     }
 }
@@ -244,7 +245,7 @@ impl OpenError {
         match self {
             Self::Refused(error) => error.clone(),
             Self::Away { reason, .. } => Error::internal(format!(
-                "{url} does not answer ({reason}): start the gateway there, or correct --gateway \
+                "there is no connection to {url} ({reason}): start the gateway there, or correct --gateway \
                  (THREADWAY_GATEWAY); threadway keeps trying"
             )),
         }
@@ -258,14 +259,14 @@ fn reason(body: &[u8]) -> Option<String> {
     Some(reason.chars().filter(|c| !c.is_control()).take(MAX_REASON_CHARS).collect())
 }
 
-/// `Retry-After` in seconds. A date is not read: the clocks may differ.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
+    upstream::retry_after(headers).map(|wait| wait.min(MAX_RETRY_AFTER))
 }
 
 #[cfg(test)]
 mod tests {
+    use http::header::RETRY_AFTER;
+
     use super::*;
 
     #[test]

@@ -3,14 +3,9 @@
 
 use serde_json::value::RawValue;
 
+use crate::sessions::META;
 use threadway_translate::acp::rpc::{self, Code, Error, Id};
 use threadway_translate::json::{self, Json, Members, ObjectWriter};
-
-/// The member of `_meta` that holds what threadway adds to ACP.
-pub(super) const META: &str = "threadway";
-
-/// The request that is answered at the end of a prompt's run.
-pub(super) const PROMPT_END: &str = "_threadway/prompt_end";
 
 /// The object with this member. Replaces one of the same name.
 pub(super) fn with_member(object: &RawValue, name: &str, value: &RawValue) -> Json {

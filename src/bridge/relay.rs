@@ -28,6 +28,9 @@ pub const PATIENCE: Duration = Duration::from_secs(15);
 /// The pause before the first attempt to connect again. It doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
+/// A pause that a gateway asks for becomes longer by up to one part in this many.
+const LEAST_JITTER: u32 = 4;
+
 /// The longest pause between two attempts, if the gateway does not ask for a longer one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -245,7 +248,10 @@ impl<'a> Relay<'a> {
     fn pause(&mut self, least: Duration) {
         let pause = runs::doubled(FIRST_PAUSE, self.attempts, LONGEST_PAUSE);
         self.attempts = self.attempts.saturating_add(1);
-        self.link = Link::Pause(Box::pin(tokio::time::sleep(pause.max(least))));
+        // All editors of a gateway are asked to wait for the same time.
+        let jitter = runs::doubled(least / LEAST_JITTER, 0, least / LEAST_JITTER);
+        let pause = if least > pause { least + jitter } else { pause };
+        self.link = Link::Pause(Box::pin(tokio::time::sleep(pause)));
     }
 
     fn give_up(&mut self) {
@@ -318,6 +324,17 @@ impl Link<'_> {
     }
 }
 
+// === impl LinkEvent ===
+
+impl LinkEvent {
+    fn sending_ended(sent: Result<(), tungstenite::Error>) -> Self {
+        Self::Lost(match sent {
+            Ok(()) => "it was closed".to_owned(),
+            Err(error) => error.to_string(),
+        })
+    }
+}
+
 // === impl Up ===
 
 impl Up {
@@ -340,14 +357,19 @@ impl Up {
 
     async fn next(&mut self, editor: &Outbox) -> LinkEvent {
         let Self { frames, sending, heard_at, .. } = self;
-        let frame = async {
-            editor.wait_for_room(Destination::Connection).await;
-            frames.next().await
-        };
+        let room = editor.wait_for_room(Destination::Connection);
+        if room.now_or_never().is_none() {
+            // While the editor takes nothing, no frame is read, and the gateway is not silent.
+            tokio::select! {
+                biased;
+                () = editor.wait_for_room(Destination::Connection) => *heard_at = Instant::now(),
+                sent = &mut *sending => return LinkEvent::sending_ended(sent),
+            }
+        }
         let silent_at = *heard_at + SILENCE;
         tokio::select! {
             biased;
-            frame = frame => match frame {
+            frame = frames.next() => match frame {
                 Some(Ok(message)) => {
                     *heard_at = Instant::now();
                     LinkEvent::Said(message)
@@ -355,10 +377,7 @@ impl Up {
                 Some(Err(error)) => LinkEvent::Lost(error.to_string()),
                 None => LinkEvent::Lost("the gateway has closed it".to_owned()),
             },
-            sent = sending => LinkEvent::Lost(match sent {
-                Ok(()) => "it was closed".to_owned(),
-                Err(error) => error.to_string(),
-            }),
+            sent = sending => LinkEvent::sending_ended(sent),
             () = sleep_until(silent_at) => {
                 LinkEvent::Lost(format!("nothing came for {} s", SILENCE.as_secs()))
             }
@@ -431,7 +450,8 @@ mod tests {
         }
         let long = Duration::from_secs(100);
         relay.on(LinkEvent::Opened(Err(away(Some(long)))));
-        assert_eq!(paused(&relay), long);
+        let pause = paused(&relay);
+        assert!((long..=long + long / LEAST_JITTER).contains(&pause), "{pause:?}");
         // Requests that waited are refused once, and the next ones at once.
         let initialize = br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#;
         relay.machine.editor_said(initialize);

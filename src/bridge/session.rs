@@ -25,8 +25,6 @@ pub(super) struct Session {
     /// The params of the latest `session/set_mode` and `session/set_config_option`.
     settings: IndexMap<String, (&'static str, Json)>,
     pub(super) state: State,
-    /// Whether the editor has cancelled the prompt while the session could not be reached.
-    pub(super) is_cancelled: bool,
     pub(super) seen: Seen,
 }
 
@@ -59,7 +57,6 @@ impl Session {
             has_thread: origin != Origin::New,
             settings: IndexMap::new(),
             state,
-            is_cancelled: false,
             seen: Seen::new(origin != Origin::Resume),
         }
     }

@@ -63,6 +63,9 @@ pub(super) fn run(args: &cli::Acp, url: &str, log: Option<&str>) -> Result<(), u
     let directory = credentials::directory(|name| env::var_os(name).map(PathBuf::from));
     let credentials = Credentials::of_gateway(directory.as_deref(), url.base());
     if args.login {
+        if url.is_clear() {
+            say(format_args!("{url} gets the token without encryption; use https://"));
+        }
         return login(&url, &credentials);
     }
     let token = match args.gateway_token.as_deref().map(str::trim).filter(|token| !token.is_empty())

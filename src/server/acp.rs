@@ -50,8 +50,9 @@ use threadway_translate::run::ErrorDetail;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long a connection may be idle: the client has no request in progress, and sends nothing. The
-/// session of a person who reads is idle, and loading it again takes longer than a ping.
+/// How long a connection may be idle: the client has no request in progress, and sends nothing. A
+/// person who reads an answer leaves the connection idle. Keeping it costs a ping now and then, and
+/// a new connection would have to load its sessions.
 pub const IDLE: Duration = Duration::from_hours(1);
 
 /// The header that names a connection.

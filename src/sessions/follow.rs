@@ -14,6 +14,7 @@ use super::link::{Link, Work};
 use super::questions::Settled;
 use super::session::{OpenQuestion, Session};
 use super::turn::{Sending, Turn, Whose, has_conversation};
+use crate::runs;
 use threadway_translate::acp::notice::Notice;
 use threadway_translate::acp::rpc::Error;
 use threadway_translate::run::{Outcome, RunEvent};
@@ -22,7 +23,8 @@ use threadway_translate::run::{Outcome, RunEvent};
 /// causes no requests, and neither does a person who answers at once.
 const IDLE_BEFORE_FOLLOWING: Duration = Duration::from_secs(2);
 
-/// How long the follower waits after the upstream has refused or ended the following.
+/// How long the follower waits at most after the upstream has refused or ended the following. Jitter
+/// shortens the wait by up to half.
 const FOLLOW_AGAIN: Duration = Duration::from_mins(1);
 
 /// Why the thread is not followed any more.
@@ -67,7 +69,7 @@ impl Link {
                         tracing::debug!(session_id = session.id, %error, "a session is not followed");
                     }
                 }
-                tokio::time::sleep(FOLLOW_AGAIN).await;
+                tokio::time::sleep(runs::doubled(FOLLOW_AGAIN, 0, FOLLOW_AGAIN)).await;
             };
             tokio::select! {
                 biased;

@@ -22,10 +22,10 @@ use threadway_translate::acp::{StopReason, result_of};
 use threadway_translate::json::Json;
 
 /// The method.
-pub(super) const METHOD: &str = "_threadway/prompt_end";
+pub(crate) const METHOD: &str = "_threadway/prompt_end";
 
 /// The member of `_meta` with what threadway adds to ACP.
-const META: &str = "threadway";
+pub(crate) const META: &str = "threadway";
 
 /// How long a run that is not found may still be on its way through another replica.
 const START_GRACE: Duration = Duration::from_secs(1);
@@ -36,6 +36,9 @@ const START_GRACE: Duration = Duration::from_secs(1);
 pub(super) struct PromptEndRequest {
     session_id: String,
     prompt_id: String,
+    /// Whether the prompt's run is to be stopped.
+    #[serde(default)]
+    cancel: bool,
 }
 
 /// What `initialize` says about this method, in the `_meta` of the agent's capabilities.
@@ -57,14 +60,21 @@ pub(super) async fn prompt_end(
     sessions: &Sessions,
     request: PromptEndRequest,
 ) -> Result<Json, Error> {
-    let PromptEndRequest { session_id, prompt_id } = request;
+    let PromptEndRequest { session_id, prompt_id, cancel } = request;
     let session = sessions.get(&session_id)?;
     if !has_run(link, &session, &prompt_id).await? {
+        link.service().waiting_prompts.revoke(&prompt_id);
         tokio::time::sleep(START_GRACE).await;
         if !has_run(link, &session, &prompt_id).await? {
-            let message = format!("session `{session_id}` has no prompt `{prompt_id}`");
+            let message = format!("session `{session_id}` has no run of prompt `{prompt_id}`");
             return Err(Error::new(Code::NotFound, message));
         }
+    }
+    if cancel {
+        // By its name: the session may show a run of others.
+        let upstream = link.upstream();
+        let stopped = link.service().threads.stop(&upstream, &session_id, Some(&prompt_id)).await;
+        stopped.map_err(|error| link.failed(&error))?;
     }
     let ended = session.detached().run_until_cancelled(end_of(link, &session)).await;
     // The session was closed.
@@ -72,6 +82,9 @@ pub(super) async fn prompt_end(
 }
 
 async fn has_run(link: &Link, session: &Session, prompt_id: &str) -> Result<bool, Error> {
+    if !session.has_thread().await {
+        return Ok(false);
+    }
     let service = link.service();
     let client = &link.upstream();
     let found = service.threads.has_run(client, &session.id, prompt_id).await;

@@ -18,6 +18,7 @@ use super::link::Link;
 use super::prompt_end::prompt_id;
 use super::questions::{Answers, Settled, expect_answerable};
 use super::session::{ClientView, OpenQuestion, Session, Stored};
+use super::waiting_prompts::WaitingPrompt;
 use crate::sync::Mutex;
 use crate::threads::{Refusal, ThreadReader};
 use show::Shown;
@@ -48,6 +49,8 @@ pub(super) struct Turn {
     prompt_id: Option<String>,
     /// The same until it has become the name of the prompt's first run.
     first_name: Mutex<Option<String>>,
+    /// The prompt, if it has an id. Its client may have given it up.
+    waiting: Option<WaitingPrompt>,
 }
 
 /// Whose run is shown. That decides whether stopping the turn stops the run.
@@ -89,7 +92,8 @@ impl Turn {
         prompt_id: Option<String>,
     ) -> Self {
         let first_name = Mutex::new(prompt_id.clone());
-        Self { link, session, stop, run: Mutex::default(), prompt_id, first_name }
+        let waiting = prompt_id.as_ref().and_then(|id| link.service().waiting_prompts.begin(id));
+        Self { link, session, stop, run: Mutex::default(), prompt_id, first_name, waiting }
     }
 
     /// Runs a prompt to its end.

@@ -1,15 +1,12 @@
 //! Finds a run by the client's id of it.
 
 use super::Threads;
-use crate::upstream::{Client, Error, RunFilter};
-
-/// How many runs of a thread are looked through. A run that was started a moment ago is among the
-/// newest.
-const MAX_RUNS: usize = 100;
+use super::look::run_named;
+use crate::upstream::{Client, Error};
 
 impl Threads {
-    /// Whether a run with this id of the client was started in the thread, here or through another
-    /// replica. Waits for a start in progress here.
+    /// Whether a live or a recent run of the thread has this id of the client. The run may have been
+    /// started through another replica. Waits for a start in progress here.
     pub async fn has_run(
         &self,
         upstream: &Client,
@@ -19,7 +16,6 @@ impl Threads {
         for start in self.shared.starts.of(upstream, thread_id, Some(name)) {
             start.ended().await;
         }
-        let runs = upstream.runs(thread_id, RunFilter::Any { limit: MAX_RUNS }).await?;
-        Ok(runs.iter().any(|run| run.client_id.as_deref() == Some(name)))
+        Ok(run_named(upstream, None, thread_id, name).await?.is_some())
     }
 }

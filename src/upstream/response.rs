@@ -68,7 +68,7 @@ pub(super) fn date(headers: &HeaderMap) -> Option<u64> {
 }
 
 /// The wait that the server asks for: seconds, or a time on the clock of its `Date` header.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let wait = header(headers, &RETRY_AFTER)?.trim();
     if let Ok(seconds) = wait.parse() {
         return Some(Duration::from_secs(seconds));

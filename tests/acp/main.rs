@@ -12,6 +12,7 @@ mod follow;
 mod messages_key;
 mod notices;
 mod person;
+mod prompt_end;
 mod stdio;
 mod threads;
 mod unnamed;

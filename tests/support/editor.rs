@@ -140,9 +140,13 @@ pub(crate) async fn open_with(setup: Setup) -> (LangGraph, Editor) {
 impl Editor {
     /// An editor that has sent nothing yet.
     pub(crate) fn start(url: &str, setup: &Setup) -> Self {
+        Self::of(setup.service(url))
+    }
+
+    /// Another client of an agent, which has sent nothing yet.
+    pub(crate) fn of(service: Arc<Service>) -> Self {
         let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
         let (reader, writer) = tokio::io::split(ours);
-        let service = setup.service(url);
         let mut serving = JoinSet::new();
         let outbox = Outbox::new();
         serving.spawn(serve(Arc::clone(&service), outbox.clone(), theirs));

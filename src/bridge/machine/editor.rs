@@ -148,14 +148,18 @@ impl Machine {
         self.stop(session);
     }
 
-    /// Stops what goes on in a session, now or once it is open again.
+    /// Stops what goes on in a session. A prompt whose connection was lost is stopped once the
+    /// session is open again, by its id: the session may then show a run of others.
     fn stop(&mut self, session: &str) {
-        let Some(known) = self.sessions.get_mut(session) else { return };
-        if self.phase == Phase::Ready && known.state == State::Open {
+        let Some(known) = self.sessions.get(session) else { return };
+        let is_of = |request: &Request| {
+            request.session.as_deref() == Some(session) && request.method == Method::Prompt
+        };
+        let is_sent = |request: &Request| is_of(request) && request.stage == Stage::Sent;
+        let is_reached = known.state == State::Open || self.requests.values().any(is_sent);
+        if self.phase == Phase::Ready && is_reached {
             let line = message::cancel_session(&known.remote);
             self.send_line(line);
-        } else {
-            known.is_cancelled = true;
         }
     }
 

@@ -63,6 +63,7 @@ impl Machine {
             (Method::Open(_), Ok(_)) => {
                 if let Some(session) = session {
                     held = self.is_open(session);
+                    self.ask_for_ends(session);
                 }
             }
             (Method::Open(_), Err(_)) => {
@@ -118,11 +119,6 @@ impl Machine {
         let Some(known) = self.sessions.get_mut(session) else { return Vec::new() };
         known.state = State::Open;
         let news = known.seen.repeated();
-        let is_cancelled = std::mem::take(&mut known.is_cancelled);
-        if is_cancelled {
-            let line = message::cancel_session(&known.remote);
-            self.send_line(line);
-        }
         news.iter().map(|update| self::update(session, update)).collect()
     }
 
@@ -165,13 +161,19 @@ impl Machine {
         let Some(request) = self.requests.shift_remove(id) else { return };
         let ended = request.session.as_deref().map(|session| self.asks.end(session));
         self.write_all(ended.into_iter().flatten());
-        // ACP: a prompt that was cancelled ends so, also if the run was faster.
-        let cancelled = || ObjectWriter::new().string("stopReason", "cancelled").finish();
-        let result = result.map(|end| if request.is_cancelled { cancelled() } else { end });
+        // ACP: a prompt that was cancelled ends so, also if the run was faster or never began.
+        let result = match result {
+            Err(error) if error.code != Code::NotFound => Err(error),
+            Ok(_) | Err(_) if request.is_cancelled => {
+                Ok(ObjectWriter::new().string("stopReason", "cancelled").finish())
+            }
+            result => result,
+        };
         let result = result.map_err(|error| match error.code {
+            // Another replica may not have noticed yet that the connection is lost.
             Code::NotFound => Error::internal(format!(
-                "the connection to {} was lost while the prompt was sent, and the prompt did not \
-                 arrive: send it again",
+                "the connection to {} was lost while the prompt was sent, and its run is not found: \
+                 load the session and look before you send the prompt again",
                 self.url
             )),
             Code::Parse

@@ -33,7 +33,10 @@ impl Machine {
     pub(in crate::bridge) fn lost(&mut self) {
         self.phase = Phase::Away;
         self.own.clear();
-        for session in self.sessions.values_mut() {
+        // A load that fails restores what it has replaced.
+        let replaced =
+            self.requests.values_mut().filter_map(|request| request.replaced.as_deref_mut());
+        for session in self.sessions.values_mut().chain(replaced) {
             session.state = State::Closed;
             session.seen.repeat();
         }
@@ -41,14 +44,7 @@ impl Machine {
         for id in &ids {
             self.lose(id);
         }
-        let Self { asks, requests, sessions, .. } = self;
-        // The gateway may not have got the cancellation.
-        for request in requests.values().filter(|request| request.is_cancelled) {
-            let session = request.session.as_ref().and_then(|id| sessions.get_mut(id));
-            if let Some(session) = session.filter(|_| request.method == Method::Prompt) {
-                session.is_cancelled = true;
-            }
-        }
+        let Self { asks, requests, .. } = self;
         let is_prompted = |session: &str| {
             requests.values().any(|request| {
                 request.stage == Stage::Lost && request.session.as_deref() == Some(session)

@@ -3,6 +3,7 @@
 use super::{MAX_SENDS, MAX_SESSIONS, Machine, Own, Phase};
 use crate::bridge::message;
 use crate::bridge::session::{Origin, Session, State};
+use crate::sessions::PROMPT_END;
 use threadway_translate::acp::rpc::{self, Error, Id};
 use threadway_translate::json::{Json, ObjectWriter};
 use uuid::Uuid;
@@ -154,7 +155,6 @@ impl Machine {
             }
             if request.method == Method::Prompt {
                 known.is_prompted = true;
-                known.is_cancelled = false;
                 if self.finds_prompts {
                     self.prompts += 1;
                     let prompt_id = Uuid::new_v5(&self.seed, &self.prompts.to_be_bytes());
@@ -175,6 +175,17 @@ impl Machine {
     /// Ends a request with an error of the bridge.
     pub(super) fn fail(&mut self, id: &Id, error: Error) {
         let Some(request) = self.requests.shift_remove(id) else { return };
+        let error = match request.stage {
+            Stage::Queued | Stage::Sent => error,
+            Stage::Lost | Stage::Ending => Error {
+                message: format!(
+                    "{}. If the prompt's run had begun, it goes on: load the session and look before \
+                     you send the prompt again",
+                    error.message
+                ),
+                ..error
+            },
+        };
         if request.method == Method::Initialize {
             self.introduction = None;
             self.fail_all(&error);
@@ -249,18 +260,18 @@ impl Machine {
         let is_lost = |(id, request): (&Id, &Request)| {
             let is_lost =
                 request.stage == Stage::Lost && request.session.as_deref() == Some(session);
-            is_lost.then(|| (id.clone(), request.prompt_id.clone()))
+            is_lost.then(|| (id.clone(), request.prompt_id.clone(), request.is_cancelled))
         };
         let lost: Vec<_> = self.requests.iter().filter_map(is_lost).collect();
         let Some(remote) = self.sessions.get(session).map(|session| session.remote.clone()) else {
             return;
         };
-        for (id, prompt_id) in lost {
+        for (id, prompt_id, is_cancelled) in lost {
             let prompt_id = prompt_id.unwrap_or_default();
             if !self.finds_prompts {
                 let message = format!(
                     "the connection to {} was lost during the prompt, and the gateway there is now \
-                     of a version that cannot find its end: load the session again to see it",
+                     of a version that cannot find its end",
                     self.url
                 );
                 self.fail(&id, Error::internal(message));
@@ -269,9 +280,12 @@ impl Machine {
             if let Some(request) = self.requests.get_mut(&id) {
                 request.stage = Stage::Ending;
             }
-            let params =
+            let mut params =
                 ObjectWriter::new().string("sessionId", &remote).string("promptId", &prompt_id);
-            self.send_own(Own::PromptEnd(id), message::PROMPT_END, &params.finish());
+            if is_cancelled {
+                params = params.raw("cancel", "true");
+            }
+            self.send_own(Own::PromptEnd(id), PROMPT_END, &params.finish());
         }
     }
 }

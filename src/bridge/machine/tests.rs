@@ -107,7 +107,9 @@ fn play(ops: &[u8]) {
     let answered = world.held.answers.iter().filter(ended).count();
     // A prompt that ran is never reported as one that did not arrive.
     let lost = world.held.answers.values().filter(|answers| {
-        answers[0]["error"]["message"].as_str().is_some_and(|text| text.contains("did not arrive"))
+        answers[0]["error"]["message"]
+            .as_str()
+            .is_some_and(|text| text.contains("its run is not found"))
     });
     assert_eq!(runs, answered, "{} prompts did not arrive", lost.count());
 }
@@ -198,7 +200,7 @@ fn every_single_cut_of_a_prompt_is_survived() {
             assert_eq!(answer["result"]["stopReason"], "end_turn", "cut at {cut_at}");
         } else {
             let message = answer["error"]["message"].as_str().unwrap();
-            assert!(message.contains("did not arrive: send it again"), "{message}");
+            assert!(message.contains("its run is not found"), "{message}");
         }
         check(&world);
     }
@@ -251,10 +253,53 @@ fn a_prompt_that_is_cancelled_while_the_gateway_is_away_is_stopped_on_the_next_c
         world.cut();
         world.notify(method, &json!({"sessionId": OLD, "requestId": 7}));
         world.settle();
-        let cancels = world.sent.iter().filter(|line| line["method"] == "session/cancel");
+        let cancels = world.sent.iter().filter(|line| line["params"]["cancel"] == true);
         assert_eq!(cancels.count(), 1, "{method}");
+        // That would stop whatever run the session shows.
+        assert!(world.sent.iter().all(|line| line["method"] != "session/cancel"), "{method}");
         assert_eq!(answer(&world, 7)["result"]["stopReason"], "cancelled", "{method}");
     }
+}
+
+#[test]
+fn a_prompt_ends_although_the_editor_loads_its_session_while_the_gateway_is_away() {
+    let mut world = opened();
+    world.settle();
+    world.request(7, "session/prompt", &prompt(OLD));
+    while world.up() {}
+    world.cut();
+    world.request(8, "session/load", &json!({"sessionId": OLD, "cwd": "/ws", "mcpServers": []}));
+    world.settle();
+    assert!(answer(&world, 8).get("result").is_some());
+    assert_eq!(answer(&world, 7)["result"]["stopReason"], "end_turn");
+}
+
+#[test]
+fn a_session_is_opened_again_after_a_load_that_was_given_up() {
+    let mut world = opened();
+    world.settle();
+    world.request(7, "session/load", &json!({"sessionId": OLD, "cwd": "/ws", "mcpServers": []}));
+    world.cut();
+    world.machine.give_up(Error::new(Code::Internal, "there is no connection to http://gw"));
+    world.request(9, "session/list", &json!({}));
+    assert!(answer(&world, 7).get("error").is_some());
+    world.connect();
+    world.request(8, "session/prompt", &prompt(OLD));
+    world.settle();
+    assert_eq!(answer(&world, 8)["result"]["stopReason"], "end_turn");
+}
+
+#[test]
+fn a_prompt_whose_run_may_go_on_says_so_when_the_gateway_stays_away() {
+    let mut world = opened();
+    world.settle();
+    world.request(7, "session/prompt", &prompt(OLD));
+    while world.up() {}
+    world.cut();
+    world.machine.give_up(Error::new(Code::Internal, "there is no connection to http://gw"));
+    world.request(9, "session/list", &json!({}));
+    let message = answer(&world, 7)["error"]["message"].as_str().unwrap();
+    assert!(message.starts_with("there is no connection to http://gw. If the prompt"), "{message}");
 }
 
 #[test]

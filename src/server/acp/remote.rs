@@ -37,7 +37,7 @@ struct Inner {
     left: Notify,
 }
 
-/// Who reads a connection over HTTP, and when something happened on it.
+/// The readers of a connection's HTTP streams, and the time of its last message.
 struct Activity {
     /// How many of its streams are read.
     readers: usize,
@@ -117,7 +117,7 @@ impl Remote {
         Reading(self.clone())
     }
 
-    /// Whether the call comes from the caller who has opened the connection.
+    /// Whether the caller of `call` has opened this connection.
     pub(super) fn is_of(&self, call: &Call) -> bool {
         self.0.owner == call.owner()
     }

@@ -37,6 +37,9 @@ impl Turn {
             return Ok(Started::Stopped);
         };
         let (thread, run) = due?;
+        if self.waiting.as_ref().is_some_and(|prompt| !prompt.may_start()) {
+            return Ok(Started::Stopped);
+        }
         let name = run.name.clone();
         let asked = self.link.service().tasks.spawn(async move { thread.start(run).await });
         let mut starting = Starting { turn: self, asked: Some(asked), name: &name };
