@@ -111,7 +111,7 @@ fn more(holder: &View, view: &View) -> Option<Vec<RunEvent>> {
     }
     let mut out = Vec::new();
     for message in new {
-        say(message, view.open(), &mut out)?;
+        say(message, view, &mut out)?;
     }
     // A client inserts a tool's result after its call, so its order may differ from LangGraph's.
     let mut client = holder.clone();
@@ -122,8 +122,10 @@ fn more(holder: &View, view: &View) -> Option<Vec<RunEvent>> {
     is_complete.then_some(out)
 }
 
-/// Streams a message, and leaves open what is open in the run.
-fn say(message: &Arc<Message>, now: &Open, out: &mut Vec<RunEvent>) -> Option<()> {
+/// Streams a message, and leaves open what is open in the run. `None` if only a snapshot can express
+/// the message.
+fn say(message: &Arc<Message>, view: &View, out: &mut Vec<RunEvent>) -> Option<()> {
+    let now = view.open();
     let Message { id, role, name, content, calls, call_id, error, sealed, agent } = &**message;
     if agent.is_some() {
         return None;
@@ -134,6 +136,8 @@ fn say(message: &Arc<Message>, now: &Open, out: &mut Vec<RunEvent>) -> Option<()
             out.push(RunEvent::Attached(Arc::clone(message)));
             return Some(());
         }
+        // Only an activity or a snapshot marks the result as failed for an AG-UI client.
+        (Role::Tool, _) if error.is_some() && !view.has_failed(call_id.as_ref()?) => return None,
         (Role::Tool, _) => {
             let (call_id, content) = (Arc::clone(call_id.as_ref()?), content.clone());
             let is_error = error.is_some();

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::activity::Activities;
 use super::open::Open;
-use super::{Activity, Call, Content, Id, Message, Patch, Role, RunEvent, State, Usage};
+use super::{Activity, Call, Content, Id, Message, Patch, Role, RunEvent, State, ToolStatus, Usage};
 use crate::json::{Text, TextBuf};
 
 /// Messages, state and open items.
@@ -112,6 +112,12 @@ impl View {
     /// The activity with this id, also if it has ended in this run.
     pub fn activity(&self, id: &str) -> Option<&Activity> {
         self.activities.get(id)
+    }
+
+    /// Whether an activity shows that the call has failed.
+    pub(super) fn has_failed(&self, call_id: &Id) -> bool {
+        let activity = self.activity(&Activity::id_of_tool(call_id));
+        matches!(activity, Some(Activity::Tool { status: ToolStatus::Failed, .. }))
     }
 
     pub(super) fn activities(&self) -> impl Iterator<Item = (&Id, &Activity)> {

@@ -4,7 +4,7 @@ use crate::support::capture;
 use crate::support::generate::{self, ScriptPart, fold, run_events};
 use serde_json::{Value, json};
 use threadway_translate::agui::Projector;
-use threadway_translate::run::{self, Emit, Open, RunError, RunEvent, StreamEnd, Viewer};
+use threadway_translate::run::{self, Emit, Open, RunError, RunEvent, StreamEnd, View, Viewer};
 
 fn part(event: &str, data: &Value) -> ScriptPart {
     ScriptPart::new(event, data)
@@ -180,6 +180,18 @@ fn a_viewer_of_the_earlier_messages_sees_which_of_the_new_results_is_an_error() 
     assert_eq!(resync.iter().filter(|event| is_result(event)).count(), 2, "results are events");
     // An AG-UI client reads the error of such a result from the activity alone.
     assert_eq!(told(&resync), [begins("c", "failed")]);
+}
+
+#[test]
+fn a_viewer_of_the_earlier_messages_sees_which_result_of_an_earlier_run_is_an_error() {
+    // The run begins with the result, so no activity shows what became of the tool.
+    let after = json!({"type": "ai", "id": "b", "content": "", "tool_calls": []});
+    let parts = [state(&json!({"messages": [calls(&["c"]), answer("c", "error"), after]}))];
+    let view = fold(&events(&parts, StreamEnd::Succeeded));
+    let before = View::with(view.messages()[..1].to_vec(), None);
+    let resync = run::resync(&view, Viewer::Holds(&before), Emit::default()).unwrap();
+    let snapshot = wire(&resync).into_iter().find(|event| event["type"] == "MESSAGES_SNAPSHOT");
+    assert_eq!(snapshot.unwrap()["messages"][1]["error"], "found");
 }
 
 #[test]
