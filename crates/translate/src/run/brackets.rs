@@ -194,6 +194,14 @@ impl Brackets {
         self.emit(RunEvent::Activity { id, activity, change, agent });
     }
 
+    /// Shows an unchanged tool again: a viewer that came after its first failure does not have it.
+    fn show_again(&mut self, id: Id) {
+        let Some(activity) = self.view.activity(&id).cloned() else { return };
+        let Activity::Tool { call_id, .. } = &activity else { return };
+        let agent = self.view.call(call_id).and_then(|(message, _)| message.agent.clone());
+        self.emit(RunEvent::Activity { id, activity, change: None, agent });
+    }
+
     /// Shows the todos of the present state.
     fn plan(&mut self) {
         let Some(id) = self.plan_id.clone() else { return };
@@ -238,9 +246,14 @@ impl Brackets {
         self.close_call(call_id);
         let agent = self.owner(message_id, agent);
         let (message_id, call_id) = (Arc::clone(message_id), Arc::clone(call_id));
-        let called = Arc::clone(&call_id);
+        let (called, is_same_error) =
+            (Arc::clone(&call_id), is_error && self.view.has_failed(&call_id));
         self.emit(RunEvent::CallResult { message_id, call_id, content, is_error, agent });
-        self.tool(&called, if is_error { ToolStatus::Failed } else { ToolStatus::Completed });
+        if is_same_error {
+            self.show_again(Activity::id_of_tool(&called));
+        } else {
+            self.tool(&called, if is_error { ToolStatus::Failed } else { ToolStatus::Completed });
+        }
     }
 
     pub(super) fn spent(&mut self, message_id: &Id, usage: Usage, agent: Option<&Id>) {
