@@ -51,8 +51,7 @@ impl Agent {
     pub(crate) async fn input_keys(&self) -> Arc<InputKeys> {
         let read = async || {
             let (keys, scope) = self.read_input_keys().await.unwrap_or_else(|error| {
-                let agent = &self.assistant;
-                tracing::warn!(agent, %error, "the keys of an agent's input could not be read");
+                self.log_unread_keys(&error);
                 (InputKeys::Unknown, Scope::Nobody)
             });
             if keys == InputKeys::Unknown {
@@ -128,8 +127,18 @@ impl Agent {
             {
                 Ok((InputKeys::Undescribed, Scope::Caller))
             }
+            // The server has no such route, or hides the agent from this caller.
+            Err(error @ Error::Status { code: 404 | 405 | 501, .. }) => {
+                self.log_unread_keys(&error);
+                Ok((InputKeys::Unknown, Scope::Caller))
+            }
             Err(error) => Err(error),
         }
+    }
+
+    fn log_unread_keys(&self, error: &Error) {
+        let agent = &self.assistant;
+        tracing::warn!(agent, %error, "the keys of an agent's input could not be read");
     }
 
     /// The settings of the agent's graph. Empty if they cannot be read in time: the JavaScript

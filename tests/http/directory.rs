@@ -641,13 +641,27 @@ async fn what_one_caller_is_not_shown_says_nothing_of_what_others_are() {
 #[tokio::test]
 async fn only_messages_go_up_to_an_agent_of_which_nothing_is_known_and_it_is_asked_about_again() {
     let gateway = Gateway::start().await;
-    for status in [500, 502, 401, 403, 404] {
+    for status in [500, 502, 401, 403] {
         let refused = Some((status, json!({"detail": "boom"})));
         let sent = state_sent(&gateway, "alice", Some(found()), refused).await;
         assert_eq!(sent, json!({}), "{status}");
     }
     let garbage = Some((200, json!("<html>")));
     assert_eq!(state_sent(&gateway, "alice", Some(found()), garbage).await, json!({}));
+    let sent = state_sent(&gateway, "alice", Some(found()), Some((200, noted()))).await;
+    assert_eq!(sent, json!({"note": "x"}));
+}
+
+#[tokio::test]
+async fn a_server_without_schemas_is_asked_for_them_once_in_a_while_by_each_caller() {
+    let gateway = Gateway::start().await;
+    for status in [404, 405, 501] {
+        let caller = format!("caller-{status}");
+        let refused = Some((status, json!({"detail": "Not Found"})));
+        assert_eq!(state_sent(&gateway, &caller, Some(found()), refused).await, json!({}));
+        assert_eq!(state_sent(&gateway, &caller, None, None).await, json!({}));
+    }
+    // The server may have hidden the agent from those callers only.
     let sent = state_sent(&gateway, "alice", Some(found()), Some((200, noted()))).await;
     assert_eq!(sent, json!({"note": "x"}));
 }
