@@ -10,6 +10,10 @@
 mod capacity;
 #[path = "load/client.rs"]
 mod client;
+#[path = "load/editor.rs"]
+mod editor;
+#[path = "load/editors.rs"]
+mod editors;
 #[path = "load/endure.rs"]
 mod endure;
 #[path = "load/fanout.rs"]
@@ -46,6 +50,8 @@ mod scenario;
 mod script;
 #[path = "load/soak.rs"]
 mod soak;
+#[path = "stdio/client.rs"]
+mod stdio;
 #[path = "load/stored.rs"]
 mod stored;
 #[path = "load/table.rs"]
@@ -121,11 +127,13 @@ fn main() -> ExitCode {
         ["copier", gateway] => at(gateway, fanout::copy),
         ["follow"] => block_on(follow::run(follow::FULL)),
         ["idle", threads] => count_of(threads).and_then(|threads| block_on(idle::run(idle::full(threads)))),
+        ["editors"] => block_on(editors::run(editors::FULL)),
         ["capacity"] => block_on(capacity::run()),
         ["fanout"] => block_on(fanout::run(fanout::FULL)),
         ["large"] => block_on(large::run(large::FULL)),
         ["--capacity"] => Err(again("capacity", &[])),
         ["--fanout"] => Err(again("fanout", &[])),
+        ["--editors"] => Err(again("editors", &[])),
         ["--follow"] => Err(again("follow", &[])),
         ["--idle"] => Err(again("idle", &["10000"])),
         ["--idle", "--threads", threads] => Err(again("idle", &[threads])),
@@ -137,7 +145,7 @@ fn main() -> ExitCode {
         ["--soak"] => Err(again("soak", &[&soak::MINUTES.to_string()])),
         ["--soak", "--minutes", minutes] => Err(again("soak", &[minutes])),
         _ => {
-            Err("expected nothing, --quick, --join, --follow, --idle, --fanout, --large, --capacity, --reload, --resume, --endure or --soak".into())
+            Err("expected nothing, --quick, --join, --follow, --idle, --fanout, --large, --capacity, --editors, --reload, --resume, --endure or --soak".into())
         }
     };
     match done {
@@ -191,6 +199,7 @@ async fn quick() -> Result<(), Fault> {
     idle::run(idle::QUICK).await?;
     fanout::run(fanout::QUICK).await?;
     large::run(large::QUICK).await?;
+    editors::run(editors::QUICK).await?;
     println!("One short round: the figures are not a measurement.");
     Ok(())
 }

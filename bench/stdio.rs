@@ -169,7 +169,7 @@ fn measure(sizes: &Sizes, sdk: Option<&Path>) -> Result<(), Fault> {
 
 /// Checks that a lost token is noticed: otherwise every other result would be worthless.
 fn loss_is_seen(upstream: &str) -> Result<(), Fault> {
-    let whole = Asked { sessions: 1, tokens: 20, lost: None, pause: Duration::ZERO };
+    let whole = Asked { tokens: 20, ..Asked::ONE };
     let ask = |asked| Agent::start(Teller::Threadway.command(upstream, None))?.prompt(asked);
     match (ask(Asked { lost: Some(10), ..whole }), ask(whole)) {
         (Err(_), Ok(_)) => Ok(()),
@@ -203,7 +203,7 @@ impl Teller {
 impl Scenario {
     fn asked(self, sizes: &Sizes) -> Asked {
         let &Sizes { rounds: _, tokens, pause } = sizes;
-        let one = Asked { sessions: 1, tokens, lost: None, pause: Duration::ZERO };
+        let one = Asked { tokens, ..Asked::ONE };
         match self {
             Self::One => one,
             Self::Many => Asked { sessions: SESSIONS, tokens: tokens / SESSIONS, ..one },

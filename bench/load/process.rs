@@ -25,6 +25,8 @@ const STOP_LOOK: Duration = Duration::from_millis(5);
 pub(crate) struct Process {
     child: Child,
     address: SocketAddr,
+    /// The server behind a gateway.
+    upstream: Option<SocketAddr>,
     /// The thread that forwards the process's stderr.
     ear: Option<JoinHandle<()>>,
 }
@@ -49,8 +51,9 @@ impl Process {
         let stderr = child.stderr.take();
         let ear = stderr.map(|stderr| thread::spawn(move || listen(name, stderr, &told)));
         // From here on, dropping `process` ends the process.
-        let mut process = Self { child, address: SocketAddr::from(([0; 4], 0)), ear };
-        process.address = address
+        let mut process =
+            Self { child, address: SocketAddr::from(([0; 4], 0)), upstream: None, ear };
+        (process.address, process.upstream) = address
             .recv_timeout(START_TIMEOUT)
             .map_err(|_| format!("{name} did not tell where it listens"))?;
         Ok(process)
@@ -59,6 +62,11 @@ impl Process {
     /// The address that the process listens on.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address of the server behind a gateway.
+    pub(crate) fn upstream(&self) -> Option<SocketAddr> {
+        self.upstream
     }
 
     /// The CPU time of the process's live threads. A runtime's threads do not end.
@@ -139,14 +147,14 @@ impl Drop for Process {
 }
 
 /// Reports the address that the process prints, and forwards its other lines.
-fn listen(name: &str, stderr: ChildStderr, told: &Sender<SocketAddr>) {
+fn listen(name: &str, stderr: ChildStderr, told: &Sender<(SocketAddr, Option<SocketAddr>)>) {
     let mut address = None;
     for line in BufReader::new(stderr).lines().map_while(Result::ok) {
         if address.is_none() {
-            let rest = line.split_once("listening on http://").map(|(_, rest)| rest);
-            address = rest.and_then(|rest| rest.split(' ').next()?.parse().ok());
+            address = address_after(&line, "listening on http://");
+            let upstream = address_after(&line, "in front of http://");
             // If the address comes too late, the receiver is gone.
-            address.map(|address| told.send(address));
+            address.map(|address| told.send((address, upstream)));
         }
         // Further lines with the address are not forwarded.
         if !address.is_some_and(|address: SocketAddr| line.contains(&address.to_string())) {
@@ -154,4 +162,9 @@ fn listen(name: &str, stderr: ChildStderr, told: &Sender<SocketAddr>) {
             let _ = writeln!(io::stderr(), "{name}: {line}");
         }
     }
+}
+
+fn address_after(line: &str, words: &str) -> Option<SocketAddr> {
+    let (_, rest) = line.split_once(words)?;
+    rest.split(' ').next()?.parse().ok()
 }

@@ -117,7 +117,7 @@ async fn becomes(target: Target, expected: Door) -> Result<(), Fault> {
 }
 
 /// A temporary file, deleted on drop.
-struct File(PathBuf);
+pub(crate) struct File(pub(crate) PathBuf);
 
 impl Drop for File {
     fn drop(&mut self) {

@@ -307,6 +307,9 @@ impl Server {
             (&Method::POST, ["assistants", "search"]) => {
                 (StatusCode::OK, json!([{ "assistant_id": "a", "graph_id": "agent" }]))
             }
+            (&Method::GET, ["assistants", "a", "schemas"]) => {
+                (StatusCode::OK, json!({ "input_schema": { "properties": { "messages": {} } } }))
+            }
             (&Method::GET, ["info"]) => {
                 let info = json!({ "version": "0.16.7", "langgraph_py_version": "1.2.22" });
                 (StatusCode::OK, info)

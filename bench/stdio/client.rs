@@ -54,6 +54,8 @@ pub(crate) struct Asked {
     pub(crate) sessions: u64,
     /// How many tokens each session sends, without the last.
     pub(crate) tokens: u64,
+    /// The time between two tokens of a session; zero means as fast as they are read.
+    pub(crate) interval: Duration,
     /// A token that the upstream omits.
     pub(crate) lost: Option<u64>,
     /// How long the client pauses after half of all tokens.
@@ -71,6 +73,19 @@ pub(crate) struct Told {
     /// The agent's CPU time, and the peak of its memory since its start.
     pub(crate) cpu: Duration,
     pub(crate) peak_kib: u64,
+}
+
+// === impl Asked ===
+
+impl Asked {
+    /// One session with one token, at once.
+    pub(crate) const ONE: Self = Self {
+        sessions: 1,
+        tokens: 1,
+        interval: Duration::ZERO,
+        lost: None,
+        pause: Duration::ZERO,
+    };
 }
 
 // === impl Agent ===
@@ -101,14 +116,15 @@ impl Agent {
 
     /// Sends the prompts, and reads all updates.
     pub(crate) fn prompt(&mut self, asked: Asked) -> Result<Told, Fault> {
-        let Asked { sessions, tokens, lost, pause } = asked;
+        let Asked { sessions, tokens, interval, lost, pause } = asked;
+        let interval_us = u64::try_from(interval.as_micros())?;
         let mut speaking = HashMap::new();
         for _ in 0..sessions {
             let new = self.ask("session/new", &json!({ "cwd": "/srv", "mcpServers": [] }))?;
             let id = new.get("sessionId").and_then(Value::as_str).ok_or("no session")?;
             speaking.insert(id.to_owned(), Hearing::default());
         }
-        let script = serde_json::to_string(&Script { tokens, lost, ..Script::SHORT })?;
+        let script = serde_json::to_string(&Script { tokens, interval_us, lost, ..Script::SHORT })?;
         let cpu_before = self.cpu()?;
         let began = Instant::now();
         let mut prompts = HashMap::new();
@@ -229,7 +245,7 @@ impl Drop for Agent {
 
 /// The session and the text of a message chunk, cut out without parsing, so that the client is as
 /// fast as possible.
-fn chunk(line: &[u8]) -> Result<Option<(&str, &str)>, Fault> {
+pub(crate) fn chunk(line: &[u8]) -> Result<Option<(&str, &str)>, Fault> {
     if memmem::find(line, b"\"sessionUpdate\":\"agent_message_chunk\"").is_none() {
         return Ok(None);
     }
