@@ -28,7 +28,7 @@ use crate::sync::Mutex;
 use crate::upstream::{Caller, Client, Identity};
 use agent::AgentKey;
 use facts::Facts;
-use threadway_translate::langgraph::ServerKind;
+use threadway_translate::langgraph::Capabilities;
 use threadway_translate::run::Emit;
 
 /// How long an upstream may take to say that it is ready. Orchestrators wait a few seconds.
@@ -67,7 +67,7 @@ struct Directory {
     aliases: Vec<(String, String)>,
     input_keys: Facts<AgentKey, Arc<InputKeys>>,
     /// By the index of the upstream.
-    server_kinds: Facts<usize, Option<ServerKind>>,
+    capabilities: Facts<usize, Capabilities>,
     /// What clients send that an agent does not get, as of its last input keys that apply to all
     /// callers.
     losses: Mutex<HashMap<AgentKey, Vec<String>>>,
@@ -121,7 +121,7 @@ impl Agents {
             upstreams,
             aliases,
             input_keys: Facts::default(),
-            server_kinds: Facts::default(),
+            capabilities: Facts::default(),
             losses: Mutex::default(),
             logged: Mutex::default(),
         };

@@ -264,10 +264,10 @@ impl fmt::Display for KeyPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use threadway_translate::langgraph::ServerKind;
 
     fn finding(verdict: fn(ServerInfo) -> Verdict) -> Finding {
-        let info = ServerInfo { kind: ServerKind::Python, version: "0.16.7".to_owned() };
+        let info = r#"{"version":"0.16.7","langgraph_py_version":"1.2.22"}"#;
+        let info = ServerInfo::parse(info).unwrap();
         let [upstream, url] = ["only", "http://127.0.0.1:2024"].map(str::to_owned);
         Finding { upstream, url, verdict: verdict(info) }
     }

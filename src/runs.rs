@@ -73,7 +73,7 @@ use live::{Attached, Live, RunKey};
 use published::History;
 use reader::Baseline;
 use reading::{Reading, Source};
-use threadway_translate::langgraph::{ErrorDetail, RunRecord, RunRequest, RunStatus, ServerKind};
+use threadway_translate::langgraph::{Capabilities, ErrorDetail, RunRecord, RunRequest, RunStatus};
 use threadway_translate::run::Emit;
 
 /// How many bytes of a run's events are kept for slow readers, unless configured otherwise: about
@@ -104,7 +104,7 @@ pub enum OwnerPolicy {
 
 /// A run to be started.
 pub(crate) struct RunStart<'a> {
-    pub(crate) server: Option<ServerKind>,
+    pub(crate) server: Capabilities,
     pub(crate) thread_id: &'a str,
     /// The run's name by its client.
     pub(crate) name: &'a str,
@@ -128,7 +128,7 @@ struct Shared {
 /// credentials are valid; those that the run is read with may have expired.
 struct JoinedRun<'a> {
     upstream: &'a Client,
-    server: Option<ServerKind>,
+    server: Capabilities,
     thread_id: &'a str,
     record: RunRecord,
     source: Source,
@@ -223,7 +223,7 @@ impl Runs {
     pub fn started(
         &self,
         upstream: Client,
-        server: Option<ServerKind>,
+        server: Capabilities,
         thread_id: &str,
         name: &str,
         stream: RunStream,
@@ -274,7 +274,7 @@ impl Runs {
     pub(crate) async fn read(
         &self,
         upstream: &Client,
-        server: Option<ServerKind>,
+        server: Capabilities,
         thread_id: &str,
         record: RunRecord,
         after: Option<EventId>,
@@ -300,7 +300,7 @@ impl Runs {
     pub(crate) fn watch(
         &self,
         upstream: &Client,
-        server: Option<ServerKind>,
+        server: Capabilities,
         thread_id: &str,
         record: RunRecord,
     ) -> Attached {

@@ -10,7 +10,7 @@ use super::Directory;
 use super::facts::{MAX_FACTS, Scope};
 use crate::upstream::{Client, Error};
 use threadway_translate::agui::ClientProvided;
-use threadway_translate::langgraph::{ConfigField, InputKeys, ServerKind};
+use threadway_translate::langgraph::{Capabilities, ConfigField, InputKeys};
 use threadway_translate::run::Emit;
 
 /// How long a run waits for its server's kind and for the keys of its agent's input. Without the
@@ -123,7 +123,7 @@ impl Agent {
             // busy machine it is also late. The failure may have another cause, so it is not
             // remembered for other callers.
             Err(Error::Status { code: 500, .. } | Error::Timeout { .. })
-                if self.server_kind().await == Some(ServerKind::JavaScript) =>
+                if self.capabilities().await.fails_to_describe =>
             {
                 Ok((InputKeys::Undescribed, Scope::Caller))
             }
@@ -151,20 +151,22 @@ impl Agent {
         })
     }
 
-    /// The kind of the agent's server. `None` if it cannot be read in time.
-    pub(crate) async fn server_kind(&self) -> Option<ServerKind> {
+    /// What the agent's server can do. That of an unknown server if it does not say in time which
+    /// it is.
+    pub(crate) async fn capabilities(&self) -> Capabilities {
         let read = async || match in_time(self.upstream.info()).await {
-            Ok(info) => (Some(info.kind), Scope::Everyone),
+            Ok(info) => (info.capabilities(), Scope::Everyone),
             Err(error) => {
                 // An outage has its own log line.
                 if !error.is_unreachable() {
                     let agent = &self.assistant;
                     tracing::warn!(agent, %error, "the kind of the server could not be read");
                 }
-                (None, if error.depends_on_caller() { Scope::Nobody } else { Scope::Caller })
+                let scope = if error.depends_on_caller() { Scope::Nobody } else { Scope::Caller };
+                (Capabilities::default(), scope)
             }
         };
-        self.directory.server_kinds.get_or_read(self.upstream_index, &self.upstream, read).await
+        self.directory.capabilities.get_or_read(self.upstream_index, &self.upstream, read).await
     }
 
     async fn read_config_fields(&self) -> Result<Vec<ConfigField>, Error> {

@@ -16,7 +16,8 @@ use keys::KeySequence;
 use parts::{Join, Parts, Translation};
 use threadway_translate::json::{Json, ObjectWriter};
 use threadway_translate::langgraph::{
-    Cursor, KeptAnswers, MessagesKey, Novelty, Replay, RunError, RunRecord, ThreadState, Values,
+    Cursor, IdForm, KeptAnswers, MessagesKey, Novelty, Replay, RunError, RunRecord, ThreadState,
+    Values,
 };
 use threadway_translate::run::{Emit, Filter, RunEvent, StreamEnd, Translator, View};
 use threadway_translate::sse::{self, DecodeError, Decoder};
@@ -31,6 +32,8 @@ pub(super) const BEGINNING: &str = "-1";
 pub struct Feed {
     decoder: Decoder,
     replay: Replay,
+    /// How the server writes its ids, by the last that came.
+    id_form: IdForm,
     join: Option<Join>,
     parts: Parts,
 }
@@ -95,7 +98,13 @@ impl Feed {
             is_langgraph: false,
             malformed: 0,
         };
-        Self { decoder: Decoder::new(), replay: Replay::started(), join: None, parts }
+        Self {
+            decoder: Decoder::new(),
+            replay: Replay::started(),
+            id_form: IdForm::default(),
+            join: None,
+            parts,
+        }
     }
 
     /// For a run that somebody else started.
@@ -183,9 +192,13 @@ impl Feed {
 
     /// Reads the buffered bytes. After an error only [`end`](Self::end) may be called.
     pub(super) fn advance(&mut self, out: &mut Events) -> Result<Progress, DecodeError> {
-        let Self { decoder, replay, join, parts } = self;
+        let Self { decoder, replay, id_form, join, parts } = self;
         while let Some(frame) = decoder.next_frame()? {
-            let cursor = frame.id.as_deref().and_then(|id| id.parse::<Cursor>().ok());
+            let id = frame.id.as_deref().and_then(Cursor::of_event);
+            let cursor = id.map(|(cursor, form)| {
+                *id_form = form;
+                cursor
+            });
             let digest = if cursor.is_some() { keys::digest(&frame) } else { 0 };
             // An error is a stream's last part, and the Python server does not store it: it takes
             // no part in the order of cursors.
@@ -232,7 +245,7 @@ impl Feed {
     pub(super) fn rejoin(&mut self) -> String {
         self.decoder = Decoder::new();
         match self.replay.rejoin(self.parts.count > 0) {
-            Some(cursor) => cursor.to_string(),
+            Some(cursor) => cursor.to_event_id(self.id_form, self.run_id().unwrap_or_default()),
             None => BEGINNING.to_owned(),
         }
     }

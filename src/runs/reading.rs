@@ -35,7 +35,7 @@ use super::feed::Feed;
 use super::published::History;
 use super::retry::Retry;
 use crate::metrics::Rejoin;
-use threadway_translate::langgraph::{ErrorDetail, RunError, RunRecord, RunStatus, ServerKind};
+use threadway_translate::langgraph::{Capabilities, ErrorDetail, RunError, RunRecord, RunStatus};
 use threadway_translate::run::{Loss, StreamEnd};
 
 pub(super) use action::{Action, ReadingEnd, Request};
@@ -77,7 +77,7 @@ pub(super) struct Reading {
     history: History,
     /// The record of a run that somebody else started.
     record: Option<RunRecord>,
-    server: Option<ServerKind>,
+    server: Capabilities,
     source: Source,
     phase: Phase,
     /// The action that the driver has not taken yet.
@@ -136,7 +136,7 @@ enum StateReason {
 
 impl Reading {
     /// For a run that was just started. The response's body is its stream.
-    pub(super) fn started(feed: Feed, server: Option<ServerKind>, now: Instant) -> Self {
+    pub(super) fn started(feed: Feed, server: Capabilities, now: Instant) -> Self {
         let mut reading = Self::new(feed, History::Complete, None, server, Source::Stream);
         reading.stream(now);
         reading
@@ -146,7 +146,7 @@ impl Reading {
     pub(super) fn joined(
         feed: Feed,
         record: RunRecord,
-        server: Option<ServerKind>,
+        server: Capabilities,
         source: Source,
         now: Instant,
     ) -> Self {
@@ -163,7 +163,7 @@ impl Reading {
         feed: Feed,
         history: History,
         record: Option<RunRecord>,
-        server: Option<ServerKind>,
+        server: Capabilities,
         source: Source,
     ) -> Self {
         Self {

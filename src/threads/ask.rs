@@ -11,14 +11,14 @@ use super::thread::Thread;
 use crate::runs::{self, RunStart};
 use crate::upstream::Error;
 use threadway_translate::langgraph::{
-    BatchDecision, InputKeys, NewestRuns, ServerKind, ThreadState,
+    BatchDecision, Capabilities, InputKeys, NewestRuns, ThreadState,
 };
 use threadway_translate::run::{NewRun, Plan, Planner};
 
 /// A run to start.
 struct PlannedRun {
     run: NewRun,
-    server: Option<ServerKind>,
+    server: Capabilities,
     /// The checkpoint to fork at.
     checkpoint: Option<String>,
 }
@@ -47,7 +47,7 @@ impl Thread {
     /// Starts a run and reads it. The run also starts if the caller drops this future.
     pub async fn start(&self, run: NewRun) -> Result<ThreadReader, Refusal> {
         let guard = self.threads.shared.starts.begin(self.upstream(), &self.id, &run.name);
-        let server = self.agent.server_kind().await;
+        let server = self.agent.capabilities().await;
         let checkpoint = match &run.fork_before {
             Some(message_id) => Some(self.fork_point(message_id).await?.checkpoint_id),
             None => None,
@@ -97,7 +97,7 @@ impl Thread {
         // Listed before the state is read: a run that has ended by then has made its state.
         let mut answered = if request.is_answer() { answered_now().await? } else { Vec::new() };
         let state = self.upstream().thread_state(&self.id);
-        let (body, server) = tokio::join!(state, self.agent.server_kind());
+        let (body, server) = tokio::join!(state, self.agent.capabilities());
         let body = body?;
         let messages_key = self.upstream().messages_key();
         let mut state = match &body {

@@ -9,7 +9,7 @@ use super::refusal::Refusal;
 use crate::metrics::Resume;
 use crate::runs::{EventId, RunReader};
 use crate::upstream::{Client, Error, Visibility};
-use threadway_translate::langgraph::ServerKind;
+use threadway_translate::langgraph::Capabilities;
 
 // === impl Threads ===
 
@@ -29,7 +29,7 @@ impl Threads {
     pub async fn connect(
         &self,
         upstream: &Client,
-        server: impl Future<Output = Option<ServerKind>>,
+        server: impl Future<Output = Capabilities>,
         thread_id: &str,
         after: Option<&EventId>,
     ) -> Result<ThreadReader, Error> {
@@ -82,7 +82,7 @@ impl Threads {
     pub async fn read_again(
         &self,
         upstream: &Client,
-        server: Option<ServerKind>,
+        server: Capabilities,
         thread_id: &str,
         after: Option<&EventId>,
         name: &str,
@@ -122,7 +122,7 @@ impl Threads {
     pub(crate) async fn read_by_id(
         &self,
         upstream: &Client,
-        server: Option<ServerKind>,
+        server: Capabilities,
         thread_id: &str,
         run_id: &str,
     ) -> Result<Option<ThreadReader>, Error> {
@@ -136,7 +136,7 @@ impl Threads {
     pub async fn follow(
         &self,
         upstream: &Client,
-        server: impl Future<Output = Option<ServerKind>>,
+        server: impl Future<Output = Capabilities>,
         thread_id: &str,
         after: Option<&EventId>,
     ) -> Result<ThreadReader, Refusal> {

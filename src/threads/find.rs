@@ -3,6 +3,7 @@
 use super::Threads;
 use super::look::run_named;
 use crate::upstream::{Client, Error};
+use threadway_translate::langgraph::Capabilities;
 
 impl Threads {
     /// Whether a live or a recent run of the thread has this id of the client. The run may have been
@@ -16,6 +17,6 @@ impl Threads {
         for start in self.shared.starts.of(upstream, thread_id, Some(name)) {
             start.ended().await;
         }
-        Ok(run_named(upstream, None, thread_id, name).await?.is_some())
+        Ok(run_named(upstream, Capabilities::default(), thread_id, name).await?.is_some())
     }
 }

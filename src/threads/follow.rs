@@ -36,7 +36,7 @@ use super::refusal::Refusal;
 use crate::runs::Run;
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Client, Error, Visibility};
-use threadway_translate::langgraph::{MessagesKey, ServerKind};
+use threadway_translate::langgraph::{Capabilities, MessagesKey};
 use threadway_translate::run::Emit;
 
 pub(super) use follower::Follower;
@@ -83,7 +83,7 @@ struct FollowedThread {
 pub(super) async fn join(
     shared: &Arc<Shared>,
     upstream: &Client,
-    server: impl Future<Output = Option<ServerKind>>,
+    server: impl Future<Output = Capabilities>,
     thread_id: &str,
     emit: Emit,
 ) -> Result<(Arc<Run>, Follower), Refusal> {
@@ -101,7 +101,7 @@ pub(super) async fn join(
         // One request checks the visibility and lists the runs for the first look.
         let mut server = pin!(server);
         let known = poll_immediate(&mut server).await;
-        let recent = RecentRuns::read_visible(upstream, thread_id, known.flatten());
+        let recent = RecentRuns::read_visible(upstream, thread_id, known.unwrap_or_default());
         let server = async { if let Some(server) = known { server } else { server.await } };
         let (recent, server) = tokio::join!(recent, server);
         let recent = recent?;
@@ -152,7 +152,7 @@ fn follower(
     shared: &Arc<Shared>,
     key: FollowKey,
     upstream: &Client,
-    server: Option<ServerKind>,
+    server: Capabilities,
     first: Option<RecentRuns>,
 ) -> (Follower, bool) {
     // While the lock is held, no watcher can find that it has no followers.

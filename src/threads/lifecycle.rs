@@ -7,7 +7,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::pace::Pace;
 use crate::upstream::{Body, Client};
-use threadway_translate::langgraph::ServerKind;
+use threadway_translate::langgraph::Capabilities;
 use threadway_translate::sse::Decoder;
 
 /// How long the stream may take to open. A look waits for it.
@@ -33,11 +33,11 @@ impl Lifecycle {
     pub(super) async fn open(
         &mut self,
         upstream: &Client,
-        server: Option<ServerKind>,
+        server: Capabilities,
         thread_id: &str,
         pace: &Pace,
     ) {
-        if self.stream.is_some() || server != Some(ServerKind::Python) {
+        if self.stream.is_some() || !server.has_lifecycle_streams {
             return;
         }
         let Some(permit) = pace.lifecycle() else { return };

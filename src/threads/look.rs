@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::runs::{self, EventId, IdleThread, Run, Runs};
 use crate::upstream::{Client, Error, RunFilter};
-use threadway_translate::langgraph::{RunRecord, RunStatus, ServerKind, ThreadState};
+use threadway_translate::langgraph::{Capabilities, RunRecord, RunStatus, ThreadState};
 
 /// How often the requests are repeated if no listed run has made the state. A run that began in
 /// between is listed the second time; a run too old for the list never is.
@@ -147,7 +147,7 @@ async fn recent(
 /// The newest run with this id of the client. Only live and recent runs are searched.
 pub(super) async fn run_named(
     upstream: &Client,
-    server: Option<ServerKind>,
+    server: Capabilities,
     thread_id: &str,
     name: &str,
 ) -> Result<Option<RunRecord>, Error> {
@@ -166,9 +166,6 @@ pub(super) async fn run_named(
 }
 
 /// How many runs to list, so that the newest are among them.
-pub(super) fn recent_limit(server: Option<ServerKind>) -> usize {
-    match server {
-        Some(ServerKind::Python) => RECENT_RUNS,
-        Some(ServerKind::JavaScript) | None => RECENT_RUNS_OLDEST_FIRST,
-    }
+pub(super) fn recent_limit(server: Capabilities) -> usize {
+    if server.lists_newest_runs_first { RECENT_RUNS } else { RECENT_RUNS_OLDEST_FIRST }
 }

@@ -14,7 +14,7 @@ use super::poll::{PollReport, PollState, PollSubscription};
 use crate::metrics::LookReason;
 use crate::runs;
 use crate::upstream::Client;
-use threadway_translate::langgraph::ServerKind;
+use threadway_translate::langgraph::Capabilities;
 
 /// How often a thread is looked at that has not changed according to polls. Polls may miss a
 /// change: the JavaScript server (langgraph-api 2.0.0) does not list one that was made by hand.
@@ -193,7 +193,7 @@ impl Schedule {
     pub(super) async fn open_lifecycle(
         &mut self,
         upstream: &Client,
-        server: Option<ServerKind>,
+        server: Capabilities,
         thread_id: &str,
     ) {
         self.lifecycle.open(upstream, server, thread_id, &self.pace).await;

@@ -38,7 +38,7 @@ impl Thread {
     /// Reads the live run to its end, or else the thread's state. See [`Threads::connect`].
     pub async fn connect(&self, after: Option<&EventId>) -> Result<ThreadReader, Refusal> {
         self.expect_no_shutdown()?;
-        let server = self.agent.server_kind();
+        let server = self.agent.capabilities();
         Ok(self.threads.connect(self.upstream(), server, &self.id, after).await?)
     }
 
@@ -46,7 +46,7 @@ impl Thread {
     /// See [`Threads::follow`].
     pub async fn follow(&self, after: Option<&EventId>) -> Result<ThreadReader, Refusal> {
         self.expect_no_shutdown()?;
-        let server = self.agent.server_kind();
+        let server = self.agent.capabilities();
         self.threads.follow(self.upstream(), server, &self.id, after).await
     }
 
@@ -57,14 +57,14 @@ impl Thread {
         name: &str,
     ) -> Result<Option<ThreadReader>, Refusal> {
         self.expect_no_shutdown()?;
-        let server = self.agent.server_kind().await;
+        let server = self.agent.capabilities().await;
         Ok(self.threads.read_again(self.upstream(), server, &self.id, after, name).await?)
     }
 
     /// Reads a run by LangGraph's id. See [`Threads::read_by_id`].
     pub(crate) async fn read_by_id(&self, run_id: &str) -> Result<Option<ThreadReader>, Refusal> {
         self.expect_no_shutdown()?;
-        let server = self.agent.server_kind().await;
+        let server = self.agent.capabilities().await;
         Ok(self.threads.read_by_id(self.upstream(), server, &self.id, run_id).await?)
     }
 

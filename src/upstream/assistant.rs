@@ -70,9 +70,12 @@ impl Client {
         ServerInfo::parse(&body).ok_or(Error::NotUnderstood { what: "that of a LangGraph server" })
     }
 
-    /// Succeeds if the server is ready.
+    /// Succeeds if the server is ready. aegra has no `/ok`, but `/health`.
     pub async fn probe(&self) -> Result<(), Error> {
-        self.get(Operation::Probe, &["ok"]).await?;
-        Ok(())
+        match self.find(Operation::Probe, &["ok"]).await {
+            Err(error) if error.is_not_found() => self.get(Operation::Probe, &["health"]).await,
+            answer => answer,
+        }
+        .map(drop)
     }
 }

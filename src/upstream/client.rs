@@ -35,9 +35,16 @@ pub struct Client {
     messages_key: MessagesKey,
     caller: Caller,
     purpose: Purpose,
-    /// Whether the server has rejected `select` in a list of runs.
-    rejects_columns: Arc<AtomicBool>,
+    /// Whether the server has rejected `select`, by what was listed.
+    rejects_columns: Arc<[AtomicBool; 2]>,
     availability: Arc<Availability>,
+}
+
+/// What is listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Listed {
+    Runs,
+    Threads,
 }
 
 /// The credentials of a request: those of the configured upstream, and the caller's. LangGraph
@@ -56,6 +63,12 @@ pub(crate) struct Access {
 #[derive(Debug, thiserror::Error)]
 #[error("the HTTP client could not be set up: {0}")]
 pub struct SetupError(pub(super) rustls::Error);
+
+/// Whether the columns may be what the server has rejected. It may also have rejected something
+/// else: then the request without them fails too.
+pub(super) fn may_reject_columns(columns: &[&str], error: &Error) -> bool {
+    !columns.is_empty() && matches!(error, Error::Status { code: 400 | 422, .. })
+}
 
 // === impl Client ===
 
@@ -176,12 +189,25 @@ impl Client {
         &self.base
     }
 
-    pub(super) fn rejects_columns(&self) -> bool {
-        self.rejects_columns.load(Ordering::Relaxed)
+    /// These columns, or none if the server rejects `select` in such lists. It then sends all.
+    pub(super) fn columns<'a>(&self, listed: Listed, columns: &'a [&'a str]) -> &'a [&'a str] {
+        if self.rejects_columns(listed).load(Ordering::Relaxed) { &[] } else { columns }
     }
 
-    pub(super) fn note_rejected_columns(&self) {
-        self.rejects_columns.store(true, Ordering::Relaxed);
+    /// Notes that a list was answered that had no columns.
+    pub(super) fn note_columns(&self, listed: Listed, columns: &[&str]) {
+        if columns.is_empty() && !self.rejects_columns(listed).swap(true, Ordering::Relaxed) {
+            let upstream = self.base();
+            tracing::debug!(%upstream, ?listed, "the server rejects `select` in lists");
+        }
+    }
+
+    fn rejects_columns(&self, listed: Listed) -> &AtomicBool {
+        let [of_runs, of_threads] = &*self.rejects_columns;
+        match listed {
+            Listed::Runs => of_runs,
+            Listed::Threads => of_threads,
+        }
     }
 
     /// Reads an answer that always exists.

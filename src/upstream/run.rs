@@ -5,6 +5,7 @@ use http::header::HeaderName;
 use url::Url;
 use uuid::Uuid;
 
+use super::client::{Listed, may_reject_columns};
 use super::{Body, Client, Error, RunStream, UnknownThread};
 use crate::metrics::Operation;
 use threadway_translate::json;
@@ -205,23 +206,18 @@ impl Client {
         limit: usize,
         columns: &[&str],
     ) -> Result<String, Error> {
-        let list = async |columns: &[&str]| {
+        let mut columns = self.columns(Listed::Runs, columns);
+        loop {
             let url = self.run_list_url(thread_id, status, limit, columns);
-            self.call_url(Operation::Runs, Method::GET, url).allow_not_found().text().await
-        };
-        if self.rejects_columns() {
-            return list(&[]).await;
-        }
-        match list(columns).await {
-            // The server may also reject the thread's id: then the second request fails too.
-            Err(Error::Status { code: 400 | 422, .. }) => {
-                let runs = list(&[]).await?;
-                let upstream = self.base();
-                tracing::debug!(%upstream, "the server rejects `select` in lists of runs");
-                self.note_rejected_columns();
-                Ok(runs)
+            let answer = self.call_url(Operation::Runs, Method::GET, url).allow_not_found();
+            match answer.text().await {
+                Err(error) if may_reject_columns(columns, &error) => columns = &[],
+                Err(error) => return Err(error),
+                Ok(body) => {
+                    self.note_columns(Listed::Runs, columns);
+                    return Ok(body);
+                }
             }
-            runs => runs,
         }
     }
 

@@ -5,6 +5,7 @@ use http::header::HeaderName;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::client::{Listed, may_reject_columns};
 use super::{Client, Error};
 use crate::metrics::Operation;
 use threadway_translate::json::{self, Json, ObjectWriter};
@@ -35,7 +36,8 @@ struct ThreadSearchBody<'a> {
     offset: usize,
     sort_by: &'static str,
     sort_order: &'static str,
-    select: &'static [&'static str],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    select: &'a [&'a str],
 }
 
 /// The columns of a page of threads. The state is left out, since it may be large.
@@ -49,7 +51,8 @@ const DATED_COLUMNS: [&str; 6] =
 #[derive(Serialize)]
 struct ThreadsById<'a> {
     ids: &'a [&'a str],
-    select: [&'static str; 4],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    select: &'a [&'a str],
     limit: usize,
 }
 
@@ -113,7 +116,7 @@ impl Client {
     pub(crate) async fn thread_marks(&self, ids: &[&str]) -> Result<Vec<ThreadMark>, Error> {
         let body = ThreadsById {
             ids,
-            select: ["thread_id", "status", "updated_at", "state_updated_at"],
+            select: &["thread_id", "status", "updated_at", "state_updated_at"],
             limit: ids.len(),
         };
         let post = self.call(Operation::PollThreads, Method::POST, &["threads", "search"]);
@@ -232,9 +235,9 @@ impl Client {
         &self,
         thread_id: &str,
     ) -> Result<Option<ThreadRecord>, Error> {
-        let body = ThreadsById { ids: &[thread_id], select: COLUMNS, limit: 1 };
-        let post = self.call(Operation::Threads, Method::POST, &["threads", "search"]);
-        let body = post.json(&body).text().await?;
+        let ids = &[thread_id];
+        let body = |select| ThreadsById { ids, select, limit: 1 };
+        let body = self.search_threads(&COLUMNS, body).await?;
         let threads = ThreadRecord::parse_list(&body);
         let threads = threads.ok_or(Error::NotUnderstood { what: "a list of threads" })?;
         // A server that ignores `ids` lists other threads.
@@ -244,10 +247,10 @@ impl Client {
     async fn searched(
         &self,
         search: &ThreadSearch<'_>,
-        select: &'static [&'static str],
+        columns: &'static [&'static str],
     ) -> Result<Vec<ThreadRecord>, Error> {
         let &ThreadSearch { metadata, limit, offset } = search;
-        let body = ThreadSearchBody {
+        let body = |select| ThreadSearchBody {
             metadata,
             limit: limit.clamp(1, MAX_THREAD_PAGE),
             offset,
@@ -257,9 +260,29 @@ impl Client {
             sort_order: "desc",
             select,
         };
-        let post = self.call(Operation::Threads, Method::POST, &["threads", "search"]);
-        let body = post.json(&body).text().await?;
+        let body = self.search_threads(columns, body).await?;
         ThreadRecord::parse_list(&body).ok_or(Error::NotUnderstood { what: "a list of threads" })
+    }
+
+    /// The text of a list of threads. `body` makes the request for some columns.
+    async fn search_threads<T: Serialize>(
+        &self,
+        columns: &'static [&'static str],
+        body: impl Fn(&'static [&'static str]) -> T,
+    ) -> Result<String, Error> {
+        let mut columns = self.columns(Listed::Threads, columns);
+        loop {
+            let post = self.call(Operation::Threads, Method::POST, &["threads", "search"]);
+            let post = post.json(&body(columns));
+            match post.text().await {
+                Err(error) if may_reject_columns(columns, &error) => columns = &[],
+                Err(error) => return Err(error),
+                Ok(body) => {
+                    self.note_columns(Listed::Threads, columns);
+                    return Ok(body);
+                }
+            }
+        }
     }
 
     /// Replaces the members of a thread's metadata that this object has. Returns whether the thread

@@ -137,6 +137,20 @@ async fn a_list_has_what_the_client_reads() {
 }
 
 #[tokio::test]
+async fn a_server_that_rejects_columns_is_asked_for_them_once() {
+    let page = Page::open().await;
+    page.thread(1, 1, &json!({}));
+    page.server.books().rejects_select = true;
+    for _ in 0..2 {
+        let listed = page.get(LIST).await;
+        assert_eq!(listed["threads"].as_array().unwrap().len(), 1, "{listed}");
+    }
+    let searches = page.server.asked("POST /threads/search");
+    let selects: Vec<_> = searches.iter().map(|search| search.get("select").is_some()).collect();
+    assert_eq!(selects, [true, false, false]);
+}
+
+#[tokio::test]
 async fn an_assistant_lists_the_threads_that_it_ran() {
     let page = Page::open().await;
     let assistant = "5f1b1d1e-0000-4000-8000-000000000001";

@@ -10,7 +10,9 @@ use proptest::sample::select;
 use serde_json::{Map, Value, json};
 use threadway::runs::{Events, Feed};
 use threadway_translate::agui::{Allowance, Input, OnMessage, Projector, RequestPlanner};
-use threadway_translate::langgraph::{InputKeys, MessagesKey, Part, ThreadRecord, ThreadState};
+use threadway_translate::langgraph::{
+    Capabilities, InputKeys, MessagesKey, Part, ThreadRecord, ThreadState,
+};
 use threadway_translate::run::{self, Planner, RunEvent, StreamEnd, Translator};
 use threadway_translate::sse::Decoder;
 
@@ -224,7 +226,8 @@ fn goes_up(input: &Value, state: &Value, keys: &InputKeys) -> Value {
     let thread = ThreadState::parse_under(&key, &state);
     let run = asking.plan(thread.as_ref(), keys).unwrap().run.expect("a run is started");
     let fork = run.fork_before.clone();
-    let mut body = serde_json::to_value(run.request("agent", None, None)).unwrap();
+    let mut body =
+        serde_json::to_value(run.request("agent", Capabilities::default(), None)).unwrap();
     body["fork"] = json!(fork);
     body
 }

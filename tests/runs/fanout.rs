@@ -12,6 +12,7 @@ use threadway::metrics::Metrics;
 use threadway::runs::{DEFAULT_LOG_BYTES, LINGER, OwnerPolicy, RunReader, Runs};
 use threadway::upstream::Client;
 use threadway_translate::agui::Projector;
+use threadway_translate::langgraph::Capabilities;
 use threadway_translate::run::{RunEvent, View};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -59,7 +60,13 @@ impl Replica {
             run.begin("").await;
             run
         });
-        let reader = self.runs.started(self.client.clone(), None, THREAD, "r1", stream.unwrap());
+        let reader = self.runs.started(
+            self.client.clone(),
+            Capabilities::default(),
+            THREAD,
+            "r1",
+            stream.unwrap(),
+        );
         (Viewer { reader, told: Vec::new() }, run)
     }
 
@@ -276,7 +283,8 @@ async fn a_run_that_only_its_stream_names_can_be_read_from_then_on() {
     });
     let mut stream = stream.unwrap();
     stream.run_id = None;
-    let reader = replica.runs.started(replica.client.clone(), None, THREAD, "r1", stream);
+    let reader =
+        replica.runs.started(replica.client.clone(), Capabilities::default(), THREAD, "r1", stream);
     let mut first = Viewer { reader, told: Vec::new() };
     assert!(replica.runs.attach(&replica.client, THREAD, RUN).is_none());
     run.send(part("metadata", &json!({"run_id": RUN, "attempt": 1}))).await;

@@ -16,6 +16,7 @@ use threadway::runs::{DEFAULT_LOG_BYTES, LINGER, OwnerPolicy, Runs, UPSTREAM_PAT
 use threadway::threads::Threads;
 use threadway::upstream::Client;
 use threadway_translate::json::Text;
+use threadway_translate::langgraph::Capabilities;
 use threadway_translate::run::{RunEvent, View};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -869,13 +870,17 @@ async fn one_who_is_many_runs_behind_misses_some_and_comes_to_the_same() {
         get.json(200, &state.to_string()).await;
     };
     let mut quick = {
-        let (reader, ()) =
-            tokio::join!(threads.follow(&client, ready(None), THREAD, None), look(1));
+        let (reader, ()) = tokio::join!(
+            threads.follow(&client, ready(Capabilities::default()), THREAD, None),
+            look(1)
+        );
         reader.unwrap()
     };
     let mut slow = {
-        let (reader, ()) =
-            tokio::join!(threads.follow(&client, ready(None), THREAD, None), look(1));
+        let (reader, ()) = tokio::join!(
+            threads.follow(&client, ready(Capabilities::default()), THREAD, None),
+            look(1)
+        );
         reader.unwrap()
     };
     let last = |events: &[RunEvent]| matches!(events.last(), Some(RunEvent::Ended { .. }));

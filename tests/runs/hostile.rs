@@ -29,7 +29,7 @@ use threadway::threads::{ThreadReader, Threads};
 use threadway::upstream;
 use threadway_translate::agui::{self, ClientMessages, Projector, RunId};
 use threadway_translate::json::Json;
-use threadway_translate::langgraph::{RunRequest, ServerKind, Start};
+use threadway_translate::langgraph::{Capabilities, RunRequest, Start};
 use threadway_translate::run::Emit;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -317,17 +317,17 @@ async fn read(
     replicas: &[Threads; 2],
     reader: &mut Reader<'_>,
 ) -> Result<(), String> {
-    let kind = server_kind(case);
+    let abilities = capabilities(case);
     let mut first = None;
     if let Some(later) = client.joins {
         server.begin();
         sleep(Duration::from_millis(later)).await;
     } else {
         let input = Json::empty_object();
-        let request = RunRequest::new("agent", NAME, Start::Input(input)).on(Some(kind));
+        let request = RunRequest::new("agent", NAME, Start::Input(input)).on(abilities);
         if let Ok(stream) = upstream.start_run(THREAD, &request).await {
             let upstream = upstream.clone();
-            let started = replicas[0].runs().started(upstream, Some(kind), THREAD, NAME, stream);
+            let started = replicas[0].runs().started(upstream, abilities, THREAD, NAME, stream);
             first = Some(Stream::Owner(started));
         }
         // The run begins even if the client did not get the response.
@@ -388,10 +388,10 @@ async fn connect(
     repeats: bool,
     reader: &Reader<'_>,
 ) -> Result<Option<Stream>, String> {
-    let kind = Some(server_kind(case));
+    let abilities = capabilities(case);
     let last: Option<EventId> = reader.last_id.as_ref().and_then(|id| id.parse().ok());
     if repeats && reader.last_id.is_some() {
-        match threads.read_again(upstream, kind, THREAD, last.as_ref(), NAME).await {
+        match threads.read_again(upstream, abilities, THREAD, last.as_ref(), NAME).await {
             Ok(Some(again)) => return Ok(Some(Stream::Thread(again))),
             Ok(None) => {
                 let is_there = !matches!(case.script.end, End::Gone | End::AllGone);
@@ -403,14 +403,14 @@ async fn connect(
         }
     }
     let connected =
-        threads.connect(upstream, std::future::ready(kind), THREAD, last.as_ref()).await;
+        threads.connect(upstream, std::future::ready(abilities), THREAD, last.as_ref()).await;
     Ok(connected.ok().map(Stream::Thread))
 }
 
-fn server_kind(case: &Case) -> ServerKind {
+fn capabilities(case: &Case) -> Capabilities {
     match case.script.kind {
-        Kind::Python => ServerKind::Python,
-        Kind::JavaScript => ServerKind::JavaScript,
+        Kind::Python => Capabilities::PYTHON,
+        Kind::JavaScript => Capabilities::JAVASCRIPT,
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct Books {
     pub(crate) assistants: Vec<Value>,
     /// The answer to `GET /assistants/{id}/schemas`, or the answers by graph.
     pub(crate) schemas: Value,
+    /// Whether `select` is refused in lists of threads, as by aegra.
+    pub(crate) rejects_select: bool,
     /// If set, requests without this key are refused.
     pub(crate) key: Option<String>,
     /// Tenants by their keys. If there are any, each sees the threads whose metadata names it as
@@ -83,6 +85,7 @@ impl LangGraph {
             threads: BTreeMap::new(),
             assistants: vec![assistant("agent")],
             schemas: json!({}),
+            rejects_select: false,
             key: None,
             tenants: BTreeMap::new(),
             held: Vec::new(),
@@ -297,6 +300,11 @@ impl Books {
                 let new = Thread { metadata, ..Thread::default() };
                 let thread = self.threads.entry(id.clone()).or_insert(new);
                 Some((200, thread.record(&id)))
+            }
+            ("POST", ["threads", "search"])
+                if self.rejects_select && body.get("select").is_some() =>
+            {
+                Some((422, json!({"detail": "select projection is not supported"})))
             }
             ("POST", ["threads", "search"]) => Some((200, self.found(&body, tenant.as_deref()))),
             (_, ["threads", id, ..]) if !self.is_shown(id, tenant.as_deref()) => missing(),

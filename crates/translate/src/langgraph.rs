@@ -50,7 +50,7 @@ mod values;
 pub use approval::{Approval, ApprovalForm, ApprovalRequest, Decision};
 pub use block::{Block, Reasoning};
 pub use config::{ConfigChoice, ConfigField, ConfigKind};
-pub use cursor::{Cursor, ParseCursorError};
+pub use cursor::{Cursor, IdForm, ParseCursorError};
 pub use dialect::Said;
 pub use interrupt::RawInterrupt;
 pub use kept::{
@@ -62,8 +62,8 @@ pub use messages_key::{GraphLevel, MessagesKey, ParseMessagesKeyError};
 pub(crate) use origin::{Mutes, Origin};
 pub use part::{Body, Part};
 pub use record::{
-    ARCHIVED, Assistant, CLIENT_THREAD_ID, InputKeys, RunRecord, RunStatus, ServerInfo, ServerKind,
-    TITLE, ThreadMark, ThreadRecord, ThreadStatus, headline,
+    ARCHIVED, Assistant, CLIENT_THREAD_ID, Capabilities, InputKeys, Joins, RunRecord, RunStatus,
+    ServerInfo, TITLE, ThreadMark, ThreadRecord, ThreadStatus, headline,
 };
 pub use replay::{Novelty, Replay};
 pub use request::{Multitask, RunRequest, Start};

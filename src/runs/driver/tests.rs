@@ -46,7 +46,7 @@ use crate::runs::reader::{Baseline, RunReader};
 use crate::runs::reading::Source;
 use crate::runs::{EventId, Feed, JoinedRun, OwnerPolicy, Runs};
 use crate::sync::turns;
-use threadway_translate::langgraph::{KeptAnswers, RunRecord, RunStatus, ServerKind};
+use threadway_translate::langgraph::{Capabilities, KeptAnswers, RunRecord, RunStatus};
 use threadway_translate::run::{Emit, View};
 
 /// How many interleavings each test runs, unless `THREADWAY_SCHEDULES` says otherwise.
@@ -700,7 +700,7 @@ fn attach(schedule: &Arc<Schedule>, last: Option<&str>) -> Option<(RunReader, bo
         }
         let (attached, driver) = shared.find_or_join(JoinedRun {
             upstream: &world.upstream,
-            server: Some(ServerKind::Python),
+            server: Capabilities::PYTHON,
             thread_id: "T",
             record: record(),
             source: Source::Stream,
@@ -870,7 +870,7 @@ fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
     // As `Runs::started` does.
     let mut feed = Feed::new("T", Some("R"), Some("R"));
     let (run, changed) = shared.open(&mut feed, History::Complete);
-    let reading = Reading::started(feed, Some(ServerKind::Python), Instant::now());
+    let reading = Reading::started(feed, Capabilities::PYTHON, Instant::now());
     let reader = RunReader::for_owner(Arc::clone(&run), None);
     let upstream = world.upstream.clone();
     let driver = Driver::new(DriverParts {

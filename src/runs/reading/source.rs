@@ -1,6 +1,6 @@
 //! Where a run is read from.
 
-use threadway_translate::langgraph::{RunRecord, ServerKind};
+use threadway_translate::langgraph::{Capabilities, Joins, RunRecord};
 
 use crate::runs::event_id::EventId;
 
@@ -19,12 +19,8 @@ pub(in crate::runs) enum Source {
 
 impl Source {
     /// The source of a live run that somebody else started.
-    pub(super) fn of(record: &RunRecord, server: Option<ServerKind>) -> Self {
-        if record.is_resumable || server == Some(ServerKind::Python) {
-            Self::Stream
-        } else {
-            Self::Record
-        }
+    pub(super) fn of(record: &RunRecord, server: Capabilities) -> Self {
+        if record.is_resumable || server.joins == Joins::Live { Self::Stream } else { Self::Record }
     }
 
     /// The source for a client that has the run up to `event`, or nothing of it. The stream of a
@@ -32,7 +28,7 @@ impl Source {
     /// record and the thread's state are enough.
     pub(in crate::runs) fn after(
         record: &RunRecord,
-        server: Option<ServerKind>,
+        server: Capabilities,
         event: Option<&EventId>,
     ) -> Self {
         let wants_rest = event.is_some_and(|event| !event.is_terminal());

@@ -131,27 +131,27 @@ struct Rig {
 
 impl Rig {
     fn started() -> Self {
-        Self::started_on(Some(ServerKind::Python))
+        Self::started_on(Capabilities::PYTHON)
     }
 
-    fn started_on(server: Option<ServerKind>) -> Self {
+    fn started_on(server: Capabilities) -> Self {
         let (feed, now) = (Feed::new("T", Some("R"), None), Instant::now());
         Self::new(|feed| Reading::started(feed, server, now), feed, now)
     }
 
     fn joined(record: RunRecord) -> Self {
-        Self::joined_on(Some(ServerKind::Python), record, Source::Stream)
+        Self::joined_on(Capabilities::PYTHON, record, Source::Stream)
     }
 
     /// A run of the JavaScript server that does not store its stream.
     fn recorded() -> Self {
         let record = RunRecord { is_resumable: false, ..record(RunStatus::Running) };
-        let server = Some(ServerKind::JavaScript);
+        let server = Capabilities::JAVASCRIPT;
         assert_eq!(Source::of(&record, server), Source::Record);
         Self::joined_on(server, record, Source::Record)
     }
 
-    fn joined_on(server: Option<ServerKind>, record: RunRecord, source: Source) -> Self {
+    fn joined_on(server: Capabilities, record: RunRecord, source: Source) -> Self {
         let (feed, now) = (Feed::joined("T", &record), Instant::now());
         Self::new(|feed| Reading::joined(feed, record, server, source, now), feed, now)
     }
@@ -566,7 +566,7 @@ fn a_join_that_is_refused_is_asked_about_and_made_again() {
 #[test]
 fn a_silent_stream_is_joined_again_and_after_two_that_brought_nothing_asked_about() {
     for (server, seconds) in
-        [(Some(ServerKind::Python), 20), (Some(ServerKind::JavaScript), 30), (None, 30)]
+        [(Capabilities::PYTHON, 20), (Capabilities::JAVASCRIPT, 30), (Capabilities::default(), 30)]
     {
         let silence = Duration::from_secs(seconds);
         let mut rig = Rig::started_on(server);
@@ -680,7 +680,7 @@ fn a_stream_that_cannot_be_read_is_not_read_again_unless_the_record_wants_it() {
 #[test]
 fn a_run_without_a_name_cannot_be_asked_for() {
     let (feed, now) = (Feed::new("T", None, None), Instant::now());
-    let mut rig = Rig::new(|feed| Reading::started(feed, None, now), feed, now);
+    let mut rig = Rig::new(|feed| Reading::started(feed, Capabilities::default(), now), feed, now);
     rig.closes(cut());
     assert_eq!(rig.next(), format!("the status: {:?}", cut()));
     assert_eq!(rig.seen().run_id, None);
@@ -1292,9 +1292,12 @@ fn comes() -> impl Strategy<Value = Comes> {
     ]
 }
 
-fn any_rig() -> impl Strategy<Value = (bool, Option<ServerKind>, RunRecord)> {
-    let server =
-        prop::sample::select(vec![Some(ServerKind::Python), Some(ServerKind::JavaScript), None]);
+fn any_rig() -> impl Strategy<Value = (bool, Capabilities, RunRecord)> {
+    let server = prop::sample::select(vec![
+        Capabilities::PYTHON,
+        Capabilities::JAVASCRIPT,
+        Capabilities::default(),
+    ]);
     (any::<bool>(), server, status(), any::<bool>(), any::<bool>()).prop_map(
         |(is_started, server, status, is_resumable, has_values)| {
             (is_started, server, RunRecord { is_resumable, has_values, ..record(status) })

@@ -14,7 +14,7 @@ use crate::runs::batch::Events;
 use crate::runs::ending::BodyEnd;
 use crate::runs::feed::Progress;
 use crate::runs::published::History;
-use threadway_translate::langgraph::{RunStatus, ServerKind};
+use threadway_translate::langgraph::RunStatus;
 use threadway_translate::sse;
 
 impl Reading {
@@ -171,10 +171,7 @@ impl Reading {
     }
 
     pub(super) fn longest_silence(&self) -> Duration {
-        match self.server {
-            Some(ServerKind::Python) => SILENCE,
-            Some(ServerKind::JavaScript) | None => SILENCE_WITHOUT_HEARTBEATS,
-        }
+        if self.server.has_heartbeats { SILENCE } else { SILENCE_WITHOUT_HEARTBEATS }
     }
 
     /// Whether the run's stream may have more parts. There are none after an error.

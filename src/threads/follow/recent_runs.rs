@@ -2,7 +2,7 @@
 
 use super::super::look::recent_limit;
 use crate::upstream::{Client, Error, RunFilter};
-use threadway_translate::langgraph::{RunRecord, ServerKind};
+use threadway_translate::langgraph::{Capabilities, RunRecord};
 
 /// The newest runs of a thread.
 pub(super) struct RecentRuns {
@@ -17,7 +17,7 @@ impl RecentRuns {
     pub(super) async fn read(
         upstream: &Client,
         thread_id: &str,
-        server: Option<ServerKind>,
+        server: Capabilities,
     ) -> Result<Self, Error> {
         let limit = recent_limit(server);
         let runs = upstream.runs(thread_id, RunFilter::Any { limit }).await?;
@@ -28,7 +28,7 @@ impl RecentRuns {
     pub(super) async fn read_visible(
         upstream: &Client,
         thread_id: &str,
-        server: Option<ServerKind>,
+        server: Capabilities,
     ) -> Result<Option<Self>, Error> {
         let limit = recent_limit(server);
         let runs = upstream.visible_runs(thread_id, limit).await?;

@@ -17,7 +17,9 @@ use super::{FollowKey, FollowedThread, LastLook, RecentRuns};
 use crate::metrics::GaugeGuard;
 use crate::runs::{self, IdleThread, Run};
 use crate::upstream::{Client, Error, RunFilter};
-use threadway_translate::langgraph::{KeptAnswers, RunRecord, RunStatus, ServerKind, ThreadState};
+use threadway_translate::langgraph::{
+    Capabilities, KeptAnswers, RunRecord, RunStatus, ThreadState,
+};
 
 /// How many bytes of state are read per second at most. A state of 10 MB is read every 10 s.
 const STATE_BYTES_PER_SECOND: u64 = 1_000_000;
@@ -27,7 +29,7 @@ pub(super) struct Watcher {
     shared: Arc<Shared>,
     key: FollowKey,
     upstream: Client,
-    pub(super) server: Option<ServerKind>,
+    pub(super) server: Capabilities,
     thread: Arc<FollowedThread>,
     changes: Arc<watch::Sender<()>>,
     /// The runs for the first look, if the first follower has listed them.
@@ -71,7 +73,7 @@ impl Watcher {
             shared: Arc::clone(shared),
             key,
             upstream: upstream.clone(),
-            server: None,
+            server: Capabilities::default(),
             thread,
             changes,
             first: None,

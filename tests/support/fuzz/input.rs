@@ -9,7 +9,7 @@ use threadway::runs::{Events, Feed};
 use threadway_translate::agui::{
     Allowance, DEFAULT_RECURSION_LIMIT, Input, OnMessage, Projector, RequestPlanner,
 };
-use threadway_translate::langgraph::{InputKeys, MessagesKey, ThreadState};
+use threadway_translate::langgraph::{Capabilities, InputKeys, MessagesKey, ThreadState};
 use threadway_translate::run::{NewRun, Planner, RunEvent, StreamEnd};
 
 use super::{SECRET, translate};
@@ -137,7 +137,7 @@ fn allowance() -> Allowance {
 /// Checks that the upstream request is JSON, and contains nothing that a client may not set.
 fn check_run(run: NewRun) {
     let fork = run.fork_before.clone();
-    let request = run.request("agent", None, fork);
+    let request = run.request("agent", Capabilities::default(), fork);
     let text = serde_json::to_string(&request).expect("a run serialises");
     // A number or a nesting that `Value` cannot hold is forwarded unchanged.
     let Ok(request) = serde_json::from_str::<Value>(&text) else { return };

@@ -6,11 +6,21 @@ use std::str::FromStr;
 /// The server's id of an event, from which a stream can be resumed.
 ///
 /// The Python server writes `<milliseconds>-<count>`, and several events may have the same id. The
-/// JavaScript server writes a count.
+/// JavaScript server writes a count, and aegra a count behind the run's id: see [`IdForm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     number: u64,
     count: Option<u64>,
+}
+
+/// How a server writes its ids of events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IdForm {
+    /// The cursor alone.
+    #[default]
+    Bare,
+    /// `<run id>_event_<count>`, as aegra (0.11.0).
+    OfRun,
 }
 
 /// The text is not a [`Cursor`], so it has no order.
@@ -18,12 +28,34 @@ pub struct Cursor {
 #[error("not an event id of a LangGraph server")]
 pub struct ParseCursorError;
 
+/// What aegra writes between the run's id and the count.
+const OF_RUN: &str = "_event_";
+
 // === impl Cursor ===
 
 impl Cursor {
     /// `number` is a count, or the milliseconds if there is a `count`.
     pub fn new(number: u64, count: Option<u64>) -> Self {
         Self { number, count }
+    }
+
+    /// Reads a server's id of an event. `None` if it has no order.
+    pub fn of_event(id: &str) -> Option<(Self, IdForm)> {
+        match id.rsplit_once(OF_RUN) {
+            Some((_, count)) => {
+                let cursor: Self = count.parse().ok()?;
+                cursor.count.is_none().then_some((cursor, IdForm::OfRun))
+            }
+            None => Some((id.parse().ok()?, IdForm::Bare)),
+        }
+    }
+
+    /// The server's id of this event of the run.
+    pub fn to_event_id(self, form: IdForm, run_id: &str) -> String {
+        match form {
+            IdForm::Bare => self.to_string(),
+            IdForm::OfRun => format!("{run_id}{OF_RUN}{self}"),
+        }
     }
 
     /// The milliseconds, or the count of the JavaScript server.
@@ -74,6 +106,19 @@ mod tests {
         }
         for text in ["", "-", "-1", "1-", "x", "1-x", "01", "1-01", "+1", "1-2-3", " 1"] {
             assert_eq!(text.parse::<Cursor>(), Err(ParseCursorError), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_id_that_names_its_run_is_written_as_it_was_read() {
+        for (id, form) in
+            [("17", IdForm::Bare), ("5-1", IdForm::Bare), ("R_event_17", IdForm::OfRun)]
+        {
+            let (cursor, read) = Cursor::of_event(id).unwrap();
+            assert_eq!((read, cursor.to_event_id(form, "R")), (form, id.to_owned()));
+        }
+        for id in ["R_event_", "R_event_x", "R_event_5-1", "R_17", "_event", ""] {
+            assert_eq!(Cursor::of_event(id), None, "{id}");
         }
     }
 

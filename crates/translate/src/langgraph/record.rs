@@ -12,7 +12,7 @@ mod thread;
 
 pub use assistant::{Assistant, InputKeys};
 pub use run::{RunRecord, RunStatus};
-pub use server::{ServerInfo, ServerKind};
+pub use server::{Capabilities, Joins, ServerInfo};
 pub use thread::{
     ARCHIVED, CLIENT_THREAD_ID, TITLE, ThreadMark, ThreadRecord, ThreadStatus, headline,
 };

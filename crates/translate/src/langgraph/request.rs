@@ -1,19 +1,17 @@
 //! The request that starts a run.
 
 use serde::Serialize;
+use serde_json::value::RawValue;
 
-use super::ServerKind;
+use super::Capabilities;
 use crate::json::{self, Json, ObjectWriter};
 
 /// The stream modes that the gateway asks for. docs/mapping.md says what each becomes.
 const STREAM_MODES: [&str; 4] = ["values", "messages-tuple", "updates", "custom"];
 
-/// The modes for the JavaScript server, and for an unknown one.
+/// The modes for a server that needs `checkpoints` beside `values`, and for an unknown one.
 ///
-/// `checkpoints` become nothing. But that server fails every run if it is asked for subgraphs and
-/// `values` without them: a `TypeError` before the first node, because it takes a part of its own
-/// for a checkpoint (langgraph-api 2.0.0 with langgraph 1.7.3). Each checkpoint costs as many bytes
-/// as the state.
+/// `checkpoints` become nothing, and each costs as many bytes as the state.
 const STREAM_MODES_OF_ANY: [&str; 5] =
     ["values", "messages-tuple", "updates", "custom", "checkpoints"];
 
@@ -177,13 +175,11 @@ impl RunRequest {
         self
     }
 
-    /// Chooses the stream modes for a kind of server.
+    /// Chooses the stream modes for a server.
     #[must_use]
-    pub fn on(mut self, server: Option<ServerKind>) -> Self {
-        self.stream_mode = match server {
-            Some(ServerKind::Python) => &STREAM_MODES,
-            Some(ServerKind::JavaScript) | None => &STREAM_MODES_OF_ANY,
-        };
+    pub fn on(mut self, server: Capabilities) -> Self {
+        self.stream_mode =
+            if server.streams_values_alone { &STREAM_MODES } else { &STREAM_MODES_OF_ANY };
         self
     }
 
@@ -200,14 +196,34 @@ impl RunRequest {
     /// and refuses a run that sets both. The JavaScript server passes each only as it was sent, and
     /// keeps `configurable` for later runs of the thread. So the choices are sent with each run.
     #[must_use]
-    pub(crate) fn with_choices(mut self, chosen: &Json, server: Option<ServerKind>) -> Self {
+    pub(crate) fn with_choices(mut self, chosen: &Json, server: Capabilities) -> Self {
         self.config = Some(ObjectWriter::new().raw("configurable", chosen.get()).finish());
-        self.context = match server {
-            Some(ServerKind::JavaScript) => Some(chosen.clone()),
-            Some(ServerKind::Python) | None => None,
-        };
+        self.context = server.needs_context.then(|| chosen.clone());
         self
     }
+
+    /// Moves the run's metadata into its configuration, if the server drops the metadata. aegra also
+    /// refuses lists in it.
+    #[must_use]
+    pub(crate) fn keeping_metadata(mut self, server: Capabilities) -> Self {
+        if server.drops_run_metadata {
+            let config = self.config.as_deref().and_then(json::members).unwrap_or_default();
+            let inner = config.get("metadata").and_then(json::members).unwrap_or_default();
+            let own = json::members(&self.metadata).unwrap_or_default();
+            let metadata = replaced(&inner, &own.0).finish();
+            let config = replaced(&config, &[(json::Str("metadata".into()), &*metadata)]);
+            self.config = Some(config.finish());
+            self.metadata = Json::empty_object();
+        }
+        self
+    }
+}
+
+/// An object with these members in place of its own of the same names.
+fn replaced(object: &json::Members<'_>, by: &[(json::Str<'_>, &RawValue)]) -> ObjectWriter {
+    let kept = object.0.iter().filter(|(name, _)| by.iter().all(|(other, _)| other != name));
+    let kept: Vec<_> = kept.chain(by).map(|(name, value)| (name.clone(), *value)).collect();
+    ObjectWriter::with(&kept)
 }
 
 #[cfg(test)]
@@ -262,6 +278,29 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_drops_metadata_gets_it_in_the_configuration() {
+        let config = |server, config: Option<&str>| {
+            let request = RunRequest::new("agent", "r", Start::Continue)
+                .with_config(config.map(|config| json::raw(config.to_owned())))
+                .keeping_metadata(server);
+            let request = serde_json::to_value(request).unwrap();
+            (request["metadata"].to_string(), request["config"].to_string())
+        };
+        let own = r#"{"threadway_run_id":"r"}"#.to_owned();
+        assert_eq!(config(Capabilities::PYTHON, None), (own, "null".to_owned()));
+        let aegra = |given| {
+            let (metadata, config) = config(Capabilities::AEGRA, given);
+            assert_eq!(metadata, "{}");
+            config
+        };
+        assert_eq!(aegra(None), r#"{"metadata":{"threadway_run_id":"r"}}"#);
+        assert_eq!(
+            aegra(Some(r#"{"metadata":{"threadway_run_id":"x","a":1},"recursion_limit":5}"#)),
+            r#"{"recursion_limit":5,"metadata":{"a":1,"threadway_run_id":"r"}}"#
+        );
+    }
+
+    #[test]
     fn what_is_chosen_reaches_the_graph_on_either_server() {
         let sent = |server| {
             let chosen = json::raw(r#"{"model":"deep"}"#.to_owned());
@@ -270,9 +309,9 @@ mod tests {
             (body["config"].to_string(), body.get("context").map(ToString::to_string))
         };
         let config = r#"{"configurable":{"model":"deep"}}"#.to_owned();
-        assert_eq!(sent(None), (config.clone(), None));
-        assert_eq!(sent(Some(ServerKind::Python)), (config.clone(), None));
+        assert_eq!(sent(Capabilities::default()), (config.clone(), None));
+        assert_eq!(sent(Capabilities::PYTHON), (config.clone(), None));
         let context = Some(r#"{"model":"deep"}"#.to_owned());
-        assert_eq!(sent(Some(ServerKind::JavaScript)), (config, context));
+        assert_eq!(sent(Capabilities::JAVASCRIPT), (config, context));
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use crate::json::Json;
 use crate::langgraph::{
-    BatchDecision, InputKeys, Multitask, RunRequest, ServerKind, Start, ThreadState,
+    BatchDecision, Capabilities, InputKeys, Multitask, RunRequest, Start, ThreadState,
 };
 
 /// A run to start.
@@ -119,7 +119,7 @@ impl NewRun {
     pub fn request(
         self,
         assistant: &str,
-        server: Option<ServerKind>,
+        server: Capabilities,
         checkpoint: Option<String>,
     ) -> RunRequest {
         let request = RunRequest::new(assistant, &self.name, self.start)
@@ -129,10 +129,11 @@ impl NewRun {
             .updating(self.update)
             .at_checkpoint(checkpoint)
             .on(server);
-        match self.configured {
+        let request = match self.configured {
             Configured::Not => request,
             Configured::Config(config) => request.with_config(Some(config)),
             Configured::Choices(choices) => request.with_choices(&choices, server),
-        }
+        };
+        request.keeping_metadata(server)
     }
 }

@@ -13,7 +13,7 @@ use threadway_translate::agui::{
 };
 use threadway_translate::json::{self, Text};
 use threadway_translate::langgraph::{
-    InputKeys, Media, MediaKind, MediaSource, MessagesKey, Multitask, ThreadState,
+    Capabilities, InputKeys, Media, MediaKind, MediaSource, MessagesKey, Multitask, ThreadState,
 };
 use threadway_translate::run::{self, ContentPart, Id, Planner, Role, RunEvent};
 
@@ -246,7 +246,7 @@ fn goes_up_with(
         return Ok((Value::Null, None));
     };
     let fork = run.fork_before.clone();
-    let body = serde_json::to_string(&run.request("agent", None, None)).unwrap();
+    let body = serde_json::to_string(&run.request("agent", Capabilities::default(), None)).unwrap();
     Ok((serde_json::from_str(&body).unwrap(), fork))
 }
 
@@ -888,7 +888,8 @@ fn a_client_sets_only_what_its_operator_allows() {
     let input = Input::parse(body.to_string().as_bytes()).unwrap();
     let config = |allowance: &Allowance| {
         let run = asking(&input, allowance).plan(None, &InputKeys::Unknown).unwrap().run.unwrap();
-        let body = serde_json::to_value(run.request("agent", None, None)).unwrap();
+        let body =
+            serde_json::to_value(run.request("agent", Capabilities::default(), None)).unwrap();
         body.get("config").cloned()
     };
     // By default only `recursion_limit` is forwarded.
@@ -977,7 +978,8 @@ fn a_state_that_is_older_than_the_threads_does_not_go_up() {
     let sent = |emit, thread: Option<&ThreadState<'_>>| {
         let asking = RequestPlanner { emit, ..asking(&input, &allowance) };
         let run = asking.plan(thread, &InputKeys::Undescribed).unwrap().run.unwrap();
-        let body = serde_json::to_value(run.request("agent", None, None)).unwrap();
+        let body =
+            serde_json::to_value(run.request("agent", Capabilities::default(), None)).unwrap();
         let mut input = body["input"].clone();
         input.as_object_mut().unwrap().remove("messages");
         input

@@ -11,7 +11,7 @@ use crate::support::reduce::Held;
 use crate::support::schema::Schema;
 use serde_json::{Value, json};
 use threadway_translate::agui::{Allowance, Input, OnMessage, Projector, RequestPlanner};
-use threadway_translate::langgraph::{InputKeys, MessagesKey, ThreadState};
+use threadway_translate::langgraph::{Capabilities, InputKeys, MessagesKey, ThreadState};
 use threadway_translate::run::{
     self, Configured, Id, Message, Planner, Role, RunEvent, StreamEnd, View, Viewer, ViewerMessages,
 };
@@ -341,9 +341,10 @@ fn activities_do_not_go_up_and_their_message_is_not_edited() {
     let run = asking.plan(Some(&state), &InputKeys::Unknown).unwrap().run.unwrap();
     assert_eq!(run.fork_before, None);
     assert!(matches!(run.configured, Configured::Not));
-    let request: Value =
-        serde_json::from_str(&serde_json::to_string(&run.request("agent", None, None)).unwrap())
-            .unwrap();
+    let request: Value = serde_json::from_str(
+        &serde_json::to_string(&run.request("agent", Capabilities::default(), None)).unwrap(),
+    )
+    .unwrap();
     let sent = &request["input"]["messages"];
     assert_eq!(sent.as_array().unwrap().len(), 1, "{sent}");
     assert_eq!(sent[0]["id"], "v");

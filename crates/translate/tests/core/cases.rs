@@ -7,7 +7,7 @@ use crate::support::judge;
 use crate::support::schema::Schema;
 use serde_json::{Value, json};
 use threadway_translate::agui::{Allowance, Input, OnMessage, Projector, RequestPlanner};
-use threadway_translate::langgraph::{InputKeys, MessagesKey, ServerKind, ThreadState};
+use threadway_translate::langgraph::{Capabilities, InputKeys, MessagesKey, ThreadState};
 use threadway_translate::run::{NewRun, Planner, Role, StreamEnd, Translator};
 
 /// A recorded case.
@@ -99,7 +99,8 @@ impl Case {
         }
         let run = planned(&input, &allowance, state.as_ref());
         let fork = run.fork_before.clone();
-        let body = serde_json::to_string(&run.request("agent", None, None)).unwrap();
+        let body =
+            serde_json::to_string(&run.request("agent", Capabilities::default(), None)).unwrap();
         (serde_json::from_str(&body).unwrap(), fork)
     }
 }
@@ -412,7 +413,7 @@ fn case_30_media_go_up_as_langchains_standard_blocks() {
     });
     let input = Input::parse(body.to_string().as_bytes()).unwrap();
     let run = planned(&input, &Allowance::default(), None);
-    let sent = serde_json::to_string(&run.request("agent", None, None)).unwrap();
+    let sent = serde_json::to_string(&run.request("agent", Capabilities::default(), None)).unwrap();
     let sent: Value = serde_json::from_str(&sent).unwrap();
     assert_eq!(
         sent["input"]["messages"][0]["content"],
@@ -443,7 +444,7 @@ fn case_31_only_what_is_allowed_goes_up() {
     let input = Case::numbered("31").input();
     let mut allowance = Allowance::default();
     allowance.allow("model").unwrap();
-    for server in [None, Some(ServerKind::Python), Some(ServerKind::JavaScript)] {
+    for server in [Capabilities::default(), Capabilities::PYTHON, Capabilities::JAVASCRIPT] {
         let run = planned(&input, &allowance, None);
         let body = serde_json::to_value(run.request("agent", server, None)).unwrap();
         let mut members: Vec<_> = body.as_object().unwrap().keys().map(String::as_str).collect();

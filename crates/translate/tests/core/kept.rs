@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 use threadway_translate::agui::{Allowance, Input, OnMessage, RequestPlanner, ResumeError};
 use threadway_translate::langgraph::{
-    BatchDecision, InputKeys, KeptAnswers, MAX_KEPT_ACTIONS, MAX_KEPT_BYTES, MessagesKey,
-    NewestRuns, ThreadState,
+    BatchDecision, Capabilities, InputKeys, KeptAnswers, MAX_KEPT_ACTIONS, MAX_KEPT_BYTES,
+    MessagesKey, NewestRuns, ThreadState,
 };
 use threadway_translate::run::{self, Plan, Planner};
 
@@ -106,7 +106,9 @@ impl Thread {
 fn told(plan: Plan) -> (Vec<(usize, Value)>, Value) {
     let value = |text: &str| serde_json::from_str(text).unwrap();
     let keep = plan.keep.iter().map(|given| (given.action, value(given.decision.get()))).collect();
-    let body = plan.run.map(|run| serde_json::to_value(run.request("agent", None, None)).unwrap());
+    let body = plan.run.map(|run| {
+        serde_json::to_value(run.request("agent", Capabilities::default(), None)).unwrap()
+    });
     (keep, body.map_or(Value::Null, |body| body["command"]["resume"].clone()))
 }
 
@@ -331,7 +333,7 @@ fn a_run_takes_no_decision_over_and_forgets_those_that_it_answers() {
     let mut forgets = run.forgets.clone();
     forgets.sort();
     assert_eq!(forgets, ["threadway_answer:0:0", "threadway_answer:2:0"]);
-    let body = serde_json::to_value(run.request("agent", None, None)).unwrap();
+    let body = serde_json::to_value(run.request("agent", Capabilities::default(), None)).unwrap();
     assert_eq!(
         body["metadata"],
         json!({"threadway_run_id": "r", "threadway_answers": [BATCH], "threadway_answer:0:0": null,

@@ -72,8 +72,19 @@ impl RunRecord {
     }
 
     fn read(members: &json::Members<'_>) -> Option<Self> {
-        let opened = |name| members.get(name).and_then(json::members).unwrap_or_default();
-        let (metadata, kwargs) = (opened("metadata"), opened("kwargs"));
+        fn opened<'a>(of: &json::Members<'a>, name: &str) -> Option<json::Members<'a>> {
+            json::members(of.get(name)?)
+        }
+        let kwargs = opened(members, "kwargs");
+        // A record of aegra has the run's input, stores every stream, and does not show the stream
+        // modes. It has no metadata, so the gateway puts its own into the configuration.
+        let has_input = kwargs.is_none() && members.get("input").is_some();
+        let metadata = match opened(members, "metadata") {
+            None if has_input => opened(members, "config").and_then(|c| opened(&c, "metadata")),
+            metadata => metadata,
+        };
+        let (has_request, metadata) = (kwargs.is_some() || has_input, metadata.unwrap_or_default());
+        let kwargs = kwargs.unwrap_or_default();
         let modes = kwargs
             .get("stream_mode")
             .map(|modes| json::items(modes).unwrap_or_else(|| vec![modes]));
@@ -84,11 +95,15 @@ impl RunRecord {
             status: RunStatus::of(&members.string("status")?),
             client_id: metadata.string(CLIENT_RUN_ID).map(Cow::into_owned),
             created_at: members.string("created_at").unwrap_or_default().into_owned(),
-            has_request: members.get("kwargs").is_some(),
-            is_resumable: kwargs.get("resumable").is_some_and(|flag| flag.get() == "true"),
+            has_request,
+            is_resumable: has_input
+                || kwargs.get("resumable").is_some_and(|flag| flag.get() == "true"),
             // `values` is the server's default mode.
             has_values: modes.is_none_or(|modes| modes.iter().any(|m| m.get() == "\"values\"")),
-            input: kwargs.get("input").filter(|input| input.get() != "null").map(Json::from),
+            input: if has_input { members } else { &kwargs }
+                .get("input")
+                .filter(|input| input.get() != "null")
+                .map(Json::from),
             answers: answers.into_iter().filter_map(json::string).map(Cow::into_owned).collect(),
         })
     }
@@ -129,6 +144,22 @@ mod tests {
         assert_eq!(read, [("R", RunStatus::Running, Some("r1")), ("S", RunStatus::Unknown, None)]);
         assert_eq!(RunRecord::parse_list(r#"[{"status":"running"}]"#), None);
         assert_eq!(RunRecord::parse("<html>"), None);
+    }
+
+    #[test]
+    fn a_record_of_aegra_has_the_gateways_metadata_in_its_configuration() {
+        let run = |config: &str| {
+            let record = format!(
+                r#"{{"run_id":"R","status":"running","input":{{"n":1}},"output":null,"config":{config},"created_at":"2026"}}"#
+            );
+            RunRecord::parse(&record).unwrap()
+        };
+        let own = run(r#"{"metadata":{"threadway_run_id":"r1","threadway_answers":["q"]}}"#);
+        assert_eq!((own.client_id.as_deref(), own.answers), (Some("r1"), vec!["q".to_owned()]));
+        assert!(own.has_request && own.is_resumable && own.has_values);
+        assert_eq!(own.input.unwrap().get(), r#"{"n":1}"#);
+        let foreign = run("{}");
+        assert_eq!((foreign.client_id, foreign.answers), (None, Vec::new()));
     }
 
     #[test]

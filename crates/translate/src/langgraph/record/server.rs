@@ -1,4 +1,4 @@
-//! The kind and version of a server, as `GET /info` returns it.
+//! Which server `GET /info` names, and what it can do.
 
 use std::fmt;
 
@@ -7,19 +7,90 @@ use crate::json;
 /// The answer of `GET /info`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerInfo {
-    /// Python or JavaScript.
-    pub kind: ServerKind,
+    kind: Kind,
     /// The version of its API.
     pub version: String,
 }
 
-/// The kind of a LangGraph server.
+/// The servers that are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerKind {
+enum Kind {
     /// `langgraph-api` for Python.
     Python,
     /// `@langchain/langgraph-api` for JavaScript.
     JavaScript,
+    /// `aegra-api`.
+    Aegra,
+}
+
+/// What a server can do, as far as servers differ in what the gateway needs.
+///
+/// The default is that of a server that is unknown: the least of all known ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// How a run's stream can be joined.
+    pub joins: Joins,
+    /// Whether `GET /threads/{id}/runs` lists the newest runs first. Otherwise the oldest.
+    pub lists_newest_runs_first: bool,
+    /// Whether a silent stream has heartbeats, so that a longer silence means a lost connection.
+    pub has_heartbeats: bool,
+    /// Whether `GET /threads/{id}/stream?stream_modes=lifecycle` reports runs.
+    pub has_lifecycle_streams: bool,
+    /// Whether a run may stream the `values` of its subgraphs without `checkpoints`.
+    ///
+    /// The JavaScript server fails every such run: a `TypeError` before the first node, because it
+    /// takes a part of its own for a checkpoint (langgraph-api 2.0.0 with langgraph 1.7.3).
+    pub streams_values_alone: bool,
+    /// Whether a run's configuration must be sent both as `configurable` and as `context`. Other
+    /// servers refuse a run that sets both, and pass either on as both.
+    pub needs_context: bool,
+    /// Whether the server drops the metadata of runs. The gateway's own must then be in the run's
+    /// configuration.
+    pub drops_run_metadata: bool,
+    /// Whether `GET /assistants/{id}/schemas` fails with 500 for graphs whose state is no zod
+    /// object.
+    pub fails_to_describe: bool,
+}
+
+/// How a run's stream can be joined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Joins {
+    /// Only if the run's record says that its stream is stored. Each part of another stream goes to
+    /// one reader only, and a join would take parts from the client that started the run.
+    #[default]
+    Stored,
+    /// Always. Every reader gets each part.
+    Live,
+}
+
+// === impl Capabilities ===
+
+impl Capabilities {
+    /// Of `langgraph-api` 0.16.7.
+    pub const PYTHON: Self = Self {
+        joins: Joins::Live,
+        lists_newest_runs_first: true,
+        has_heartbeats: true,
+        has_lifecycle_streams: true,
+        streams_values_alone: true,
+        needs_context: false,
+        drops_run_metadata: false,
+        fails_to_describe: false,
+    };
+    /// Of `@langchain/langgraph-api` 2.0.0.
+    pub const JAVASCRIPT: Self = Self {
+        joins: Joins::Stored,
+        lists_newest_runs_first: false,
+        has_heartbeats: false,
+        has_lifecycle_streams: false,
+        streams_values_alone: false,
+        needs_context: true,
+        drops_run_metadata: false,
+        fails_to_describe: true,
+    };
+    /// Of `aegra-api` 0.11.0.
+    pub const AEGRA: Self =
+        Self { has_lifecycle_streams: false, drops_run_metadata: true, ..Self::PYTHON };
 }
 
 // === impl ServerInfo ===
@@ -29,22 +100,33 @@ impl ServerInfo {
     pub fn parse(body: &str) -> Option<Self> {
         let members: json::Members<'_> = serde_json::from_str(body).ok()?;
         let kind = if members.string("langgraph_py_version").is_some() {
-            ServerKind::Python
+            Kind::Python
+        } else if members.string("langgraph_js_version").is_some() {
+            Kind::JavaScript
         } else {
-            members.string("langgraph_js_version").map(|_| ServerKind::JavaScript)?
+            members.string("name").filter(|name| name == "Aegra").map(|_| Kind::Aegra)?
         };
         Some(Self { kind, version: members.string("version")?.into_owned() })
+    }
+
+    /// What servers of this kind can do.
+    pub fn capabilities(&self) -> Capabilities {
+        match self.kind {
+            Kind::Python => Capabilities::PYTHON,
+            Kind::JavaScript => Capabilities::JAVASCRIPT,
+            Kind::Aegra => Capabilities::AEGRA,
+        }
     }
 }
 
 impl fmt::Display for ServerInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, version } = self;
-        let kind = match kind {
-            ServerKind::Python => "Python",
-            ServerKind::JavaScript => "JavaScript",
-        };
-        write!(f, "a LangGraph server for {kind}, version {version}")
+        match kind {
+            Kind::Python => write!(f, "a LangGraph server for Python, version {version}"),
+            Kind::JavaScript => write!(f, "a LangGraph server for JavaScript, version {version}"),
+            Kind::Aegra => write!(f, "an aegra server, version {version}"),
+        }
     }
 }
 
@@ -53,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_known_by_its_version_member() {
+    fn a_server_is_known_by_its_members() {
         let described = |body| ServerInfo::parse(body).map(|info| info.to_string());
         assert_eq!(
             described(r#"{"version":"0.16.7","langgraph_py_version":"1.2.22","flags":{}}"#)
@@ -65,7 +147,19 @@ mod tests {
                 .as_deref(),
             Some("a LangGraph server for JavaScript, version 2.0.0")
         );
-        for other in [r#"{"version":"1"}"#, r#"{"langgraph_js_version":"1"}"#, "<html>", "[]"] {
+        assert_eq!(
+            described(r#"{"name":"Aegra","version":"0.11.0","status":"running","flags":{}}"#)
+                .as_deref(),
+            Some("an aegra server, version 0.11.0")
+        );
+        for other in [
+            r#"{"version":"1"}"#,
+            r#"{"name":"Another","version":"1"}"#,
+            r#"{"langgraph_js_version":"1"}"#,
+            r#"{"name":"Aegra"}"#,
+            "<html>",
+            "[]",
+        ] {
             assert_eq!(described(other), None, "{other}");
         }
     }
