@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use super::OptionValue;
 use crate::acp::rpc::{Code, Error};
 use crate::json::{self, Json, ObjectWriter, Text};
-use crate::langgraph::{ConfigField, ConfigKind};
+use crate::langgraph::{ConfigField, ConfigKind, MODEL_KEYS};
 
 /// An option with a list of values.
 pub(super) fn select(
@@ -105,7 +105,7 @@ pub(super) fn value_of_field(field: &ConfigField, value: &OptionValue<'_>) -> Re
 /// The protocol's category of a setting. Clients find the option for the model by it.
 fn category(key: &str) -> Option<&'static str> {
     match key {
-        "model" | "model_name" | "model_id" | "llm" | "chat_model" => Some("model"),
+        key if MODEL_KEYS.contains(&key) => Some("model"),
         "thought_level" | "thinking" | "thinking_level" | "reasoning" | "reasoning_effort"
         | "effort" => Some("thought_level"),
         "temperature" | "top_p" | "max_tokens" | "verbosity" => Some("model_config"),
