@@ -24,6 +24,7 @@ use super::{Endpoint, Service, Settings, history, prompt_end, turn};
 use crate::sync::{Guard, Mutex};
 use crate::upstream::Caller;
 use threadway_translate::acp::destination::{Destination, session_in};
+use threadway_translate::acp::prompt::Accepts;
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming, Malformed};
 use threadway_translate::json::{self, Json};
 
@@ -325,21 +326,26 @@ impl Connection {
     }
 
     async fn initialize(&self) -> Result<Json, Error> {
-        let wants_key = self.has_key_methods() && self.link.upstream_wants_key().await;
+        // Both ask the upstream, and each has its limit.
+        let (wants_key, accepts) = tokio::join!(
+            async { self.has_key_methods() && self.link.upstream_wants_key().await },
+            self.link.default_accepts()
+        );
         self.link.note_key(wants_key);
+        self.link.note_accepts(accepts);
         let lists = self.link.authentication().session_lists();
         let settings = &self.link.service().settings;
-        Self::initialized(settings, wants_key, self.link.auth_methods(), lists)
+        Self::initialized(settings, accepts, wants_key, self.link.auth_methods(), lists)
     }
 
     /// The response to `initialize`.
     pub(super) fn initialized(
         settings: &Settings,
+        accepts: Accepts,
         has_logout: bool,
         auth_methods: Vec<AuthMethod>,
         lists: SessionLists,
     ) -> Result<Json, Error> {
-        let accepts = settings.accepts;
         let has_mcp = settings.mcp_key.is_some();
         let lists = lists == SessionLists::Allowed;
         let agent = AgentCapabilities::new()

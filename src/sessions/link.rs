@@ -20,6 +20,7 @@ use crate::sync::Mutex;
 use crate::threads::Refusal;
 use crate::upstream::{self, Caller};
 use threadway_translate::acp::destination::Destination;
+use threadway_translate::acp::prompt::Accepts;
 use threadway_translate::acp::rpc::{self, Code, Error, Id};
 use threadway_translate::acp::{self, Update};
 use threadway_translate::json::Json;
@@ -36,6 +37,9 @@ struct Inner {
     client: OnceLock<ClientAbilities>,
     /// Whether the upstream requires a key that the person has to give.
     wants_key: OnceLock<bool>,
+    /// What `initialize` has said that prompts may hold. Unset for a connection whose `initialize`
+    /// was answered before the upstream was known.
+    accepts: OnceLock<Accepts>,
     /// Cancelled when the client has disconnected.
     gone: CancellationToken,
 }
@@ -86,6 +90,7 @@ impl Link {
             outbox,
             client: OnceLock::new(),
             wants_key: OnceLock::new(),
+            accepts: OnceLock::new(),
             gone: CancellationToken::new(),
         }))
     }
@@ -222,6 +227,16 @@ impl Link {
     pub(super) fn note_key(&self, wants_key: bool) {
         // A connection is initialized only once.
         let _ = self.0.wants_key.set(wants_key);
+    }
+
+    /// What the client was told that prompts may hold.
+    pub(super) fn accepts(&self) -> Accepts {
+        self.0.accepts.get().copied().unwrap_or_default()
+    }
+
+    pub(super) fn note_accepts(&self, accepts: Accepts) {
+        // A connection is initialized only once.
+        let _ = self.0.accepts.set(accepts);
     }
 
     /// The URL of the upstream's server, for the person at the editor. A remote caller does not

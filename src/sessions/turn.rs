@@ -69,8 +69,9 @@ pub(super) async fn prompt(
     request: &PromptRequest,
     stop: &CancellationToken,
 ) -> Result<Json, Error> {
-    let settings = &link.service().settings;
-    let prompt = Prompt::read(&request.prompt, settings.accepts, &settings.commands)?;
+    let accepts = stop.run_until_cancelled(link.accepts_in(&session, &request.prompt)).await;
+    let Some(accepts) = accepts else { return result_of(StopReason::Cancelled) };
+    let prompt = Prompt::read(&request.prompt, accepts, &link.service().settings.commands)?;
     let _guard = session.prompt(stop)?;
     let prompt_id = prompt_id(request.meta.as_ref());
     let turn = Turn::new(link.clone(), Arc::clone(&session), stop.clone(), prompt_id);
