@@ -40,10 +40,10 @@ pub(super) fn value(id: &str, name: &str, description: Option<&str>) -> Json {
 pub(super) fn option_of_field(
     id: &str,
     field: &ConfigField,
+    category: Option<&str>,
     current: &Json,
     has_switches: bool,
 ) -> Json {
-    let category = category(&field.key);
     let option = match &field.kind {
         ConfigKind::Switch if has_switches => ObjectWriter::new()
             .string("id", id)
@@ -77,7 +77,7 @@ pub(super) fn option_of_field(
 }
 
 /// The id of a value: a string as it is, anything else as JSON.
-fn id_of(value: &RawValue) -> String {
+pub(super) fn id_of(value: &RawValue) -> String {
     json::string(value).map_or_else(|| value.get().to_owned(), Into::into)
 }
 
@@ -103,7 +103,7 @@ pub(super) fn value_of_field(field: &ConfigField, value: &OptionValue<'_>) -> Re
 }
 
 /// The protocol's category of a setting. Clients find the option for the model by it.
-fn category(key: &str) -> Option<&'static str> {
+pub(super) fn category(key: &str) -> Option<&'static str> {
     match key {
         key if MODEL_KEYS.contains(&key) => Some("model"),
         "thought_level" | "thinking" | "thinking_level" | "reasoning" | "reasoning_effort"
