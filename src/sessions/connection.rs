@@ -21,6 +21,7 @@ use super::link::{Answer, ClientAbilities, Link, Notices, Work};
 use super::outbox::Outbox;
 use super::session::{Sessions, check_session_id};
 use super::{Endpoint, Service, Settings, history, prompt_end, turn};
+use crate::metrics::AcpMeter;
 use crate::sync::{Guard, Mutex};
 use crate::upstream::Caller;
 use threadway_translate::acp::destination::{Destination, session_in};
@@ -45,8 +46,28 @@ pub struct Connection {
 impl Connection {
     /// A connection on which nothing has been sent yet.
     pub fn new(service: Arc<Service>, authentication: Authentication, outbox: Outbox) -> Self {
-        let link = Link::new(service, authentication, outbox);
-        Self { link, sessions: Sessions::default(), requests: Arc::default() }
+        Self::metered(service, authentication, outbox, None)
+    }
+
+    /// The same, and what happens on it is counted.
+    pub(crate) fn counted(
+        service: Arc<Service>,
+        authentication: Authentication,
+        outbox: Outbox,
+        meter: AcpMeter,
+    ) -> Self {
+        Self::metered(service, authentication, outbox, Some(meter))
+    }
+
+    fn metered(
+        service: Arc<Service>,
+        authentication: Authentication,
+        outbox: Outbox,
+        meter: Option<AcpMeter>,
+    ) -> Self {
+        let sessions = Sessions::new(meter.clone());
+        let link = Link::new(service, authentication, outbox, meter);
+        Self { link, sessions, requests: Arc::default() }
     }
 
     /// A connection whose `initialize` was answered before the upstream was known, with a method of
