@@ -21,7 +21,7 @@ use tokio_util::task::JoinQueue;
 pub use agent::{Agent, FACTS_TIMEOUT};
 pub use facts::FACTS_AGE;
 pub use listing::{Listed, Listing};
-pub use threadway_translate::langgraph::{ConfigField, InputKeys, MessagesKey};
+pub use threadway_translate::langgraph::{ConfigField, InputKeys, MessagesKey, ModelInput};
 
 use crate::metrics::Answer;
 use crate::sync::Mutex;
@@ -66,6 +66,7 @@ struct Directory {
     /// Pairs of an alias and the agent's own name.
     aliases: Vec<(String, String)>,
     input_keys: Facts<AgentKey, Arc<InputKeys>>,
+    model_inputs: Facts<AgentKey, ModelInput>,
     /// By the index of the upstream.
     capabilities: Facts<usize, Capabilities>,
     /// What clients send that an agent does not get, as of its last input keys that apply to all
@@ -121,6 +122,7 @@ impl Agents {
             upstreams,
             aliases,
             input_keys: Facts::default(),
+            model_inputs: Facts::default(),
             capabilities: Facts::default(),
             losses: Mutex::default(),
             logged: Mutex::default(),

@@ -3,7 +3,7 @@
 //! There is no global registry: [`Metrics`] is passed to the code that counts. It reads no clock;
 //! the callers measure times. Labels are closed sets of words, never ids or names.
 //!
-//! The guards (`GaugeGuard`, `StreamMeter`, `RunMeter`) count when they are made and when they are
+//! The guards (`GaugeGuard`, `StreamMeter`, `RunMeter`, `PromptMeter`) count when they are made and when they are
 //! dropped, so that no gauge is left raised.
 //!
 //! - `families`: every metric, with its name and help text.
@@ -19,13 +19,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
 use families::Families;
 pub use format::Format;
 pub use label::{
-    Answer, LookReason, Operation, Origin, Protocol, Rejoin, Reload, Resume, Resync, Route, RunEnd,
-    StatusClass, StreamEnd,
+    Answer, LookReason, Operation, Origin, PromptEnd, Protocol, Rejoin, Reload, Resume, Resync,
+    Route, RunEnd, StatusClass, StreamEnd, Transport,
 };
 use label::{FailureKind, Pair, RefusalReason};
 
@@ -44,6 +45,23 @@ pub(crate) struct StreamMeter {
     _active: GaugeGuard,
     bytes: u64,
     end: StreamEnd,
+}
+
+/// Counts what happens on an ACP connection. Clones count for the same transport.
+#[derive(Clone, Debug)]
+pub(crate) struct AcpMeter {
+    metrics: Metrics,
+    transport: Transport,
+    /// Looked up once, because updates are frequent.
+    updates: Counter,
+}
+
+/// Counts an ACP prompt, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct PromptMeter {
+    meter: AcpMeter,
+    _active: GaugeGuard,
+    end: PromptEnd,
 }
 
 /// Counts the reading of a run, until it is dropped.
@@ -82,6 +100,12 @@ impl Metrics {
     pub(crate) fn stream(&self, protocol: Protocol) -> StreamMeter {
         let active = GaugeGuard::new(&self.0.streams.get_or_create(&protocol));
         StreamMeter { metrics: self.clone(), _active: active, bytes: 0, end: StreamEnd::Left }
+    }
+
+    /// Counts for ACP connections of this transport.
+    pub(crate) fn acp(&self, transport: Transport) -> AcpMeter {
+        let updates = self.0.acp_updates.get_or_create(&transport).clone();
+        AcpMeter { metrics: self.clone(), transport, updates }
     }
 
     /// A reader of a run or a thread begins.
@@ -238,6 +262,47 @@ impl Drop for StreamMeter {
         let Families { streams_ended, stream_bytes, .. } = &*self.metrics.0;
         streams_ended.get_or_create(&self.end).inc();
         stream_bytes.observe(float(self.bytes));
+    }
+}
+
+// === impl AcpMeter ===
+
+impl AcpMeter {
+    /// A client has connected.
+    pub(crate) fn connection(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.metrics.0.acp_connections.get_or_create(&self.transport))
+    }
+
+    /// A session is open.
+    pub(crate) fn session(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.metrics.0.acp_sessions.get_or_create(&self.transport))
+    }
+
+    /// A prompt begins.
+    pub(crate) fn prompt(&self) -> PromptMeter {
+        let active = GaugeGuard::new(&self.metrics.0.acp_prompts.get_or_create(&self.transport));
+        PromptMeter { meter: self.clone(), _active: active, end: PromptEnd::Left }
+    }
+
+    /// This many updates are sent.
+    pub(crate) fn updates(&self, count: u64) {
+        self.updates.inc_by(count);
+    }
+}
+
+// === impl PromptMeter ===
+
+impl PromptMeter {
+    /// Sets how the prompt ended. The default is [`PromptEnd::Left`].
+    pub(crate) fn ended(&mut self, end: PromptEnd) {
+        self.end = end;
+    }
+}
+
+impl Drop for PromptMeter {
+    fn drop(&mut self) {
+        let AcpMeter { metrics, transport, .. } = &self.meter;
+        metrics.0.acp_prompts_ended.get_or_create(&Pair(*transport, self.end)).inc();
     }
 }
 

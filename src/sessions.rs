@@ -23,6 +23,7 @@
 //! - `auth`: the upstream's key, if a person has to give it.
 //! - `session`: the open sessions.
 //! - `session_config`: their modes, agents and settings. `default_agent`: the agent of new sessions.
+//!   `media`: which prompts may hold images and audio.
 //! - `history`: new, load, resume, list. `introduction`: what follows the response of the first
 //!   three. `directory`: their directories as text.
 //! - `follow`: runs of others in an open session.
@@ -41,6 +42,7 @@ mod history;
 mod introduction;
 mod late;
 mod link;
+mod media;
 mod notice;
 mod outbox;
 mod prompt_end;
@@ -89,8 +91,9 @@ use threadway_translate::run::ErrorDetail;
 pub struct Settings {
     /// How the graphs' tools and models are recognised.
     pub profile: Arc<GraphProfile>,
-    /// The kinds of content that a prompt may hold.
-    pub accepts: Accepts,
+    /// The kinds of content that a prompt may hold. `None` if what the default agent's model is
+    /// known to take decides.
+    pub accepts: Option<Accepts>,
     /// The slash commands.
     pub commands: Vec<Command>,
     /// The modes.

@@ -744,6 +744,42 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
       });
     });
 
+    test(`what is offered without configuration, ${server.name}`, { timeout: OPTIONS.timeout }, async (t) => {
+      const image = { type: "image", data: PIXEL, mimeType: "image/png" };
+      const audio = { type: "audio", data: "UklGRg==", mimeType: "audio/wav" };
+      const capabilities = ({ initialized }) => initialized.agentCapabilities.promptCapabilities;
+      await withEditor(server, { agent: "seeing" }, async (editor) => {
+        assert.deepEqual([capabilities(editor).image, capabilities(editor).audio], [true, true]);
+        const session = await editor.new();
+        const { modes, configOptions } = session.opened;
+        assert.deepEqual(modes, { currentModeId: "act", availableModes: [{ id: "act", name: "act" }, { id: "plan", name: "plan" }] });
+        assert.deepEqual(configOptions.filter(({ category }) => category === "mode").map(({ id }) => id), ["config:mode"]);
+        assert.deepEqual(await session.prompt([{ type: "text", text: "See" }, image, audio]), { stopReason: "end_turn" });
+        await editor.request("session/set_mode", { sessionId: session.id, modeId: "plan" });
+        await session.prompt("and now?");
+        assert.equal(session.text(), "act: text, image, audioplan: text");
+        await refused(editor.request("session/set_mode", { sessionId: session.id, modeId: "fly" }), -32602);
+        assert.deepEqual(session.of("available_commands_update"), []);
+      });
+      const lg = new Langgraph(server);
+      const config = { configurable: { model: "ollama:llama3" } };
+      const made = await lg.post("/assistants", { graph_id: "seeing", name: "A blind one", config });
+      t.after(() => lg.send("DELETE", `/assistants/${made.assistant_id}`));
+      await withEditor(server, { agent: made.assistant_id }, async (editor) => {
+        assert.deepEqual([capabilities(editor).image, capabilities(editor).audio], [false, false]);
+        const session = await editor.new();
+        const agent = session.opened.configOptions.find(({ id }) => id === "assistant");
+        assert.equal(agent.currentValue, made.assistant_id);
+        const ofGraph = agent.options.filter(({ value, name }) => [value, name].includes("seeing") || value === made.assistant_id);
+        assert.deepEqual(ofGraph, [
+          { value: "seeing", name: "seeing" },
+          { value: made.assistant_id, name: "A blind one", description: "Runs the graph seeing" },
+        ]);
+        const error = await refused(session.prompt([image]), -32602);
+        assert.match(error.message, /add "image" to `prompt` under `\[acp\]`/);
+      });
+    });
+
     // ---------------------------------------------------------------- the server
     describe(`the end of the server, ${server.name}`, OPTIONS, () => {
       test("in mid-turn: a pause, if the server returns within a minute", async (t) => {

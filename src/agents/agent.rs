@@ -10,7 +10,7 @@ use super::Directory;
 use super::facts::{MAX_FACTS, Scope};
 use crate::upstream::{Client, Error};
 use threadway_translate::agui::ClientProvided;
-use threadway_translate::langgraph::{Capabilities, ConfigField, InputKeys};
+use threadway_translate::langgraph::{Capabilities, ConfigField, InputKeys, ModelInput};
 use threadway_translate::run::Emit;
 
 /// How long a run waits for its server's kind and for the keys of its agent's input. Without the
@@ -151,6 +151,19 @@ impl Agent {
         })
     }
 
+    /// What the agent's model takes besides text. Nothing if that cannot be read in time.
+    pub(crate) async fn model_input(&self) -> ModelInput {
+        let read = async || match in_time(self.read_model_input()).await {
+            Ok(found) => found,
+            Err(error) => {
+                let agent = &self.assistant;
+                tracing::info!(agent, %error, "the model of an agent could not be read");
+                (ModelInput::default(), Scope::Nobody)
+            }
+        };
+        self.directory.model_inputs.get_or_read(self.key(), &self.upstream, read).await
+    }
+
     /// What the agent's server can do. That of an unknown server if it does not say in time which
     /// it is.
     pub(crate) async fn capabilities(&self) -> Capabilities {
@@ -173,6 +186,13 @@ impl Agent {
         match self.assistant_id().await? {
             Some((id, _)) => self.upstream.config_fields(&id).await,
             None => Ok(Vec::new()),
+        }
+    }
+
+    async fn read_model_input(&self) -> Result<(ModelInput, Scope), Error> {
+        match self.assistant_id().await? {
+            Some((id, scope)) => Ok((self.upstream.model_input(&id).await?, scope)),
+            None => Ok((ModelInput::default(), Scope::Nobody)),
         }
     }
 

@@ -23,6 +23,8 @@ pub struct Listed {
     pub graph_id: String,
     /// The assistant's id. Clients may run the agent by it too.
     pub assistant_id: String,
+    /// Whether the server made the assistant for the graph.
+    pub is_of_graph: bool,
 }
 
 /// One upstream's answer to a request for its agents.
@@ -83,11 +85,17 @@ fn listed(assistants: Vec<Assistant>) -> Vec<Listed> {
             let Assistant { id, graph_id, name, description, is_of_graph } = assistant;
             let assistant_id = id.clone();
             let id = if is_of_graph { graph_id.clone() } else { id };
-            Listed { id, name, description, graph_id, assistant_id }
+            Listed { id, name, description, graph_id, assistant_id, is_of_graph }
         })
         .collect();
     // The servers list assistants by age. The graphs' own are all made at the start, in any order.
-    listed.sort_by(|a, b| (&a.graph_id, &a.name, &a.id).cmp(&(&b.graph_id, &b.name, &b.id)));
+    // They come before those that people make, whatever these are called: the first of all is the
+    // default agent of editors.
+    let key = |agent: &Listed| {
+        let Listed { id, name, graph_id, is_of_graph, .. } = agent.clone();
+        (graph_id, !is_of_graph, name, id)
+    };
+    listed.sort_by_cached_key(key);
     listed
 }
 
@@ -102,6 +110,7 @@ mod tests {
             description: None,
             graph_id: (*id).to_owned(),
             assistant_id: format!("id-of-{id}"),
+            is_of_graph: true,
         };
         let agents = Ok(ids.iter().map(listed).collect());
         Listing { upstream: upstream.to_owned(), caller: Caller::default(), agents }

@@ -88,7 +88,7 @@ impl Acp {
                 message.trim_end().replace('\n', ", ")
             )
         })?;
-        let accepts = written.prompt.map_or_else(Accepts::default, |kinds| Accepts {
+        let accepts = written.prompt.map(|kinds| Accepts {
             image: kinds.contains(&PromptKind::Image),
             audio: kinds.contains(&PromptKind::Audio),
             embedded_context: kinds.contains(&PromptKind::EmbeddedContext),

@@ -11,8 +11,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
 use super::label::{
-    Answer, FailureKind, Label, LookReason, Operation, Origin, Pair, Protocol, RefusalReason,
-    Rejoin, Reload, Resume, Resync, Route, RunEnd, StatusClass, StreamEnd,
+    Answer, FailureKind, Label, LookReason, Operation, Origin, Pair, PromptEnd, Protocol,
+    RefusalReason, Rejoin, Reload, Resume, Resync, Route, RunEnd, StatusClass, StreamEnd,
+    Transport,
 };
 
 /// Upper limits of the latency buckets, in seconds. A batch takes some 100 µs; a delay longer than
@@ -108,6 +109,16 @@ families! {
         Unit::Seconds,
         &HEADERS_BUCKETS,
     );
+    acp_connections: Family<Transport, Gauge> =
+        with_zeros("acp_open_connections", "Open connections of ACP clients");
+    acp_sessions: Family<Transport, Gauge> =
+        with_zeros("acp_open_sessions", "Open sessions of ACP clients");
+    acp_prompts: Family<Transport, Gauge> =
+        with_zeros("acp_active_prompts", "ACP prompts that are not answered yet");
+    acp_prompts_ended: Family<Pair<Transport, PromptEnd>, Counter> =
+        pairs("acp_prompts_ended", "Ended ACP prompts");
+    acp_updates: Family<Transport, Counter> =
+        with_zeros("acp_updates", "Session updates to ACP clients");
     reloads: Family<Reload, Counter> =
         with_zeros("config_reloads", "Reloads of the configuration");
     added_latency: Histogram = histogram(
@@ -150,6 +161,19 @@ impl Registration<'_> {
         let family: Family<L, M> = self.single(name, help);
         for label in L::ALL {
             drop(family.get_or_create(label));
+        }
+        family
+    }
+
+    /// A family with a series at zero for each pair of labels.
+    fn pairs<A, B>(&mut self, name: &str, help: &str) -> Family<Pair<A, B>, Counter>
+    where
+        A: Label + Eq + Hash + fmt::Debug + Send + Sync,
+        B: Label + Eq + Hash + fmt::Debug + Send + Sync,
+    {
+        let family: Family<Pair<A, B>, Counter> = self.single(name, help);
+        for (a, b) in A::ALL.iter().flat_map(|a| B::ALL.iter().map(move |b| (*a, *b))) {
+            drop(family.get_or_create(&Pair(a, b)));
         }
         family
     }

@@ -82,6 +82,38 @@ label! {
 }
 
 label! {
+    /// How an ACP client is connected.
+    Transport("transport") {
+        /// By a WebSocket.
+        WebSocket = "websocket",
+        /// By streamable HTTP.
+        Http = "http",
+    }
+}
+
+label! {
+    /// How an ACP prompt ended.
+    PromptEnd("outcome") {
+        /// With the end of its run, or with a question that the next prompt answers.
+        EndTurn = "end_turn",
+        /// At the model's limit of tokens.
+        MaxTokens = "max_tokens",
+        /// At the graph's limit of steps.
+        MaxTurnRequests = "max_turn_requests",
+        /// With a refusal by the model.
+        Refusal = "refusal",
+        /// By the client.
+        Cancelled = "cancelled",
+        /// With a failure of the run, the upstream or the gateway.
+        Failed = "failed",
+        /// At once: its content is not accepted, or its session is busy.
+        NotAccepted = "not_accepted",
+        /// Without an answer, because its client left or the gateway is shutting down.
+        Left = "left",
+    }
+}
+
+label! {
     /// How a stream to a client ended.
     StreamEnd("outcome") {
         /// With the run's end, or an idle thread.
@@ -385,6 +417,8 @@ mod tests {
     fn each_label_has_words_of_its_own() {
         is_a_set_of_words::<Protocol>();
         is_a_set_of_words::<StreamEnd>();
+        is_a_set_of_words::<Transport>();
+        is_a_set_of_words::<PromptEnd>();
         is_a_set_of_words::<Route>();
         is_a_set_of_words::<StatusClass>();
         is_a_set_of_words::<Origin>();

@@ -43,6 +43,7 @@ use super::gateway::Call;
 use super::reject::Reject;
 use super::websocket::{Opening, Upgrade, handshake, is_upgrade};
 use crate::agents::{Agents, Upstream};
+use crate::metrics::{AcpMeter, Transport};
 use crate::sessions::{self, Authentication, Outbox, Service, SessionLists, SharedOptions};
 use crate::threads::Threads;
 use crate::upstream::Caller;
@@ -125,7 +126,9 @@ pub(super) async fn open(call: Call, request: Request) -> Result<Response, Rejec
     };
     handshake::expect_own_credentials(&call.gateway, &head)?;
     let outbox = Outbox::new();
-    let (remote, works) = connect(&call, outbox.clone()).await?;
+    let meter = call.gateway.observer.metrics.acp(Transport::WebSocket);
+    let counted = meter.connection();
+    let (remote, works) = connect(&call, outbox.clone(), meter).await?;
     let slot = call.streams.slot()?;
     let Some(opening) = head.extensions.get::<Opening>() else {
         return Err(Reject::invalid(
@@ -141,6 +144,7 @@ pub(super) async fn open(call: Call, request: Request) -> Result<Response, Rejec
         works,
         outbox,
         slot,
+        _counted: counted,
         headers: handshake::headers_of_turns(&head.headers),
         peer: head.extensions.get::<Peer>().copied(),
         limit: call.gateway.limits.body_bytes,
@@ -171,7 +175,11 @@ fn accepted() -> Response {
 }
 
 /// A new connection of a caller, and the work that it gives to its transport.
-async fn connect(call: &Call, outbox: Outbox) -> Result<(Remote, remote::Works), Reject> {
+async fn connect(
+    call: &Call,
+    outbox: Outbox,
+    meter: AcpMeter,
+) -> Result<(Remote, remote::Works), Reject> {
     let Some(service) = &call.gateway.acp.service else {
         return Err(Reject::unknown_agent(
             "with several upstreams, ACP sessions need one of them: have the gateway's operator set \
@@ -193,7 +201,7 @@ async fn connect(call: &Call, outbox: Outbox) -> Result<(Remote, remote::Works),
         Err(_) => SessionLists::Refused,
     };
     let authentication = Authentication::Caller { caller: call.caller.clone(), lists };
-    Ok(Remote::new(call, Arc::clone(service), authentication, outbox))
+    Ok(Remote::new(call, Arc::clone(service), authentication, outbox, meter))
 }
 
 /// Whether LangGraph is the one that checks the caller's credentials.

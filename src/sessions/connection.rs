@@ -21,9 +21,11 @@ use super::link::{Answer, ClientAbilities, Link, Notices, Work};
 use super::outbox::Outbox;
 use super::session::{Sessions, check_session_id};
 use super::{Endpoint, Service, Settings, history, prompt_end, turn};
+use crate::metrics::AcpMeter;
 use crate::sync::{Guard, Mutex};
 use crate::upstream::Caller;
 use threadway_translate::acp::destination::{Destination, session_in};
+use threadway_translate::acp::prompt::Accepts;
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming, Malformed};
 use threadway_translate::json::{self, Json};
 
@@ -44,8 +46,28 @@ pub struct Connection {
 impl Connection {
     /// A connection on which nothing has been sent yet.
     pub fn new(service: Arc<Service>, authentication: Authentication, outbox: Outbox) -> Self {
-        let link = Link::new(service, authentication, outbox);
-        Self { link, sessions: Sessions::default(), requests: Arc::default() }
+        Self::metered(service, authentication, outbox, None)
+    }
+
+    /// The same, and what happens on it is counted.
+    pub(crate) fn counted(
+        service: Arc<Service>,
+        authentication: Authentication,
+        outbox: Outbox,
+        meter: AcpMeter,
+    ) -> Self {
+        Self::metered(service, authentication, outbox, Some(meter))
+    }
+
+    fn metered(
+        service: Arc<Service>,
+        authentication: Authentication,
+        outbox: Outbox,
+        meter: Option<AcpMeter>,
+    ) -> Self {
+        let sessions = Sessions::new(meter.clone());
+        let link = Link::new(service, authentication, outbox, meter);
+        Self { link, sessions, requests: Arc::default() }
     }
 
     /// A connection whose `initialize` was answered before the upstream was known, with a method of
@@ -325,21 +347,26 @@ impl Connection {
     }
 
     async fn initialize(&self) -> Result<Json, Error> {
-        let wants_key = self.has_key_methods() && self.link.upstream_wants_key().await;
+        // Both ask the upstream, and each has its limit.
+        let (wants_key, accepts) = tokio::join!(
+            async { self.has_key_methods() && self.link.upstream_wants_key().await },
+            self.link.default_accepts()
+        );
         self.link.note_key(wants_key);
+        self.link.note_accepts(accepts);
         let lists = self.link.authentication().session_lists();
         let settings = &self.link.service().settings;
-        Self::initialized(settings, wants_key, self.link.auth_methods(), lists)
+        Self::initialized(settings, accepts, wants_key, self.link.auth_methods(), lists)
     }
 
     /// The response to `initialize`.
     pub(super) fn initialized(
         settings: &Settings,
+        accepts: Accepts,
         has_logout: bool,
         auth_methods: Vec<AuthMethod>,
         lists: SessionLists,
     ) -> Result<Json, Error> {
-        let accepts = settings.accepts;
         let has_mcp = settings.mcp_key.is_some();
         let lists = lists == SessionLists::Allowed;
         let agent = AgentCapabilities::new()

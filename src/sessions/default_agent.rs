@@ -39,6 +39,11 @@ impl Service {
         }
     }
 
+    /// The agent that is named for new sessions.
+    pub(super) fn agent(&self) -> Option<&String> {
+        self.agent.as_ref()
+    }
+
     /// The agent of new sessions, by the name under which it is listed.
     pub(super) fn default_agent(&self, listed: &[Listed]) -> Result<String, NoSuchAgent> {
         let found = match &self.agent {

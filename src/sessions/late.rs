@@ -88,7 +88,10 @@ impl LateConnection {
         let abilities = Connection::abilities(method, params)?;
         let abilities = self.client.get_or_init(|| abilities);
         let methods = vec![self.auth_method(*abilities)];
-        Connection::initialized(&self.options.settings, true, methods, SessionLists::Allowed)
+        let settings = &self.options.settings;
+        // There is no model to know anything of.
+        let accepts = settings.accepts.unwrap_or_default();
+        Connection::initialized(settings, accepts, true, methods, SessionLists::Allowed)
             .map(Step::Answer)
     }
 

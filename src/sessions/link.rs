@@ -15,11 +15,13 @@ use super::default_agent::NoSuchAgent;
 use super::outbox::Outbox;
 use super::session::Session;
 use crate::agents::Upstream;
+use crate::metrics::AcpMeter;
 use crate::runs::OwnerPolicy;
 use crate::sync::Mutex;
 use crate::threads::Refusal;
 use crate::upstream::{self, Caller};
 use threadway_translate::acp::destination::Destination;
+use threadway_translate::acp::prompt::Accepts;
 use threadway_translate::acp::rpc::{self, Code, Error, Id};
 use threadway_translate::acp::{self, Update};
 use threadway_translate::json::Json;
@@ -33,9 +35,14 @@ struct Inner {
     authentication: Mutex<Authentication>,
     outbox: Outbox,
     asking: ClientRequests,
+    /// `None` if nobody can read what is counted: over stdio.
+    meter: Option<AcpMeter>,
     client: OnceLock<ClientAbilities>,
     /// Whether the upstream requires a key that the person has to give.
     wants_key: OnceLock<bool>,
+    /// What `initialize` has said that prompts may hold. Unset for a connection whose `initialize`
+    /// was answered before the upstream was known.
+    accepts: OnceLock<Accepts>,
     /// Cancelled when the client has disconnected.
     gone: CancellationToken,
 }
@@ -78,14 +85,17 @@ impl Link {
         service: Arc<Service>,
         authentication: Authentication,
         outbox: Outbox,
+        meter: Option<AcpMeter>,
     ) -> Self {
         Self(Arc::new(Inner {
             service,
             authentication: Mutex::new(authentication),
             asking: ClientRequests::new(outbox.clone()),
             outbox,
+            meter,
             client: OnceLock::new(),
             wants_key: OnceLock::new(),
+            accepts: OnceLock::new(),
             gone: CancellationToken::new(),
         }))
     }
@@ -194,12 +204,30 @@ impl Link {
         session: &Session,
         give: impl FnOnce(&mut dyn FnMut(&Update<'_>)) -> T,
     ) -> T {
-        self.0.outbox.put(Destination::Session(&session.id), |out| {
-            give(&mut |update: &Update<'_>| acp::notification(&session.id, update, out))
-        })
+        let mut count = 0;
+        let given = self.0.outbox.put(Destination::Session(&session.id), |out| {
+            give(&mut |update: &Update<'_>| {
+                count += 1;
+                acp::notification(&session.id, update, out);
+            })
+        });
+        self.count_updates(count);
+        given
+    }
+
+    fn count_updates(&self, count: u64) {
+        if let Some(meter) = self.meter() {
+            meter.updates(count);
+        }
+    }
+
+    /// Counts what happens on the connection.
+    pub(super) fn meter(&self) -> Option<&AcpMeter> {
+        self.0.meter.as_ref()
     }
 
     pub(super) fn update(&self, session_id: &str, update: &Update<'_>) {
+        self.count_updates(1);
         let to = Destination::Session(session_id);
         self.0.outbox.put(to, |out| acp::notification(session_id, update, out));
     }
@@ -222,6 +250,16 @@ impl Link {
     pub(super) fn note_key(&self, wants_key: bool) {
         // A connection is initialized only once.
         let _ = self.0.wants_key.set(wants_key);
+    }
+
+    /// What prompts may hold, as `initialize` has announced it.
+    pub(super) fn accepts(&self) -> Accepts {
+        self.0.accepts.get().copied().unwrap_or_default()
+    }
+
+    pub(super) fn note_accepts(&self, accepts: Accepts) {
+        // A connection is initialized only once.
+        let _ = self.0.accepts.set(accepts);
     }
 
     /// The URL of the upstream's server, for the person at the editor. A remote caller does not

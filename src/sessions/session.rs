@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::Settings;
 use super::introduction::ClientServers;
 use crate::agents::InputKeys;
+use crate::metrics::{AcpMeter, GaugeGuard};
 use crate::sync::{self, Guard};
 use threadway_translate::acp::choice::{SessionOptions, SessionRecord};
 use threadway_translate::acp::rpc::{Code, Error};
@@ -23,11 +24,19 @@ const MAX_SESSIONS: usize = 256;
 const MAX_REPORTED_SERVERS: usize = 256;
 
 /// The open sessions. Clones share them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Sessions {
-    open: Arc<sync::Mutex<HashMap<String, Arc<Session>>>>,
+    open: Arc<sync::Mutex<HashMap<String, Counted>>>,
+    meter: Option<AcpMeter>,
     /// The names of the MCP servers that the client was warned about: the graph does not get them.
     reported_servers: Arc<sync::Mutex<HashSet<String>>>,
+}
+
+/// An open session, counted until it is closed.
+#[derive(Debug)]
+struct Counted {
+    session: Arc<Session>,
+    _open: Option<GaugeGuard>,
 }
 
 /// An open session.
@@ -121,8 +130,17 @@ pub(super) struct PromptGuard<'a>(&'a Session);
 // === impl Sessions ===
 
 impl Sessions {
+    /// No sessions yet. `meter` counts those that will be open.
+    pub(super) fn new(meter: Option<AcpMeter>) -> Self {
+        Self { open: Arc::default(), meter, reported_servers: Arc::default() }
+    }
+
     pub(super) fn get(&self, id: &str) -> Result<Arc<Session>, Error> {
-        self.lock().get(id).cloned().ok_or_else(|| unknown_session(id))
+        self.find(id).ok_or_else(|| unknown_session(id))
+    }
+
+    fn find(&self, id: &str) -> Option<Arc<Session>> {
+        self.lock().get(id).map(|open| Arc::clone(&open.session))
     }
 
     /// The open session of this id, if its thread does not exist yet.
@@ -135,7 +153,7 @@ impl Sessions {
     /// Refuses a session that has a prompt. A client that loads it meanwhile would be sent the
     /// prompt's updates, and then the history with the same messages.
     pub(super) fn expect_no_prompt(&self, id: &str) -> Result<(), Error> {
-        let open = self.lock().get(id).cloned();
+        let open = self.find(id);
         if open.is_some_and(|open| open.is_prompted()) {
             return Err(busy(id));
         }
@@ -147,14 +165,15 @@ impl Sessions {
         self.expect_no_prompt(&session.id)?;
         let mut sessions = self.lock();
         match sessions.get(&session.id) {
-            Some(open) => open.detach(),
+            Some(open) => open.session.detach(),
             None if sessions.len() >= MAX_SESSIONS => {
                 let message = format!("{MAX_SESSIONS} sessions are open; close some");
                 return Err(Error::invalid(message));
             }
             None => {}
         }
-        sessions.insert(session.id.clone(), session);
+        let counted = self.meter.as_ref().map(AcpMeter::session);
+        sessions.insert(session.id.clone(), Counted { session, _open: counted });
         Ok(())
     }
 
@@ -169,10 +188,10 @@ impl Sessions {
     }
 
     pub(super) fn remove(&self, id: &str) -> Option<Arc<Session>> {
-        self.lock().remove(id)
+        self.lock().remove(id).map(|open| open.session)
     }
 
-    fn lock(&self) -> Guard<'_, HashMap<String, Arc<Session>>> {
+    fn lock(&self) -> Guard<'_, HashMap<String, Counted>> {
         self.open.lock()
     }
 }

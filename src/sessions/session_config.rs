@@ -1,6 +1,7 @@
 //! The settings of a session: reads, changes and saves them. They are stored in the metadata of its
 //! thread.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use agent_client_protocol_schema::v1::{
@@ -10,7 +11,7 @@ use futures_util::FutureExt;
 
 use super::link::{Answer, Link};
 use super::session::{Session, SessionConfig, Stored};
-use crate::agents::{Agent, ConfigField, InputKeys};
+use crate::agents::{Agent, ConfigField, InputKeys, Listed};
 use threadway_translate::acp::Update;
 use threadway_translate::acp::choice::{
     Assistant, Choices, OptionValue, SessionOptions, SessionRecord,
@@ -18,8 +19,35 @@ use threadway_translate::acp::choice::{
 use threadway_translate::acp::rpc::{Code, Error};
 use threadway_translate::json::{Json, ObjectWriter};
 
+/// How many characters of an assistant's id tell it from another of the same name.
+const SHOWN_ID: usize = 8;
+
 /// How many keys of a graph's input an error names.
 const MAX_NAMED_KEYS: usize = 20;
+
+/// The agents as the client is offered them. An assistant that a person has made need have neither
+/// a name of its own nor a description.
+fn offered(listed: Vec<Listed>) -> Vec<Assistant> {
+    let mut named: HashMap<String, usize> = HashMap::new();
+    for agent in &listed {
+        *named.entry(agent.name.clone()).or_default() += 1;
+    }
+    let offered = listed.into_iter().map(|agent| {
+        let Listed { id, name, description, graph_id, assistant_id, is_of_graph } = agent;
+        let is_shared = named.get(&name).is_some_and(|count| *count > 1);
+        let name = if is_shared && !is_of_graph {
+            let short: String = assistant_id.chars().take(SHOWN_ID).collect();
+            format!("{name} ({short})")
+        } else {
+            name
+        };
+        let own = description.filter(|text| !text.trim().is_empty());
+        let description =
+            own.or_else(|| (!is_of_graph).then(|| format!("Runs the graph {graph_id}")));
+        Assistant { id, name, description, graph: graph_id }
+    });
+    offered.collect()
+}
 
 impl Link {
     /// Completes saved settings: lists the choices, and replaces choices that no longer exist by
@@ -34,14 +62,7 @@ impl Link {
         let listed = listing.agents.map_err(|error| self.failed(&error))?;
         let default = service.default_agent(&listed);
         let default = default.map_err(|error| self.no_agent(&error));
-        let assistants: Vec<_> = listed
-            .into_iter()
-            .map(|agent| Assistant {
-                id: agent.id,
-                name: agent.name,
-                description: agent.description,
-            })
-            .collect();
+        let assistants = offered(listed);
         let modes = service.settings.modes.clone();
         let mut menu = SessionOptions { modes, assistants, fields: Vec::new() };
         let is_listed = |id: &str| menu.assistants.iter().any(|known| known.id == id);
@@ -152,8 +173,12 @@ impl Link {
             }
         };
         config.menu.choose(&mut choices, &request.config_id.0, &value)?;
-        let mode = choices.mode.clone().filter(|_| choices.mode != config.kept.choices.mode);
+        let (before, known) = (config.menu.mode_id(&config.kept.choices), config.menu.clone());
         self.take_choices(&session, &mut config, choices).await?;
+        let mode = config.menu.mode_id(&config.kept.choices);
+        // The client knows the modes that it was sent when it opened the session. Another agent may
+        // have others.
+        let mode = mode.filter(|mode| before.as_ref() != Some(mode) && known.has_mode(mode));
         let options = config.menu.options(&config.kept.choices, self.client().has_switches);
         drop(config);
         let result = ObjectWriter::new().raw("configOptions", options.get()).finish();

@@ -19,6 +19,7 @@ use super::prompt_end::prompt_id;
 use super::questions::{Answers, Settled, expect_answerable};
 use super::session::{ClientView, OpenQuestion, Session, Stored};
 use super::waiting_prompts::WaitingPrompt;
+use crate::metrics::{AcpMeter, PromptEnd};
 use crate::sync::Mutex;
 use crate::threads::{Refusal, ThreadReader};
 use show::Shown;
@@ -62,6 +63,15 @@ pub(super) enum Whose {
     Others,
 }
 
+/// How a prompt ended.
+enum PromptOver {
+    /// It did not begin.
+    NotAccepted(Error),
+    Over(Result<StopReason, Error>),
+    /// Its client has gone.
+    Left,
+}
+
 /// `session/prompt`.
 pub(super) async fn prompt(
     link: &Link,
@@ -69,19 +79,62 @@ pub(super) async fn prompt(
     request: &PromptRequest,
     stop: &CancellationToken,
 ) -> Result<Json, Error> {
-    let settings = &link.service().settings;
-    let prompt = Prompt::read(&request.prompt, settings.accepts, &settings.commands)?;
-    let _guard = session.prompt(stop)?;
+    let mut meter = link.meter().map(AcpMeter::prompt);
+    let over = run_prompt(link, session, request, stop).await;
+    if let Some(meter) = &mut meter {
+        meter.ended(over.counted());
+    }
+    match over {
+        PromptOver::NotAccepted(error) => Err(error),
+        PromptOver::Over(reason) => result_of(reason?),
+        PromptOver::Left => result_of(StopReason::Cancelled),
+    }
+}
+
+async fn run_prompt(
+    link: &Link,
+    session: Arc<Session>,
+    request: &PromptRequest,
+    stop: &CancellationToken,
+) -> PromptOver {
+    let accepts = stop.run_until_cancelled(link.accepts_in(&session, &request.prompt)).await;
+    let Some(accepts) = accepts else { return PromptOver::Over(Ok(StopReason::Cancelled)) };
+    let prompt = match Prompt::read(&request.prompt, accepts, &link.service().settings.commands) {
+        Ok(prompt) => prompt,
+        Err(error) => return PromptOver::NotAccepted(error),
+    };
+    let _guard = match session.prompt(stop) {
+        Ok(guard) => guard,
+        Err(busy) => return PromptOver::NotAccepted(busy),
+    };
     let prompt_id = prompt_id(request.meta.as_ref());
     let turn = Turn::new(link.clone(), Arc::clone(&session), stop.clone(), prompt_id);
     // A client that has gone cannot answer questions. `on_owner_disconnect` decides about its runs.
     if let Some(reason) = link.gone().run_until_cancelled(turn.run(&prompt)).await {
-        return result_of(reason?);
+        return PromptOver::Over(reason);
     }
     if link.stops_runs() {
         turn.stop_run();
     }
-    result_of(StopReason::Cancelled)
+    PromptOver::Left
+}
+
+impl PromptOver {
+    /// The same, as metrics count it.
+    fn counted(&self) -> PromptEnd {
+        match self {
+            Self::NotAccepted(_) => PromptEnd::NotAccepted,
+            Self::Left => PromptEnd::Left,
+            Self::Over(Err(_)) => PromptEnd::Failed,
+            Self::Over(Ok(reason)) => match reason {
+                StopReason::EndTurn => PromptEnd::EndTurn,
+                StopReason::MaxTokens => PromptEnd::MaxTokens,
+                StopReason::MaxTurnRequests => PromptEnd::MaxTurnRequests,
+                StopReason::Refusal => PromptEnd::Refusal,
+                StopReason::Cancelled => PromptEnd::Cancelled,
+            },
+        }
+    }
 }
 
 impl Turn {

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::{Client, Error};
 use crate::metrics::Operation;
-use threadway_translate::langgraph::{Assistant, ConfigField, InputKeys, ServerInfo};
+use threadway_translate::langgraph::{Assistant, ConfigField, InputKeys, ModelInput, ServerInfo};
 
 /// How many assistants one request lists. Both servers allow more.
 const PAGE_SIZE: usize = 100;
@@ -62,6 +62,22 @@ impl Client {
             self.get(Operation::Assistant, &schemas)
         )?;
         Ok(ConfigField::list(&schemas, &assistant))
+    }
+
+    /// What an assistant's model takes besides text. Takes the assistant's id, not the name of its
+    /// graph. A server that describes no graph may still name the model in the assistant.
+    pub(crate) async fn model_input(&self, assistant_id: &str) -> Result<ModelInput, Error> {
+        let (one, schemas) =
+            (["assistants", assistant_id], ["assistants", assistant_id, "schemas"]);
+        let (assistant, schemas) = tokio::join!(
+            self.get(Operation::Assistant, &one),
+            self.get(Operation::Assistant, &schemas)
+        );
+        let schemas = match schemas {
+            Err(Error::Status { code: 500, .. }) => String::new(),
+            schemas => schemas?,
+        };
+        Ok(ModelInput::of_assistant(&schemas, &assistant?))
     }
 
     /// The server's kind and version.

@@ -11,6 +11,7 @@ mod contact;
 mod follow;
 mod messages_key;
 mod notices;
+mod offered;
 mod person;
 mod prompt_end;
 mod stdio;

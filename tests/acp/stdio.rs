@@ -482,8 +482,8 @@ async fn a_prompt_holds_what_was_declared_and_something() {
         (json!([]), empty.to_owned()),
         (json!([text("")]), empty.to_owned()),
         (json!([text(" \n "), text("")]), empty.to_owned()),
-        (json!([text("a"), image]), takes_no(1, "images")),
-        (json!([audio]), takes_no(0, "audio")),
+        (json!([text("a"), image]), takes_no(1, "images", "image")),
+        (json!([audio]), takes_no(0, "audio", "audio")),
     ] {
         let refused =
             editor.refused("session/prompt", of(&session, json!({"prompt": prompt}))).await;
@@ -730,8 +730,11 @@ fn switch(value: bool) -> Value {
     json!({"type": "boolean", "value": value})
 }
 
-fn takes_no(at: usize, kind: &str) -> String {
-    format!("prompt[{at}]: this agent takes no {kind}; its promptCapabilities say so")
+fn takes_no(at: usize, kind: &str, word: &str) -> String {
+    format!(
+        "prompt[{at}]: this agent takes no {kind}, as its promptCapabilities say; if the graph's \
+         model takes them, add \"{word}\" to `prompt` under `[acp]` in the config file of threadway"
+    )
 }
 
 /// The schemas of a graph with two configurable fields: a model and a switch.

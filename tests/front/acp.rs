@@ -530,3 +530,93 @@ async fn a_stop_of_the_gateway_closes_each_socket_and_answers_no_prompt() {
     soon("the end", async { while front.serving.join_next().await.is_some() {} }).await;
     assert!(front.server.cancelled().is_empty());
 }
+
+// === metrics ===
+
+/// The value of a series that counts whole things.
+pub(super) fn whole(metrics: &Metrics, series: &str) -> usize {
+    counted(metrics, series).to_string().parse().unwrap()
+}
+
+/// Waits until a series has this value.
+async fn counts(metrics: &Metrics, series: &str, value: usize) {
+    soon(series, async {
+        while whole(metrics, series) != value {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+/// How many prompts on sockets ended so.
+fn ended(metrics: &Metrics, outcome: &str) -> usize {
+    let labels = format!(r#"{{transport="websocket",outcome="{outcome}"}}"#);
+    whole(metrics, &format!("acp_prompts_ended_total{labels}"))
+}
+
+#[tokio::test]
+async fn connections_sessions_prompts_and_updates_on_sockets_are_counted() {
+    let mut front = Front::start().await;
+    let metrics = front.metrics.clone();
+    let series = |name: &str| format!(r#"{name}{{transport="websocket"}}"#);
+    let is = |name: &str| whole(&metrics, &series(name));
+    let mut editor = front.editor().await;
+    let other = front.editor().await;
+    assert_eq!((is("acp_open_connections"), is("acp_open_sessions")), (2, 0));
+    let session = editor.session().await;
+    let closed = editor.session().await;
+    assert_eq!(is("acp_open_sessions"), 2);
+    editor.call("session/close", json!({"sessionId": closed})).await;
+    assert_eq!(is("acp_open_sessions"), 1);
+
+    let before = is("acp_updates_total");
+    let prompt = editor.prompt(&session, "hi").await;
+    let mut run = front.server.run().await;
+    assert_eq!(is("acp_active_prompts"), 1);
+    // A session takes one prompt at a time.
+    let params = json!({"sessionId": session, "prompt": [{"type": "text", "text": "me too"}]});
+    let busy = editor.request("session/prompt", params).await;
+    let (mut updates, response) = (0, editor.next().await.unwrap());
+    let mut frame = response;
+    while frame["id"] != busy {
+        updates += 1;
+        frame = editor.next().await.unwrap();
+    }
+    assert_eq!((ended(&metrics, "not_accepted"), is("acp_active_prompts")), (1, 1));
+    run.says("a", "one").await;
+    editor.until_said("one").await;
+    run.ends("success", None).await;
+    let told = editor.until(prompt).await;
+    assert_eq!(told.stop_reason(), "end_turn");
+    let sent = updates + 1 + told.updates.len();
+    assert_eq!(is("acp_updates_total") - before, sent);
+    assert_eq!((ended(&metrics, "end_turn"), is("acp_active_prompts")), (1, 0));
+
+    let prompt = editor.prompt(&session, "stop").await;
+    let run = front.server.run().await;
+    editor.notify("session/cancel", json!({"sessionId": session})).await;
+    front.server.until("the cancel", |server| server.cancelled() == [run.id.clone()]).await;
+    run.ends("interrupted", None).await;
+    assert_eq!(editor.until(prompt).await.stop_reason(), "cancelled");
+    assert_eq!(ended(&metrics, "cancelled"), 1);
+
+    let prompt = editor.prompt(&session, "fail").await;
+    front.server.run().await.ends("error", None).await;
+    editor.until(prompt).await.error();
+    assert_eq!(ended(&metrics, "failed"), 1);
+
+    // A client that leaves in the middle of a prompt.
+    editor.prompt(&session, "leave").await;
+    let _run = front.server.run().await;
+    drop(editor);
+    counts(&metrics, &series("acp_open_connections"), 1).await;
+    counts(&metrics, &series("acp_open_sessions"), 0).await;
+    assert_eq!((ended(&metrics, "left"), is("acp_active_prompts")), (1, 0));
+    drop(other);
+    counts(&metrics, &series("acp_open_connections"), 0).await;
+    // Nothing of it was over HTTP.
+    let text = metrics.text(threadway::metrics::Format::OpenMetrics);
+    let of_http = text.lines().filter(|line| line.contains(r#"transport="http""#));
+    assert_eq!(of_http.filter(|line| !line.ends_with(" 0")).count(), 0, "{text}");
+    assert!(!text.contains(&session) && !text.contains(&closed));
+}

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::acp::{ALICE, BEARER, BOB, Front, LOADED, PAGE, bearer, conversation, question, saved};
-use super::acp::{selected, tenants};
+use super::acp::{selected, tenants, whole};
 use crate::support::clock::HeldClock;
 use crate::support::editor::{CWD, Frames, outline};
 use crate::support::gateway::Response;
@@ -571,4 +571,42 @@ async fn a_stop_of_the_gateway_ends_each_stream() {
     assert_eq!(soon("the end", own.body()).await, "");
     soon("the end", async { while front.serving.join_next().await.is_some() {} }).await;
     assert!(front.server.cancelled().is_empty());
+}
+
+// === metrics ===
+
+#[tokio::test]
+async fn connections_sessions_prompts_and_updates_over_http_are_counted() {
+    let mut front = Front::start().await;
+    let metrics = front.metrics.clone();
+    let is = |name: &str, labels: &str| {
+        whole(&metrics, &format!(r#"{name}{{transport="http"{labels}}}"#))
+    };
+    let mut client = Client::connect(front.address, &[]).await;
+    let mut stream = client.stream(None).await;
+    let session = client.session(&mut stream).await;
+    let mut of_session = client.stream(Some(&session)).await;
+    assert_eq!((is("acp_open_connections", ""), is("acp_open_sessions", "")), (1, 1));
+    let prompt = client.prompt(&session, "hi").await;
+    let mut run = front.server.run().await;
+    assert_eq!(is("acp_active_prompts", ""), 1);
+    run.says("a", "one").await;
+    run.ends("success", None).await;
+    let (updates, _) = client.until(&mut of_session, prompt).await;
+    assert_eq!(is("acp_updates_total", ""), updates.len());
+    assert_eq!(is("acp_prompts_ended_total", r#",outcome="end_turn""#), 1);
+
+    client.prompt(&session, "leave").await;
+    let _run = front.server.run().await;
+    let headers = client.headers(&[]);
+    assert_eq!(answer(front.address, "DELETE /acp", &headers, "").await.status, 202);
+    drop((stream, of_session));
+    soon("the end", async {
+        while is("acp_open_connections", "") + is("acp_open_sessions", "") > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(is("acp_prompts_ended_total", r#",outcome="left""#), 1);
+    assert_eq!(is("acp_active_prompts", ""), 0);
 }

@@ -225,12 +225,12 @@ fn capable(name: &str, description: &str, tools: &str) -> String {
 /// The agents of a server, whose names have this prefix.
 fn both(prefix: &str) -> [String; 2] {
     [
+        told(&format!("{prefix}agent"), "agent", ""),
         told(
             &format!("{prefix}5f1b1d1e-0000-4000-8000-000000000001"),
             r#"Tuned \"mine\""#,
             "of mine",
         ),
-        told(&format!("{prefix}agent"), "agent", ""),
     ]
 }
 

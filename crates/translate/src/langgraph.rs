@@ -22,7 +22,7 @@
 //! - `values`, `task`, `interrupt`, `run_error`: the other parts of a stream.
 //! - `approval`: interrupts that ask whether a tool may be called, and their answers. `kept`:
 //!   answers that wait for others.
-//! - `record`, `thread_state`, `config`: runs, threads and assistants.
+//! - `record`, `thread_state`, `config`: runs, threads and assistants. `model`: what their models take.
 //! - `request`: a run to start.
 //! - `cursor`, `replay`: how a stream is resumed.
 
@@ -37,6 +37,7 @@ mod kept;
 mod media;
 mod message;
 mod messages_key;
+mod model;
 mod origin;
 mod part;
 mod record;
@@ -59,6 +60,8 @@ pub use kept::{
 pub use media::{Media, MediaKind, MediaSource};
 pub use message::{CallChunk, Finish, Message, MessageType, WholeCall};
 pub use messages_key::{GraphLevel, MessagesKey, ParseMessagesKeyError};
+pub(crate) use model::MODEL_KEYS;
+pub use model::ModelInput;
 pub(crate) use origin::{Mutes, Origin};
 pub use part::{Body, Part};
 pub use record::{

@@ -476,3 +476,18 @@ export const configured = new StateGraph(MessagesAnnotation, Configured)
   })
   .addEdge(START, "tell")
   .compile();
+
+// What an editor is offered without configuration. No model is called.
+const Seeing = z.object({
+  model: z.string().default("google_genai:gemini-2.5-pro"),
+  mode: z.enum(["act", "plan"]).default("act"),
+});
+
+export const seeing = new StateGraph(MessagesAnnotation, Seeing)
+  .addNode("tell", ({ messages }, { context }) => {
+    const { content } = messages.at(-1);
+    const kinds = typeof content === "string" ? ["text"] : content.map(({ type }) => type);
+    return { messages: [new AIMessage(`${context?.mode ?? "act"}: ${kinds.join(", ")}`)] };
+  })
+  .addEdge(START, "tell")
+  .compile();

@@ -6,6 +6,7 @@ object, its keys override DEFAULTS below; any other text means "defaults".
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import operator
 from typing import Annotated, Any, AsyncIterator, Iterator, Literal
@@ -719,3 +720,23 @@ _cf = StateGraph(MessagesState, context_schema=Configured)
 _cf.add_node("tell", _tell_choice)
 _cf.add_edge(START, "tell")
 configured = _cf.compile()
+
+
+@dataclasses.dataclass
+class Seeing:
+    """What an editor is offered without configuration. No model is called."""
+
+    model: str = "google_genai:gemini-2.5-pro"
+    mode: Literal["act", "plan"] = "act"
+
+
+def _tell_content(state: MessagesState, runtime: Runtime[Seeing]):
+    content = state["messages"][-1].content
+    kinds = ["text"] if isinstance(content, str) else [block["type"] for block in content]
+    return {"messages": [AIMessage(f"{(runtime.context or Seeing()).mode}: {', '.join(kinds)}")]}
+
+
+_se = StateGraph(MessagesState, context_schema=Seeing)
+_se.add_node("tell", _tell_content)
+_se.add_edge(START, "tell")
+seeing = _se.compile()

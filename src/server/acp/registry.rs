@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::IDLE;
 use super::remote::{Remote, Works};
+use crate::metrics::GaugeGuard;
 use crate::server::gateway::Call;
 use crate::server::limits::rates::StreamSlot;
 use crate::server::reject::Reject;
@@ -56,7 +57,7 @@ impl Registry {
         remote: Remote,
         mut works: Works,
         shutdown: CancellationToken,
-        _slot: StreamSlot,
+        _held: (StreamSlot, GaugeGuard),
     ) {
         let mut working = FuturesUnordered::new();
         loop {

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::header_value;
+use crate::metrics::AcpMeter;
 use crate::server::auth::caller_id::Fingerprint;
 use crate::server::gateway::Call;
 use crate::sessions::{Authentication, Connection, Outbox, Service, Work};
@@ -57,9 +58,10 @@ impl Remote {
         service: Arc<Service>,
         authentication: Authentication,
         outbox: Outbox,
+        meter: AcpMeter,
     ) -> (Self, Works) {
         let (works, taken) = mpsc::unbounded_channel();
-        let connection = Connection::new(service, authentication, outbox.clone());
+        let connection = Connection::counted(service, authentication, outbox.clone(), meter);
         let inner = Inner {
             id: Uuid::new_v4().to_string(),
             owner: call.owner(),

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::IDLE;
 use super::remote::{Remote, Works};
+use crate::metrics::GaugeGuard;
 use crate::server::connections::Peer;
 use crate::server::limits::rates::{Charge, StreamSlot};
 use crate::server::websocket::routed::{PendingResponse, RouteError, next_response, send};
@@ -47,6 +48,8 @@ pub(in crate::server) struct Opened {
     pub(super) outbox: Outbox,
     /// The socket's slot among the streams of its caller.
     pub(super) slot: StreamSlot,
+    /// Counts the connection.
+    pub(super) _counted: GaugeGuard,
     /// The headers of each of its requests.
     pub(super) headers: HeaderMap,
     pub(super) peer: Option<Peer>,

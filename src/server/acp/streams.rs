@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::remote::{Reading, Remote};
 use super::{CONNECTION_ID, accepted, connect, door, is_checked_by_langgraph};
+use crate::metrics::Transport;
 use crate::server::auth::admit::UpstreamNotAsked;
 use crate::server::gateway::Call;
 use crate::server::reject::Reject;
@@ -98,11 +99,13 @@ pub(in crate::server) async fn close(call: Call, request: Request) -> Result<Res
 async fn initialize(call: &Call, incoming: Incoming) -> Result<Response, Reject> {
     let acp = &call.gateway.acp;
     let outbox = Outbox::apart();
-    let (remote, works) = connect(call, outbox.clone()).await?;
+    let meter = call.gateway.observer.metrics.acp(Transport::Http);
+    let counted = meter.connection();
+    let (remote, works) = connect(call, outbox.clone(), meter).await?;
     let slot = call.streams.slot()?;
     acp.registry.insert(&remote, call.gateway.limits.connections)?;
     let (registry, shutdown) = (acp.registry.clone(), acp.shutdown.clone());
-    acp.tasks.spawn(registry.serve(remote.clone(), works, shutdown, slot));
+    acp.tasks.spawn(registry.serve(remote.clone(), works, shutdown, (slot, counted)));
     let Ok(reader) = outbox.read_connection() else { return Err(door::unknown_connection()) };
     door::admit(call, &remote, incoming).await?;
     let mut answer = Vec::new();

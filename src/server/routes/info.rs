@@ -100,7 +100,7 @@ fn thread_endpoints(has_threads: bool) -> Json {
 }
 
 fn capabilities_json(agent: &Listed, keys: &InputKeys, offers: GatewayFeatures) -> Json {
-    let Listed { id: _, name, description, graph_id, assistant_id: _ } = agent;
+    let Listed { id: _, name, description, graph_id, assistant_id: _, is_of_graph: _ } = agent;
     let description = description.as_deref();
     agui::capabilities(&AgentDescription { name, description, graph_id, keys }, offers)
 }
@@ -108,7 +108,7 @@ fn capabilities_json(agent: &Listed, keys: &InputKeys, offers: GatewayFeatures) 
 /// An agent as CopilotKit's client reads it. Inputs that do not reach the agent are listed under a
 /// member of the gateway's own, `threadway`, which that client ignores.
 fn agent_json(agent: &Listed, capabilities: &Json, losses: &[String]) -> Json {
-    let Listed { id: _, name, description, graph_id: _, assistant_id: _ } = agent;
+    let Listed { id: _, name, description, graph_id: _, assistant_id: _, is_of_graph: _ } = agent;
     let json = ObjectWriter::new()
         .string("name", name)
         .string("className", CLASS_NAME)

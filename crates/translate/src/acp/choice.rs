@@ -8,14 +8,14 @@ mod option;
 mod record;
 
 use indexmap::IndexMap;
-use option::{option_of_field, select, unknown, value, value_of_field};
+use option::{category, id_of, option_of_field, select, unknown, value, value_of_field};
 pub use record::SessionRecord;
 use serde_json::value::RawValue;
 
 use super::permission::Rules;
 use super::rpc::{Code, Error};
 use crate::json::{self, Json, ObjectWriter, Text};
-use crate::langgraph::{ConfigField, ConfigKind};
+use crate::langgraph::{ConfigChoice, ConfigField, ConfigKind};
 
 /// A mode that the operator has configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,12 +43,15 @@ pub struct Assistant {
     pub name: String,
     /// What it is for.
     pub description: Option<String>,
+    /// Its graph.
+    pub graph: String,
 }
 
 /// The modes, agents and settings that a session can choose from.
 #[derive(Clone, Debug, Default)]
 pub struct SessionOptions {
-    /// The modes. A new session starts in the first.
+    /// The modes of the configuration. A new session starts in the first. Without any, the graph's
+    /// own modes count: the values of its field [`MODE`].
     pub modes: Vec<Mode>,
     /// The agents.
     pub assistants: Vec<Assistant>,
@@ -77,6 +80,9 @@ pub type Fields = IndexMap<String, Json>;
 /// thread's metadata is always read whole.
 pub const MAX_CONFIGURED: usize = 32;
 
+/// The most agents that a client is offered. An editor shows them in a menu.
+pub const MAX_OFFERED_AGENTS: usize = 100;
+
 /// A value that a client sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OptionValue<'a> {
@@ -86,7 +92,8 @@ pub enum OptionValue<'a> {
     Switch(bool),
 }
 
-/// The id of the option for the mode. It holds the same as the protocol's older `modes`.
+/// The id of the option for the mode. It holds the same as the protocol's older `modes`. Also the
+/// key of a graph's configuration that has the graph's own modes.
 const MODE: &str = "mode";
 
 /// The id of the option for the agent.
@@ -106,40 +113,100 @@ impl SessionOptions {
             let values = self.modes.iter().map(|m| value(&m.id, &m.name, m.description.as_deref()));
             options.push(select(MODE, "Mode", Some("mode"), &mode.id, values));
         }
+        let own_modes = self.own_modes().map(|(field, _)| field);
+        options.extend(own_modes.map(|field| {
+            let current = chosen.value_of(field).unwrap_or(&field.default);
+            option_of_field(&id_of_field(field), field, Some("mode"), current, has_switches)
+        }));
         if self.assistants.len() > 1 {
             let values =
-                self.assistants.iter().map(|a| value(&a.id, &a.name, a.description.as_deref()));
+                self.offered(chosen).map(|a| value(&a.id, &a.name, a.description.as_deref()));
             let category = Some("_assistant");
             options.push(select(ASSISTANT, "Agent", category, &chosen.assistant, values));
         }
-        for field in &self.fields {
+        let is_other = |field: &&ConfigField| own_modes.is_none_or(|modes| modes != *field);
+        for field in self.fields.iter().filter(is_other) {
             let current = chosen.value_of(field).unwrap_or(&field.default);
-            let id = format!("{FIELD}{}", field.key);
-            options.push(option_of_field(&id, field, current, has_switches));
+            let category = category(&field.key);
+            let id = id_of_field(field);
+            options.push(option_of_field(&id, field, category, current, has_switches));
         }
         json::array(options.iter().map(|option| option.get()))
     }
 
+    /// The agents that a client is offered, in their order. If there are too many, those of the
+    /// running agent's graph come before others.
+    fn offered(&self, chosen: &Choices) -> impl Iterator<Item = &Assistant> {
+        let running = self.assistants.iter().find(|known| known.id == chosen.assistant);
+        let graph = running.map(|running| &running.graph);
+        let rank = |at: &usize| {
+            let one = self.assistants.get(*at);
+            let is_running = one.is_some_and(|one| one.id == chosen.assistant);
+            (!is_running, one.map(|one| &one.graph) != graph, *at)
+        };
+        let mut offered: Vec<_> = (0..self.assistants.len()).collect();
+        if offered.len() > MAX_OFFERED_AGENTS {
+            offered.sort_unstable_by_key(rank);
+            offered.truncate(MAX_OFFERED_AGENTS);
+            offered.sort_unstable();
+        }
+        offered.into_iter().filter_map(|at| self.assistants.get(at))
+    }
+
     /// `modes`, for clients that do not know options. `None` if there are none.
     pub fn modes(&self, chosen: &Choices) -> Option<Json> {
-        let mode = self.mode(chosen)?;
-        let modes: Vec<_> = self
-            .modes
-            .iter()
-            .map(|mode| {
-                ObjectWriter::new()
-                    .string("id", &mode.id)
-                    .string("name", &mode.name)
-                    .optional("description", mode.description.as_deref().map(Text::new).as_ref())
-                    .finish()
-            })
-            .collect();
+        let current = self.mode_id(chosen)?;
+        let mode = |id: &str, name: &str, description: Option<&str>| {
+            ObjectWriter::new()
+                .string("id", id)
+                .string("name", name)
+                .optional("description", description.map(Text::new).as_ref())
+                .finish()
+        };
+        let modes: Vec<_> = match self.own_modes() {
+            Some((_, choices)) => choices
+                .iter()
+                .map(|one| mode(&id_of(&one.value), &one.label, one.description.as_deref()))
+                .collect(),
+            None => self
+                .modes
+                .iter()
+                .map(|one| mode(&one.id, &one.name, one.description.as_deref()))
+                .collect(),
+        };
         let all = json::array(modes.iter().map(|mode| mode.get()));
-        let modes = ObjectWriter::new().string("currentModeId", &mode.id);
+        let modes = ObjectWriter::new().string("currentModeId", &current);
         Some(modes.raw("availableModes", all.get()).finish())
     }
 
-    /// The session's mode. The first one, if the session's mode does not exist any more.
+    /// The id of the session's mode: one of the configuration, or of the graph's own.
+    pub fn mode_id(&self, chosen: &Choices) -> Option<String> {
+        match self.own_modes() {
+            Some((field, _)) => Some(id_of(chosen.value_of(field).unwrap_or(&field.default))),
+            None => self.mode(chosen).map(|mode| mode.id.clone()),
+        }
+    }
+
+    /// Whether there is a mode of this id.
+    pub fn has_mode(&self, id: &str) -> bool {
+        match self.own_modes() {
+            Some((_, choices)) => choices.iter().any(|choice| id_of(&choice.value) == id),
+            None => self.modes.iter().any(|mode| mode.id == id),
+        }
+    }
+
+    /// The modes of the graph itself, if the configuration has none: the values of its field
+    /// [`MODE`].
+    fn own_modes(&self) -> Option<(&ConfigField, &[ConfigChoice])> {
+        let field = self.fields.iter().find(|field| field.key == MODE)?;
+        match &field.kind {
+            ConfigKind::Choice(choices) if self.modes.is_empty() => Some((field, choices)),
+            ConfigKind::Choice(_) | ConfigKind::Switch => None,
+        }
+    }
+
+    /// The session's mode of the configuration. The first one, if the session's mode does not exist
+    /// any more.
     pub fn mode(&self, chosen: &Choices) -> Option<&Mode> {
         let is_chosen = |mode: &&Mode| Some(&mode.id) == chosen.mode.as_ref();
         self.modes.iter().find(is_chosen).or_else(|| self.modes.first())
@@ -147,6 +214,14 @@ impl SessionOptions {
 
     /// Chooses a mode.
     pub fn choose_mode(&self, chosen: &mut Choices, id: &str) -> Result<(), Error> {
+        if let Some((field, choices)) = self.own_modes() {
+            let Some(choice) = choices.iter().find(|choice| id_of(&choice.value) == id) else {
+                let known: Vec<_> = choices.iter().map(|choice| id_of(&choice.value)).collect();
+                return Err(unknown("mode", id, known.iter().map(String::as_str)));
+            };
+            chosen.set(&field.key, choice.value.clone());
+            return Ok(());
+        }
         let Some(mode) = self.modes.iter().find(|mode| mode.id == id) else {
             let known = self.modes.iter().map(|mode| &*mode.id);
             return Err(unknown("mode", id, known));
@@ -207,6 +282,10 @@ impl SessionOptions {
             }
         }
     }
+}
+
+fn id_of_field(field: &ConfigField) -> String {
+    format!("{FIELD}{}", field.key)
 }
 
 // === impl Choices ===

@@ -6,7 +6,7 @@ use super::file;
 use super::rpc::{Code, Error};
 use super::update::{self, AvailableCommandInput};
 use crate::json::{self, Json, ObjectWriter, Text};
-use crate::langgraph::{self, Media, MediaKind, MediaSource};
+use crate::langgraph::{self, Media, MediaKind, MediaSource, ModelInput};
 
 /// The kinds of content that a graph's model takes, besides text and links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,15 @@ pub struct Accepts {
     pub audio: bool,
     /// The contents of files.
     pub embedded_context: bool,
+}
+
+/// The media in a prompt that a model may not take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MediaIn {
+    /// Whether there is an image.
+    pub image: bool,
+    /// Whether there is a recording.
+    pub audio: bool,
 }
 
 /// A slash command.
@@ -52,6 +61,35 @@ impl Default for Accepts {
     }
 }
 
+// === impl Accepts ===
+
+impl Accepts {
+    /// The same, and the media that a model is known to take.
+    #[must_use]
+    pub fn with_model(self, model: ModelInput) -> Self {
+        let ModelInput { image, audio } = model;
+        Self { image: self.image || image, audio: self.audio || audio, ..self }
+    }
+
+    /// Whether all of a prompt's media are accepted.
+    pub fn takes(&self, media: MediaIn) -> bool {
+        (self.image || !media.image) && (self.audio || !media.audio)
+    }
+}
+
+// === impl MediaIn ===
+
+impl MediaIn {
+    /// The media in the blocks of a prompt.
+    pub fn of(blocks: &[ContentBlock]) -> Self {
+        let has = |is_it: fn(&ContentBlock) -> bool| blocks.iter().any(is_it);
+        Self {
+            image: has(|block| matches!(block, ContentBlock::Image(_))),
+            audio: has(|block| matches!(block, ContentBlock::Audio(_))),
+        }
+    }
+}
+
 // === impl Command ===
 
 impl Command {
@@ -83,12 +121,17 @@ impl Prompt {
         let mut files = Vec::new();
         for (at, block) in blocks.iter().enumerate() {
             let refused = |kind| {
-                Error::new(
-                    Code::InvalidParams,
-                    format!(
-                        "prompt[{at}]: this agent takes no {kind}; its promptCapabilities say so"
-                    ),
-                )
+                let message =
+                    format!("prompt[{at}]: this agent takes no {kind}; send text or links");
+                Error::new(Code::InvalidParams, message)
+            };
+            let not_accepted = |kind, word| {
+                let message = format!(
+                    "prompt[{at}]: this agent takes no {kind}, as its promptCapabilities say; if \
+                     the graph's model takes them, add \"{word}\" to `prompt` under `[acp]` in the \
+                     config file of threadway"
+                );
+                Error::new(Code::InvalidParams, message)
             };
             match block {
                 ContentBlock::Text(text) => {
@@ -102,16 +145,20 @@ impl Prompt {
                     typed.push_str(&mention);
                     pieces.text(&mention);
                 }
-                ContentBlock::Image(_) if !accepts.image => return Err(refused("images")),
+                ContentBlock::Image(_) if !accepts.image => {
+                    return Err(not_accepted("images", "image"));
+                }
                 ContentBlock::Image(image) => {
                     pieces.media(MediaKind::Image, &image.data, &image.mime_type, None);
                 }
-                ContentBlock::Audio(_) if !accepts.audio => return Err(refused("audio")),
+                ContentBlock::Audio(_) if !accepts.audio => {
+                    return Err(not_accepted("audio", "audio"));
+                }
                 ContentBlock::Audio(audio) => {
                     pieces.media(MediaKind::Audio, &audio.data, &audio.mime_type, None);
                 }
                 ContentBlock::Resource(_) if !accepts.embedded_context => {
-                    return Err(refused("embedded resources"));
+                    return Err(not_accepted("embedded resources", "embedded_context"));
                 }
                 ContentBlock::Resource(resource) => match &resource.resource {
                     EmbeddedResourceResource::TextResourceContents(file) => {

@@ -11,6 +11,9 @@ const MAX_SCHEMAS: usize = 256;
 /// The longest list of values that a person is offered.
 const MAX_CHOICES: usize = 256;
 
+/// The member of a field's schema that says how Open Agent Platform shows the field.
+const UI: &str = "x_oap_ui_config";
+
 /// LangGraph's own keys among the graph's fields.
 const OWN_KEYS: [&str; 5] = ["assistant_id", "graph_id", "run_id", "thread_id", "thread_ts"];
 
@@ -93,8 +96,9 @@ impl ConfigField {
         set: Option<&RawValue>,
     ) -> Option<Self> {
         let mut schema = Schema { root, left: MAX_SCHEMAS };
+        let members = json::members(property)?;
         let mut choices: Vec<ConfigChoice> = Vec::new();
-        for choice in schema.choices(property)? {
+        for choice in schema.choices(property).or_else(|| ui_choices(&members))? {
             if !choices.iter().any(|known| json::same(known.value.get(), choice.value.get())) {
                 choices.push(choice);
             }
@@ -102,12 +106,12 @@ impl ConfigField {
         if !(2..=MAX_CHOICES).contains(&choices.len()) {
             return None;
         }
-        let members = json::members(property)?;
         let one_of = |value: &RawValue| {
             let chosen = choices.iter().find(|choice| json::same(choice.value.get(), value.get()));
             chosen.map(|choice| choice.value.clone())
         };
-        let default = [set, members.get("default")].into_iter().flatten().find_map(one_of);
+        let defaults = [set, members.get("default"), ui_default(&members)];
+        let default = defaults.into_iter().flatten().find_map(one_of);
         let own = members.string("description");
         let description =
             own.or_else(|| schema.referred(&members).and_then(|m| m.string("description")));
@@ -125,6 +129,37 @@ impl ConfigField {
 /// Whether a key is one of LangGraph's own.
 fn is_own(key: &str) -> bool {
     OWN_KEYS.contains(&key) || OWN_PREFIXES.iter().any(|prefix| key.starts_with(prefix))
+}
+
+// === the annotations of a field ===
+
+/// How a field is shown in LangChain's Open Agent Platform: a member of its schema that graphs add
+/// by hand.
+fn ui<'a>(field: &Members<'a>) -> Option<Members<'a>> {
+    let annotated = |field: &Members<'a>| json::members(field.get(UI)?);
+    annotated(field).or_else(|| annotated(&json::members(field.get("metadata")?)?))
+}
+
+/// The default that a field's annotation names.
+pub(super) fn ui_default<'a>(field: &Members<'a>) -> Option<&'a RawValue> {
+    ui(field)?.get("default")
+}
+
+/// The values that a field's annotation lists. `None` if it is no list to choose from.
+fn ui_choices(field: &Members<'_>) -> Option<Vec<ConfigChoice>> {
+    let ui = ui(field)?;
+    if ui.string("type").as_deref() != Some("select") {
+        return None;
+    }
+    let options = json::items(ui.get("options")?)?;
+    let choice = |option: &RawValue| {
+        let option = json::members(option)?;
+        let unnamed = Members::default();
+        let choice = ConfigChoice::new(option.get("value")?, &unnamed)?;
+        let label = option.string("label").map(Into::into);
+        Some(ConfigChoice { label: label.unwrap_or(choice.label), ..choice })
+    };
+    options.into_iter().map(choice).collect()
 }
 
 // === impl ConfigKind ===

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use super::OptionValue;
 use crate::acp::rpc::{Code, Error};
 use crate::json::{self, Json, ObjectWriter, Text};
-use crate::langgraph::{ConfigField, ConfigKind};
+use crate::langgraph::{ConfigField, ConfigKind, MODEL_KEYS};
 
 /// An option with a list of values.
 pub(super) fn select(
@@ -40,10 +40,10 @@ pub(super) fn value(id: &str, name: &str, description: Option<&str>) -> Json {
 pub(super) fn option_of_field(
     id: &str,
     field: &ConfigField,
+    category: Option<&str>,
     current: &Json,
     has_switches: bool,
 ) -> Json {
-    let category = category(&field.key);
     let option = match &field.kind {
         ConfigKind::Switch if has_switches => ObjectWriter::new()
             .string("id", id)
@@ -77,7 +77,7 @@ pub(super) fn option_of_field(
 }
 
 /// The id of a value: a string as it is, anything else as JSON.
-fn id_of(value: &RawValue) -> String {
+pub(super) fn id_of(value: &RawValue) -> String {
     json::string(value).map_or_else(|| value.get().to_owned(), Into::into)
 }
 
@@ -103,9 +103,9 @@ pub(super) fn value_of_field(field: &ConfigField, value: &OptionValue<'_>) -> Re
 }
 
 /// The protocol's category of a setting. Clients find the option for the model by it.
-fn category(key: &str) -> Option<&'static str> {
+pub(super) fn category(key: &str) -> Option<&'static str> {
     match key {
-        "model" | "model_name" | "model_id" | "llm" | "chat_model" => Some("model"),
+        key if MODEL_KEYS.contains(&key) => Some("model"),
         "thought_level" | "thinking" | "thinking_level" | "reasoning" | "reasoning_effort"
         | "effort" => Some("thought_level"),
         "temperature" | "top_p" | "max_tokens" | "verbosity" => Some("model_config"),

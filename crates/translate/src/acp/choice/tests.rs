@@ -17,8 +17,12 @@ fn menu() -> SessionOptions {
         configurable: configurable.map(raw),
         permissions: Rules::default(),
     };
-    let assistant =
-        |id: &str| Assistant { id: id.to_owned(), name: id.to_owned(), description: None };
+    let assistant = |id: &str| Assistant {
+        id: id.to_owned(),
+        name: id.to_owned(),
+        description: None,
+        graph: id.to_owned(),
+    };
     let choice = |value, label: &str| ConfigChoice {
         value: raw(value),
         label: label.to_owned(),
@@ -160,6 +164,87 @@ fn a_mode_that_is_left_gives_back_the_sessions_own_agent() {
         less.settle_mode(&mut choices);
         assert_eq!(choices.assistant, "agent");
         assert_eq!(choices.mode, less.modes.first().map(|mode| mode.id.clone()));
+    }
+}
+
+/// A graph with a field `mode`, and no modes in the configuration.
+fn with_own_modes() -> SessionOptions {
+    let choice = |value: &str, label: &str, description: Option<&str>| ConfigChoice {
+        value: raw(value),
+        label: label.to_owned(),
+        description: description.map(str::to_owned),
+    };
+    let choices =
+        vec![choice("\"act\"", "act", None), choice("\"plan\"", "Plan", Some("Only plans"))];
+    let mode = ConfigField {
+        key: "mode".to_owned(),
+        title: "Mode".to_owned(),
+        description: None,
+        kind: ConfigKind::Choice(choices),
+        default: raw("\"act\""),
+    };
+    let mut menu = SessionOptions { modes: Vec::new(), ..menu() };
+    menu.fields.push(mode);
+    menu
+}
+
+#[test]
+fn a_graphs_field_of_that_name_is_its_mode() {
+    let (menu, mut choices) = (with_own_modes(), Choices { mode: None, ..chosen() });
+    assert_eq!(
+        menu.modes(&choices).unwrap().get(),
+        r#"{"currentModeId":"act","availableModes":[{"id":"act","name":"act"},{"id":"plan","name":"Plan","description":"Only plans"}]}"#
+    );
+    let options = menu.options(&choices, true);
+    let options: Vec<serde_json::Value> = serde_json::from_str(options.get()).unwrap();
+    let ids: Vec<_> = options.iter().map(|option| option["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["config:mode", "assistant", "config:model", "config:verbose"]);
+    assert_eq!(options[0]["category"], "mode");
+    // Both ways set the same.
+    menu.choose_mode(&mut choices, "plan").unwrap();
+    assert_eq!(menu.mode_id(&choices).as_deref(), Some("plan"));
+    assert_eq!(choices.configurable(&menu, None).unwrap().get(), r#"{"mode":"plan"}"#);
+    menu.choose(&mut choices, "config:mode", &OptionValue::Id("act")).unwrap();
+    assert_eq!(menu.mode_id(&choices).as_deref(), Some("act"));
+    let error = menu.choose_mode(&mut choices, "fly").unwrap_err();
+    assert_eq!(error.message, "there is no mode `fly`; there are `act`, `plan`");
+    // Modes of the configuration come before those of the graph.
+    let both = SessionOptions { modes: self::menu().modes, ..with_own_modes() };
+    assert_eq!(both.mode_id(&chosen()).as_deref(), Some("act"));
+    let options = both.options(&chosen(), true);
+    assert_eq!(options.get().matches(r#""category":"mode""#).count(), 1, "{}", options.get());
+    both.choose_mode(&mut choices, "plan").unwrap();
+    assert_eq!(choices.assistant, "planner");
+    // A switch is no list of modes.
+    let mut switch = with_own_modes();
+    switch.fields.last_mut().unwrap().kind = ConfigKind::Switch;
+    assert_eq!((switch.modes(&chosen()), switch.mode_id(&chosen())), (None, None));
+}
+
+#[test]
+fn so_many_agents_are_offered_those_of_the_same_graph_first() {
+    let assistant = |graph: &str, at: usize| Assistant {
+        id: format!("{graph}{at}"),
+        name: format!("{graph}{at}"),
+        description: None,
+        graph: graph.to_owned(),
+    };
+    let of = |graph: &'static str, count: usize| (0..count).map(move |at| assistant(graph, at));
+    let assistants: Vec<_> =
+        of("a", MAX_OFFERED_AGENTS).chain(of("b", 7)).chain(of("c", 3)).collect();
+    let menu = SessionOptions { assistants, ..SessionOptions::default() };
+    for (running, first, last) in
+        [("b5", "a0", "b6"), ("c2", "a0", "c2"), ("a99", "a0", "a99"), ("gone", "a0", "a99")]
+    {
+        let mut choices = Choices { assistant: running.to_owned(), ..Choices::default() };
+        let options = menu.options(&choices, false);
+        let options: Vec<serde_json::Value> = serde_json::from_str(options.get()).unwrap();
+        let offered = options[0]["options"].as_array().unwrap();
+        assert_eq!(offered.len(), MAX_OFFERED_AGENTS);
+        assert_eq!(offered[0]["value"], first, "{running}");
+        assert_eq!(offered.last().unwrap()["value"], last, "{running}");
+        // The others can be chosen all the same.
+        menu.choose(&mut choices, "assistant", &OptionValue::Id("c1")).unwrap();
     }
 }
 

@@ -142,3 +142,27 @@ fn a_field_that_both_schemas_name_is_listed_once() {
             "context_schema":{"properties":{"a":{"enum":[1,2]},"b":{"type":"boolean"}}}}"#;
     assert_eq!(fields(schemas, "{}"), ["a|a||switch|false", "b|b||switch|false"]);
 }
+
+#[test]
+fn a_list_in_a_fields_annotation_can_be_chosen_from() {
+    let ui = r#""type":"select","default":"b","options":[{"label":"A","value":"a"},{"value":"b"}]"#;
+    let expected = ["m|m||A=\"a\" b=\"b\"|\"b\""];
+    for property in [
+        format!(r#""m":{{"type":"string","x_oap_ui_config":{{{ui}}}}}"#),
+        format!(r#""m":{{"default":null,"metadata":{{"x_oap_ui_config":{{{ui}}}}}}}"#),
+    ] {
+        assert_eq!(fields(&config_schema(&property), "{}"), expected, "{property}");
+    }
+    // The schema's own list is the one that the graph checks.
+    let both = format!(r#""m":{{"enum":["b","c"],"x_oap_ui_config":{{{ui}}}}}"#);
+    assert_eq!(fields(&config_schema(&both), "{}"), ["m|m||b=\"b\" c=\"c\"|\"b\""]);
+    for none in [
+        r#""m":{"x_oap_ui_config":{"type":"text","default":"b"}}"#,
+        r#""m":{"x_oap_ui_config":{"type":"select"}}"#,
+        r#""m":{"x_oap_ui_config":{"type":"select","options":[{"label":"A"}]}}"#,
+        r#""m":{"x_oap_ui_config":{"type":"select","options":7}}"#,
+        r#""m":{"x_oap_ui_config":7,"metadata":[]}"#,
+    ] {
+        assert_eq!(fields(&config_schema(none), "{}"), [""; 0], "{none}");
+    }
+}
