@@ -23,7 +23,7 @@
 //! - `auth`: the upstream's key, if a person has to give it.
 //! - `session`: the open sessions.
 //! - `session_config`: their modes, agents and settings. `default_agent`: the agent of new sessions.
-//! - `history`: new, load, resume, list. `introduction`: what follows the response of the first
+//! - `history`: new, load, resume, list. `fork`: a copy of a session. `introduction`: what follows the response of the first
 //!   three. `directory`: their directories as text.
 //! - `follow`: runs of others in an open session.
 //! - `turn`: prompts and their runs. `questions`: what a run asks. `notice`: what a person should
@@ -37,6 +37,7 @@ mod connection;
 mod default_agent;
 mod directory;
 mod follow;
+mod fork;
 mod history;
 mod introduction;
 mod late;

@@ -299,6 +299,21 @@ impl Books {
                 Some((200, thread.record(&id)))
             }
             ("POST", ["threads", "search"]) => Some((200, self.found(&body, tenant.as_deref()))),
+            ("POST", ["threads", id, "copy"]) => {
+                // Both servers answer 409 for a thread that does not exist, or that they hide.
+                let source = self.threads.get(*id);
+                let source = source.filter(|_| self.is_shown(id, tenant.as_deref()));
+                Some(match source.map(|source| source.copy()) {
+                    None => (409, json!({"detail": "Thread not found"})),
+                    Some(copy) => {
+                        self.made += 1;
+                        let id = format!("01a200b7-5ee6-7592-b13b-c{:011}", self.made);
+                        let record = copy.record(&id);
+                        self.threads.insert(id, copy);
+                        (200, record)
+                    }
+                })
+            }
             (_, ["threads", id, ..]) if !self.is_shown(id, tenant.as_deref()) => missing(),
             (_, ["threads", id, rest @ ..]) => match (self.threads.get_mut(*id), method, rest) {
                 // Older servers do not have the stream of a thread's lifecycle.
@@ -382,6 +397,11 @@ impl Books {
 // === impl Thread ===
 
 impl Thread {
+    /// A copy, without the runs.
+    fn copy(&self) -> Self {
+        Self { metadata: self.metadata.clone(), state: self.state.clone(), ..Self::default() }
+    }
+
     fn record(&self, id: &str) -> Value {
         let values = self.state.as_ref().map_or(Value::Null, |state| state["values"].clone());
         let updated_at = format!("2026-11-22T10:00:{:02}.000000+00:00", self.changed_at);
