@@ -254,10 +254,12 @@ impl Connection {
                 history::new(&self.link, &self.sessions, rpc::params(method, params)?).await
             }
             "session/load" => {
-                history::load(&self.link, &self.sessions, rpc::params(method, params)?).await
+                let request = rpc::params(method, params)?;
+                Box::pin(history::load(&self.link, &self.sessions, request)).await
             }
             "session/resume" => {
-                history::resume(&self.link, &self.sessions, rpc::params(method, params)?).await
+                let request = rpc::params(method, params)?;
+                Box::pin(history::resume(&self.link, &self.sessions, request)).await
             }
             prompt_end::METHOD => {
                 let request = rpc::params(method, params)?;

@@ -13,10 +13,10 @@ use super::directory::Directories;
 use super::history::{Known, open_work};
 use super::link::{Answer, Link};
 use super::session::{Session, Sessions, Stored, check_session_id, unknown_session};
-use crate::upstream::{Client, Error as UpstreamError, ThreadRecord};
+use crate::threads;
+use crate::upstream::{Error as UpstreamError, ThreadRecord};
 use threadway_translate::acp::rpc::Error;
-use threadway_translate::json::{self, Json, ObjectWriter};
-use threadway_translate::langgraph::ARCHIVED;
+use threadway_translate::json::{Json, ObjectWriter};
 
 /// The request's directories and servers are those of the copy, and the modes and settings are the
 /// source's. Permanent permissions are not copied: they were given for the source.
@@ -40,10 +40,10 @@ pub(super) async fn fork(
     kept.additional_directories = additional;
     kept.always.clear();
     let config = link.read_config(kept, stored).await?;
-    let id = match &thread {
+    let id = match thread {
         // Both sessions are empty.
         None => Uuid::new_v4().to_string(),
-        Some(thread) => link.copy_thread(thread, &config.kept.write()).await?,
+        Some(thread) => link.copy_thread(thread, config.kept.write()).await?,
     };
     let session = Session::new(&id, &cwd, servers, config, &link.service().settings);
     session.view.lock().await.is_synced = stored == Stored::NoThread;
@@ -57,20 +57,19 @@ pub(super) async fn fork(
 impl Link {
     /// Copies a thread, and stores this metadata with the copy. Returns the id of the copy. If the
     /// client leaves meanwhile, the copy is deleted again.
-    async fn copy_thread(&self, source: &ThreadRecord, metadata: &Json) -> Result<String, Error> {
+    async fn copy_thread(&self, source: ThreadRecord, metadata: Json) -> Result<String, Error> {
         let (upstream, id) = (self.upstream(), source.id.clone());
-        let metadata = of_copy(source, metadata);
         let (done, copied) = oneshot::channel();
         self.service().tasks.spawn(async move {
-            let copied = copy(&upstream, &id, &metadata).await;
+            let copied = threads::copy(&upstream, &source, &metadata).await;
             if let Err(Ok(Some(unused))) = done.send(copied) {
-                delete(&upstream, &unused).await;
+                threads::delete_copy(&upstream, &unused).await;
             }
         });
         match copied.await {
             Ok(Ok(Some(copy))) => Ok(copy),
             // The thread was deleted meanwhile.
-            Ok(Ok(None)) => Err(unknown_session(&source.id)),
+            Ok(Ok(None)) => Err(unknown_session(&id)),
             Ok(Err(UpstreamError::Status { code: code @ (404 | 405), .. })) => {
                 Err(Error::internal(format!(
                     "the LangGraph server copies no threads: it answered {code} to `POST \
@@ -81,37 +80,4 @@ impl Link {
             Err(_) => Err(Error::internal("the task that copies the thread has failed")),
         }
     }
-}
-
-/// Copies a thread. `None` if the thread does not exist. A copy that cannot be changed is deleted:
-/// it would be listed as a session with the directory and the permissions of the source.
-async fn copy(
-    upstream: &Client,
-    source: &str,
-    metadata: &Json,
-) -> Result<Option<String>, UpstreamError> {
-    let Some(copy) = upstream.copy_thread(source).await? else { return Ok(None) };
-    if check_session_id(&copy.id).is_err() {
-        return Err(UpstreamError::NotUnderstood { what: "the id of a copied thread" });
-    }
-    let error = match upstream.change_thread(&copy.id, metadata).await {
-        Ok(true) => return Ok(Some(copy.id)),
-        Ok(false) => UpstreamError::NotUnderstood { what: "a copy of the thread" },
-        Err(error) => error,
-    };
-    delete(upstream, &copy.id).await;
-    Err(error)
-}
-
-async fn delete(upstream: &Client, thread_id: &str) {
-    if let Err(error) = upstream.delete_thread(thread_id).await {
-        tracing::warn!(thread_id, %error, "the unused copy of a thread was not deleted");
-    }
-}
-
-/// The metadata of the copy. A person who forks an archived thread goes on with the copy.
-fn of_copy(source: &ThreadRecord, metadata: &Json) -> Json {
-    let members = json::members(metadata).unwrap_or_default();
-    let writer = ObjectWriter::with(&members.0);
-    if source.is_archived() { writer.raw(ARCHIVED, "false") } else { writer }.finish()
 }

@@ -151,7 +151,7 @@ async fn a_fork_of_a_session_without_a_prompt_is_empty_too() {
     server.run().await.ends("success", None).await;
     assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
     let threads: Vec<_> = server.books().threads.keys().cloned().collect();
-    assert_eq!(threads, [fork.clone()]);
+    assert_eq!(threads, [&*fork]);
     assert_eq!(server.books().threads[&fork].metadata["cwd"], ELSEWHERE);
     assert!(server.asked("POST").iter().all(|body| body["thread_id"] != *source));
     editor.ended().await;

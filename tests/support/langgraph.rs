@@ -299,21 +299,7 @@ impl Books {
                 Some((200, thread.record(&id)))
             }
             ("POST", ["threads", "search"]) => Some((200, self.found(&body, tenant.as_deref()))),
-            ("POST", ["threads", id, "copy"]) => {
-                // Both servers answer 409 for a thread that does not exist, or that they hide.
-                let source = self.threads.get(*id);
-                let source = source.filter(|_| self.is_shown(id, tenant.as_deref()));
-                Some(match source.map(|source| source.copy()) {
-                    None => (409, json!({"detail": "Thread not found"})),
-                    Some(copy) => {
-                        self.made += 1;
-                        let id = format!("01a200b7-5ee6-7592-b13b-c{:011}", self.made);
-                        let record = copy.record(&id);
-                        self.threads.insert(id, copy);
-                        (200, record)
-                    }
-                })
-            }
+            ("POST", ["threads", id, "copy"]) => Some(self.copy(id, tenant.as_deref())),
             (_, ["threads", id, ..]) if !self.is_shown(id, tenant.as_deref()) => missing(),
             (_, ["threads", id, rest @ ..]) => match (self.threads.get_mut(*id), method, rest) {
                 // Older servers do not have the stream of a thread's lifecycle.
@@ -364,6 +350,19 @@ impl Books {
         answer.map(|(status, body)| {
             (status, if body.is_null() { String::new() } else { body.to_string() })
         })
+    }
+
+    /// Both servers answer 409 for a thread that does not exist, or that they hide.
+    fn copy(&mut self, id: &str, tenant: Option<&str>) -> (u16, Value) {
+        let source = self.threads.get(id).filter(|_| self.is_shown(id, tenant));
+        let Some(copy) = source.map(Thread::copy) else {
+            return (409, json!({"detail": "Thread not found"}));
+        };
+        self.made += 1;
+        let id = format!("01a200b7-5ee6-7592-b13b-c{:011}", self.made);
+        let record = copy.record(&id);
+        self.threads.insert(id, copy);
+        (200, record)
     }
 
     /// Whether a thread exists and this tenant may see it.
