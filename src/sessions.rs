@@ -24,8 +24,8 @@
 //! - `session`: the open sessions.
 //! - `session_config`: their modes, agents and settings. `default_agent`: the agent of new sessions.
 //!   `media`: which prompts may hold images and audio.
-//! - `history`: new, load, resume, list. `introduction`: what follows the response of the first
-//!   three. `directory`: their directories as text.
+//! - `history`: new, load, resume, list. `fork`: a copy of a session. `introduction`: what follows
+//!   the response of new, load and resume. `directory`: their directories as text.
 //! - `follow`: runs of others in an open session.
 //! - `turn`: prompts and their runs. `questions`: what a run asks. `notice`: what a person should
 //!   know besides. `prompt_end`: the end of a prompt whose connection was lost. `waiting_prompts`:
@@ -38,6 +38,7 @@ mod connection;
 mod default_agent;
 mod directory;
 mod follow;
+mod fork;
 mod history;
 mod introduction;
 mod late;

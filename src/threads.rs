@@ -22,7 +22,7 @@
 //! - `ask`: starting runs. `starts`: runs that are being started. `stop`: stopping them.
 //! - `answer_lock`: one answer at a time. `partial_answers`: answers that wait for others.
 //! - `interrupts`: which questions are open. `fork`: where an edited conversation branches off.
-//! - `manage`: renaming, archiving, deleting.
+//! - `manage`: renaming, archiving, deleting. `copy`: copying.
 //!
 //! Following:
 //! - `follow`: the watcher and its followers. `schedule`: when the watcher looks.
@@ -33,6 +33,7 @@
 mod answer_lock;
 mod ask;
 mod connect;
+mod copy;
 mod find;
 mod follow;
 mod fork;
@@ -55,6 +56,7 @@ mod thread;
 
 use std::sync::Arc;
 
+pub use copy::{copy, delete_copy};
 pub use interrupts::Waits;
 pub use list::{ListQuery, NotAThreadCursor, ThreadCursor, ThreadPage, list};
 pub use manage::Change;

@@ -4,7 +4,13 @@ import { createRequire } from "node:module";
 import Ajv from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
 
-const schema = createRequire(import.meta.url)("@agentclientprotocol/sdk/schema/v1/schema.json");
+const require = createRequire(import.meta.url);
+const schema = structuredClone(require("@agentclientprotocol/sdk/schema/v1/schema.json"));
+const unstable = require("@agentclientprotocol/sdk/schema/v1/schema.unstable.json").$defs;
+// Of what is not stable yet, the agent has `session/fork`.
+for (const name of ["ForkSessionRequest", "ForkSessionResponse", "SessionForkCapabilities"]) schema.$defs[name] = unstable[name];
+delete schema.$defs.ForkSessionRequest.properties.systemPrompt; // which the agent does not offer
+schema.$defs.SessionCapabilities.properties.fork = unstable.SessionCapabilities.properties.fork;
 const ajv = new Ajv({ strict: false });
 addFormats(ajv);
 for (const format of ["int32", "int64", "uint16", "uint32", "uint64", "double"]) ajv.addFormat(format, true);
@@ -139,6 +145,8 @@ export class Judge {
 
   #answered({ method, params }, { result }) {
     if (method === "session/new" && result) this.#session(result.sessionId).isKnown = true;
+    // A fork is opened as by `session/resume`: its thread may have open calls.
+    if (method === "session/fork" && result) Object.assign(this.#session(result.sessionId), { isKnown: true, isShowing: true });
     if (method === "session/prompt") {
       const session = this.#session(params.sessionId);
       session.prompts -= 1;

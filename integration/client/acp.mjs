@@ -138,10 +138,15 @@ export class Editor {
     return this.#again("session/resume", sessionId, options);
   }
 
-  async #again(method, sessionId, { cwd = "/srv/project" } = {}) {
+  async fork(sessionId, { cwd = "/srv/project", ...rest } = {}) {
+    const opened = await this.request("session/fork", { sessionId, cwd, ...rest });
+    return Object.assign(this.session(opened.sessionId), { cwd, opened });
+  }
+
+  async #again(method, sessionId, { cwd = "/srv/project", ...rest } = {}) {
     const session = this.session(sessionId);
     session.forget();
-    session.opened = await this.request(method, { sessionId, cwd, mcpServers: [] });
+    session.opened = await this.request(method, { sessionId, cwd, mcpServers: [], ...rest });
     return Object.assign(session, { cwd });
   }
 

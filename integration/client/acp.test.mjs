@@ -526,6 +526,110 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           await refused(editor.request("session/new", { cwd: "work/a", mcpServers: [] }), -32602);
         }));
 
+      test("additional directories are the graph's too, and each opening names all of them", () =>
+        withEditor(server, { agent: "text" }, async (editor) => {
+          const cwd = ownCwd();
+          const lg = new Langgraph(server);
+          const session = await editor.new({ cwd, additionalDirectories: ["/srv/lib/", "/srv/data"] });
+          const listed = async () => (await editor.request("session/list", { cwd })).sessions.map(({ additionalDirectories }) => additionalDirectories);
+          const ofGraph = async () => {
+            const runs = await lg.get(`/threads/${session.id}/runs`);
+            const [newest] = runs.sort((a, b) => b.created_at.localeCompare(a.created_at));
+            const { cwd, acp_additional_directories: additional } = newest.kwargs.config.metadata;
+            return { cwd, additional };
+          };
+          await turn(server, session, "hello");
+          assert.deepEqual(await ofGraph(), { cwd, additional: ["/srv/lib", "/srv/data"] });
+          assert.deepEqual(await listed(), [["/srv/lib", "/srv/data"]]);
+          await editor.request("session/close", { sessionId: session.id });
+          await withEditor(server, { agent: "text" }, async (other) => {
+            await other.load(session.id, { cwd, additionalDirectories: ["/srv/other"] });
+            assert.deepEqual(await listed(), [["/srv/other"]]);
+            await other.session(session.id).prompt("more");
+            assert.deepEqual(await ofGraph(), { cwd, additional: ["/srv/other"] });
+            await other.resume(session.id, { cwd });
+            assert.deepEqual(await listed(), [undefined]);
+          });
+          await refused(editor.request("session/new", { cwd, mcpServers: [], additionalDirectories: ["lib"] }), -32602);
+        }));
+
+      test("a fork has the conversation, its own directories, and goes on by itself", async () => {
+        const [cwd, elsewhere] = [ownCwd(), ownCwd()];
+        const lg = new Langgraph(server);
+        const id = await withEditor(server, { agent: "agent" }, async (editor) => {
+          assert.deepEqual(editor.initialized.agentCapabilities.sessionCapabilities.fork, {});
+          const source = await editor.new({ cwd, additionalDirectories: ["/srv/lib"] });
+          await turn(server, source, { tokens: 2 });
+          const fork = await editor.fork(source.id, { cwd: elsewhere, additionalDirectories: ["/srv/a"] });
+          assert.notEqual(fork.id, source.id);
+          assert.deepEqual(fork.opened.configOptions, source.opened.configOptions);
+          const before = (await read(server, source.id)).values.messages;
+          assert.deepEqual((await read(server, fork.id)).values.messages, before);
+          await pause(SHORT_MS);
+          assert.deepEqual(fork.transcript(), [], "the client has the conversation");
+          assert.deepEqual(await fork.prompt({ tokens: 3, tools: false }), { stopReason: "end_turn" });
+          assert.equal(fork.text(), "tok0 tok1 tok2 ");
+          const { messages } = (await read(server, fork.id)).values;
+          assert.deepEqual(messages.slice(0, before.length), before);
+          assert.ok(messages.length > before.length);
+          assert.deepEqual((await read(server, source.id)).values.messages, before, "the source is as it was");
+          const [{ kwargs }] = await lg.get(`/threads/${fork.id}/runs`);
+          const { cwd: ofGraph, acp_additional_directories: additional } = kwargs.config.metadata;
+          assert.deepEqual([ofGraph, additional], [elsewhere, ["/srv/a"]]);
+          for (const [at, session, additionalDirectories] of [[cwd, source, ["/srv/lib"]], [elsewhere, fork, ["/srv/a"]]]) {
+            const { sessions } = await editor.request("session/list", { cwd: at });
+            assert.deepEqual(sessions.map((listed) => [listed.sessionId, listed.additionalDirectories]), [[session.id, additionalDirectories]]);
+          }
+          await turn(server, source, { tokens: 1, tools: false });
+          await refused(editor.fork(randomUUID()), -32002);
+          return fork.id;
+        });
+        await withEditor(server, { agent: "agent" }, async (editor) => {
+          const fork = await editor.load(id, { cwd: elsewhere });
+          await assertSame(server, fork);
+          // A fork of a fork.
+          const third = await editor.fork(id, { cwd });
+          assert.deepEqual((await read(server, third.id)).values, (await read(server, id)).values);
+        });
+      });
+
+      test("a fork while a prompt runs has what is stored, and an unused session can be forked", () =>
+        withEditor(server, { agent: "text" }, async (editor) => {
+          const cwd = ownCwd();
+          const unused = await editor.new({ cwd });
+          const source = await editor.fork(unused.id, { cwd });
+          assert.deepEqual((await editor.request("session/list", { cwd })).sessions, []);
+          await turn(server, source, { words: ["First."] });
+          const running = source.prompt({ words: words(80), delay: 0.03 });
+          await source.until("text", (session) => session.text().includes("word5 "));
+          const fork = await editor.fork(source.id, { cwd });
+          assert.deepEqual(await fork.prompt({ words: ["Aside."] }), { stopReason: "end_turn" });
+          assert.equal(fork.text(), "Aside.");
+          assert.deepEqual(await running, { stopReason: "end_turn" });
+          await assertSame(server, source, { isLive: true });
+          await editor.load(fork.id, { cwd });
+          await assertSame(server, fork);
+          assert.equal(fork.text(), "First.Aside.");
+        }));
+
+      test("a fork at an open permission asks for it again, and both go on", () =>
+        withEditor(server, { agent: "hitl" }, async (editor) => {
+          const source = await editor.new();
+          let fork;
+          source.answers.permissions = async ({ options }) => {
+            fork ??= editor.fork(source.id);
+            await fork;
+            return { outcome: { outcome: "selected", optionId: options.find(({ kind }) => kind === "allow_once").optionId } };
+          };
+          await turn(server, source, {});
+          fork = await fork;
+          fork.permit("reject_once");
+          assert.deepEqual(await fork.prompt({}), { stopReason: "end_turn" });
+          // The two calls of the source, and those of the fork's own prompt.
+          assert.equal(fork.permissions.length, 4);
+          await assertSame(server, source, { isLive: true });
+        }));
+
       for (const secrets of [false, true]) {
         test(`the secrets of MCP servers are ${secrets ? "stored where the docs say, if they are forwarded" : "stored nowhere"}`, () => {
           const config = `[acp]\nforward_mcp_servers = "mcp_servers"\nforward_mcp_secrets = ${secrets}\n`;

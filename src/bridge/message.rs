@@ -25,6 +25,13 @@ pub(super) fn with_member(object: &RawValue, name: &str, value: &RawValue) -> Js
     if is_there { changed.finish() } else { changed.raw(name, value.get()).finish() }
 }
 
+/// The object without this member.
+pub(super) fn without_member(object: &RawValue, name: &str) -> Json {
+    let Members(members) = json::members(object).unwrap_or_default();
+    let rest = members.iter().filter(|(key, _)| **key != *name);
+    rest.fold(ObjectWriter::new(), |rest, (key, value)| rest.raw(key, value.get())).finish()
+}
+
 /// The object with this text as a member.
 pub(super) fn with_text(object: &RawValue, name: &str, text: &str) -> Json {
     with_member(object, name, &json::raw(serde_json::Value::from(text).to_string()))
@@ -112,6 +119,8 @@ mod tests {
         let object = raw(r#"{"a":1.10,"sessionId":"x","b":[1, 2],"sessionId":"y"}"#);
         let changed = with_text(&object, "sessionId", "z\"");
         assert_eq!(changed.get(), r#"{"a":1.10,"sessionId":"z\"","b":[1, 2]}"#);
+        assert_eq!(without_member(&object, "sessionId").get(), r#"{"a":1.10,"b":[1, 2]}"#);
+        assert_eq!(without_member(&raw("7"), "a").get(), "{}");
         assert_eq!(with_text(&raw("{}"), "a", "b").get(), r#"{"a":"b"}"#);
         assert_eq!(with_text(&raw("7"), "a", "b").get(), r#"{"a":"b"}"#);
     }

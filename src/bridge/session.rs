@@ -61,6 +61,21 @@ impl Session {
         }
     }
 
+    /// An open session that the gateway has made by `session/fork`. `source` is the session that it
+    /// copies, if that is open too.
+    pub(super) fn forked(id: &str, params: &RawValue, source: Option<&Self>) -> Self {
+        let params = message::without_member(params, "sessionId");
+        let forked = Self::new(id, &params, Origin::Resume, State::Open);
+        match source {
+            // The copy may be as empty, and the gateway then knows its settings on this connection
+            // only.
+            Some(source) if !source.has_thread => {
+                Self { has_thread: false, settings: source.settings.clone(), ..forked }
+            }
+            Some(_) | None => forked,
+        }
+    }
+
     /// The request that opens the session on a new connection.
     ///
     /// It loads the session, because only a load shows what was missed and the rest of a live run.
@@ -68,17 +83,13 @@ impl Session {
     pub(super) fn opening(&self) -> (&'static str, Json) {
         let is_resumed = self.origin == Origin::Resume && !self.is_prompted;
         let method = if is_resumed { "session/resume" } else { "session/load" };
-        let mut params = message::with_text(&self.params, "sessionId", &self.remote);
-        let has_servers = json::members(&params).is_some_and(|all| all.get("mcpServers").is_some());
-        if !has_servers {
-            params = message::with_member(&params, "mcpServers", &json::raw("[]".to_owned()));
-        }
-        (method, params)
+        let params = message::with_text(&self.params, "sessionId", &self.remote);
+        (method, with_servers(params))
     }
 
-    /// The params that make the session anew.
-    pub(super) fn params(&self) -> &Json {
-        &self.params
+    /// The params of `session/new` that make the session anew.
+    pub(super) fn renewal(&self) -> Json {
+        with_servers(self.params.clone())
     }
 
     /// Remembers a setting. The thread has it too, once there is a thread.
@@ -103,4 +114,13 @@ impl Session {
         };
         self.settings.values().map(again).collect()
     }
+}
+
+/// The params with `mcpServers`, which only some methods require.
+fn with_servers(params: Json) -> Json {
+    let has_servers = json::members(&params).is_some_and(|all| all.get("mcpServers").is_some());
+    if has_servers {
+        return params;
+    }
+    message::with_member(&params, "mcpServers", &json::raw("[]".to_owned()))
 }

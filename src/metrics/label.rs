@@ -262,6 +262,8 @@ label! {
         ThreadHistory = "thread_history",
         /// Create a thread.
         CreateThread = "create_thread",
+        /// Copy a thread.
+        CopyThread = "copy_thread",
         /// Read a thread's record.
         ThreadRecord = "thread_record",
         /// List threads.

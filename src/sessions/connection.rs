@@ -7,11 +7,12 @@ use std::sync::Arc;
 use agent_client_protocol_schema::ProtocolVersion;
 use agent_client_protocol_schema::v1::{
     AgentAuthCapabilities, AgentCapabilities, AuthMethod, CancelNotification, CloseSessionRequest,
-    DeleteSessionRequest, Implementation, InitializeRequest, InitializeResponse,
-    ListSessionsRequest, LogoutCapabilities, McpCapabilities, PromptCapabilities, PromptRequest,
+    DeleteSessionRequest, ForkSessionRequest, Implementation, InitializeRequest,
+    InitializeResponse, ListSessionsRequest, LogoutCapabilities, McpCapabilities,
+    PromptCapabilities, PromptRequest, SessionAdditionalDirectoriesCapabilities,
     SessionCapabilities, SessionCloseCapabilities, SessionDeleteCapabilities,
-    SessionListCapabilities, SessionResumeCapabilities, SetSessionConfigOptionRequest,
-    SetSessionModeRequest,
+    SessionForkCapabilities, SessionListCapabilities, SessionResumeCapabilities,
+    SetSessionConfigOptionRequest, SetSessionModeRequest,
 };
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +21,7 @@ use super::authentication::{Authentication, SessionLists};
 use super::link::{Answer, ClientAbilities, Link, Notices, Work};
 use super::outbox::Outbox;
 use super::session::{Sessions, check_session_id};
-use super::{Endpoint, Service, Settings, history, prompt_end, turn};
+use super::{Endpoint, Service, Settings, fork, history, prompt_end, turn};
 use crate::metrics::AcpMeter;
 use crate::sync::{Guard, Mutex};
 use crate::upstream::Caller;
@@ -245,6 +246,11 @@ impl Connection {
             let result = prompt.await?;
             return Ok(Answer { result, after: self.link.follow(&session) });
         }
+        if method == "session/fork" {
+            // To its end: a client that cancels it does not learn whether there is a copy.
+            let request: ForkSessionRequest = rpc::params(method, params)?;
+            return Box::pin(fork::fork(&self.link, &self.sessions, request)).await;
+        }
         let answered = self.answer_soon(method, params);
         match cancelled.run_until_cancelled(answered).await {
             Some(answer) => answer,
@@ -270,10 +276,12 @@ impl Connection {
                 history::new(&self.link, &self.sessions, rpc::params(method, params)?).await
             }
             "session/load" => {
-                history::load(&self.link, &self.sessions, rpc::params(method, params)?).await
+                let request = rpc::params(method, params)?;
+                Box::pin(history::load(&self.link, &self.sessions, request)).await
             }
             "session/resume" => {
-                history::resume(&self.link, &self.sessions, rpc::params(method, params)?).await
+                let request = rpc::params(method, params)?;
+                Box::pin(history::resume(&self.link, &self.sessions, request)).await
             }
             prompt_end::METHOD => {
                 let request = rpc::params(method, params)?;
@@ -382,7 +390,9 @@ impl Connection {
                 SessionCapabilities::new()
                     .list(lists.then(SessionListCapabilities::new))
                     .delete(lists.then(SessionDeleteCapabilities::new))
+                    .additional_directories(SessionAdditionalDirectoriesCapabilities::new())
                     .resume(SessionResumeCapabilities::new())
+                    .fork(SessionForkCapabilities::new())
                     .close(SessionCloseCapabilities::new()),
             );
         let logout = has_logout.then(LogoutCapabilities::new);

@@ -1,11 +1,64 @@
-//! A session's directory as text.
+//! A session's directories as text.
 //!
 //! An editor and the agent may run on different systems, so a path of either form is accepted
 //! everywhere.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use threadway_translate::acp::rpc::{Code, Error};
+
+/// The most additional directories of a session.
+const MAX_ADDITIONAL: usize = 64;
+
+/// The most bytes of a session's additional directories together. Servers send a thread's metadata
+/// in each list of threads.
+const MAX_ADDITIONAL_BYTES: usize = 16 * 1024;
+
+/// The directories that a client names when it opens a session.
+#[derive(Debug)]
+pub(super) struct Directories {
+    /// The base of relative paths.
+    pub(super) cwd: String,
+    /// The other directories, in the client's order, each once.
+    pub(super) additional: Vec<String>,
+}
+
+// === impl Directories ===
+
+impl Directories {
+    /// Reads the directories of a request, each in the form of [`absolute`].
+    pub(super) fn read(cwd: &Path, additional: &[PathBuf]) -> Result<Self, Error> {
+        let cwd = absolute(cwd)?;
+        if additional.len() > MAX_ADDITIONAL {
+            let message = format!("additionalDirectories has more than {MAX_ADDITIONAL} paths");
+            return Err(Error::new(Code::InvalidParams, message));
+        }
+        let mut all = Vec::new();
+        for path in additional {
+            let text = path.to_string_lossy();
+            let path = normal(&text).ok_or_else(|| {
+                let message =
+                    format!("additionalDirectories has `{text}`, which is not an absolute path");
+                Error::new(Code::InvalidParams, message)
+            })?;
+            if !all.contains(&path) {
+                all.push(path);
+            }
+        }
+        if all.iter().map(String::len).sum::<usize>() > MAX_ADDITIONAL_BYTES {
+            let message = format!(
+                "additionalDirectories has more than {MAX_ADDITIONAL_BYTES} bytes of paths"
+            );
+            return Err(Error::new(Code::InvalidParams, message));
+        }
+        Ok(Self { cwd, additional: all })
+    }
+}
+
+/// The stored additional directories that are absolute paths. Others write to the metadata too.
+pub(super) fn listed(stored: &[String]) -> Vec<PathBuf> {
+    stored.iter().filter_map(|stored| normal(stored)).map(PathBuf::from).collect()
+}
 
 /// Returns the `cwd` without `.`, repeated and trailing separators. A Windows path has `\` between its
 /// names, and a drive in upper case. Sessions are searched by this text. ACP requires an absolute
@@ -69,6 +122,26 @@ mod tests {
             }
             assert_eq!(normalized(text), text);
         }
+    }
+
+    #[test]
+    fn additional_directories_keep_their_order_and_are_limited() {
+        let read = |paths: &[String]| {
+            let paths: Vec<_> = paths.iter().map(PathBuf::from).collect();
+            Directories::read(Path::new("/ws/"), &paths).map(|read| read.additional)
+        };
+        let texts = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect::<Vec<_>>();
+        let given = texts(&["/lib/", "/a/./b", "/lib", "c:/x", "/ws"]);
+        assert_eq!(read(&given), Ok(texts(&["/lib", "/a/b", r"C:\x", "/ws"])));
+        let refusal = |paths: &[String]| read(paths).unwrap_err().message;
+        let relative = "additionalDirectories has `lib`, which is not an absolute path";
+        assert_eq!(refusal(&texts(&["/a", "lib"])), relative);
+        let many: Vec<_> = (0..=MAX_ADDITIONAL).map(|n| format!("/{n}")).collect();
+        assert_eq!(refusal(&many), "additionalDirectories has more than 64 paths");
+        assert_eq!(read(&many[1..]).map(|read| read.len()), Ok(MAX_ADDITIONAL));
+        let long = format!("/{}", "a".repeat(MAX_ADDITIONAL_BYTES));
+        assert_eq!(refusal(&[long]), "additionalDirectories has more than 16384 bytes of paths");
+        assert_eq!(listed(&texts(&["/a/", "b", ""])), [PathBuf::from("/a")]);
     }
 
     #[test]

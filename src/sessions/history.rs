@@ -1,7 +1,7 @@
 //! Opens sessions: a new one, whose thread is made with its first prompt, a load that replays the
 //! history, a resume that does not. Lists them too.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use agent_client_protocol_schema::v1::{
@@ -12,9 +12,9 @@ use futures_util::{FutureExt, StreamExt, stream};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::directory::{absolute, normalized};
+use super::directory::{self, Directories, absolute, normalized};
 use super::introduction::ClientServers;
-use super::link::{Answer, Link};
+use super::link::{Answer, Link, Work};
 use super::session::{Session, SessionConfig, Sessions, Stored, check_session_id, unknown_session};
 use super::turn::{Sending, Turn, Whose};
 use crate::threads::{Thread, ThreadReader};
@@ -32,15 +32,28 @@ const TITLES_AT_ONCE: usize = 8;
 /// The prefix of a list cursor; the number of listed sessions follows.
 const CURSOR: &str = "after:";
 
+/// A session that can be opened, or copied.
+pub(super) struct Known {
+    pub(super) kept: SessionRecord,
+    pub(super) stored: Stored,
+    /// `None` if the session has no thread yet.
+    pub(super) thread: Option<ThreadRecord>,
+}
+
 /// `session/new`.
 pub(super) async fn new(
     link: &Link,
     sessions: &Sessions,
     request: NewSessionRequest,
 ) -> Result<Answer, Error> {
-    let cwd = absolute(&request.cwd)?;
+    let Directories { cwd, additional } =
+        Directories::read(&request.cwd, &request.additional_directories)?;
     let servers = link.servers(&request.mcp_servers)?;
-    let kept = SessionRecord { cwd: Some(cwd.clone()), ..SessionRecord::default() };
+    let kept = SessionRecord {
+        cwd: Some(cwd.clone()),
+        additional_directories: additional,
+        ..SessionRecord::default()
+    };
     let config = link.read_config(kept, Stored::NoThread).await?;
     let id = Uuid::new_v4().to_string();
     let session = Session::new(&id, &cwd, servers, config, &link.service().settings);
@@ -62,7 +75,8 @@ pub(super) async fn load(
     // At once: the prompt may end while the thread is read.
     sessions.expect_no_prompt(&request.session_id.0)?;
     let servers = link.servers(&request.mcp_servers)?;
-    let session = reopen(link, sessions, &request.session_id.0, &request.cwd, servers).await?;
+    let directories = Directories::read(&request.cwd, &request.additional_directories)?;
+    let session = reopen(link, sessions, &request.session_id.0, directories, servers).await?;
     if !session.has_thread().await {
         return open_without_history(link, sessions, session).await;
     }
@@ -97,7 +111,8 @@ pub(super) async fn resume(
     // At once: the prompt may end while the thread is read.
     sessions.expect_no_prompt(&request.session_id.0)?;
     let servers = link.servers(&request.mcp_servers)?;
-    let session = reopen(link, sessions, &request.session_id.0, &request.cwd, servers).await?;
+    let directories = Directories::read(&request.cwd, &request.additional_directories)?;
+    let session = reopen(link, sessions, &request.session_id.0, directories, servers).await?;
     open_without_history(link, sessions, session).await
 }
 
@@ -108,15 +123,21 @@ async fn open_without_history(
 ) -> Result<Answer, Error> {
     sessions.open(Arc::clone(&session))?;
     let state = link.state_of(&session).await;
-    let introduce = link.introduce(sessions, &session);
-    let follow = link.follow(&session);
-    let after = async move {
+    let after = open_work(link, sessions, &session);
+    Ok(Answer { result: ObjectWriter::new().rest(state).finish(), after: Some(after) })
+}
+
+/// What follows the response that opens a session without its history.
+pub(super) fn open_work(link: &Link, sessions: &Sessions, session: &Arc<Session>) -> Work {
+    let introduce = link.introduce(sessions, session);
+    let follow = link.follow(session);
+    async move {
         introduce.await;
         if let Some(follow) = follow {
             follow.await;
         }
-    };
-    Ok(Answer { result: ObjectWriter::new().rest(state).finish(), after: Some(after.boxed()) })
+    }
+    .boxed()
 }
 
 /// Opens a session on an existing thread, or once more a session without one.
@@ -124,21 +145,12 @@ async fn reopen(
     link: &Link,
     sessions: &Sessions,
     id: &str,
-    cwd: &Path,
+    directories: Directories,
     servers: ClientServers,
 ) -> Result<Arc<Session>, Error> {
     check_session_id(id)?;
-    let cwd = absolute(cwd)?;
-    let (mut kept, mut stored) = if let Some(open) = sessions.without_thread(id).await {
-        (open.config.lock().await.kept.clone(), Stored::NoThread)
-    } else {
-        let upstream = link.upstream();
-        let thread = upstream.thread(id).await.map_err(|error| link.failed(&error))?;
-        let thread = thread.ok_or_else(|| unknown_session(id))?;
-        let mut kept = SessionRecord::read(&thread.metadata);
-        kept.title = kept.title.or_else(|| thread.title());
-        (kept, Stored::Current)
-    };
+    let Directories { cwd, additional } = directories;
+    let Known { mut kept, mut stored, thread } = Known::find(link, sessions, id).await?;
     // An older version saved the directory as the client wrote it.
     if stored == Stored::Current && kept.cwd.as_ref() != Some(&cwd) {
         stored = Stored::Outdated;
@@ -153,11 +165,41 @@ async fn reopen(
         // A thread that no editor created becomes a session with its first prompt.
         Some(_) | None => kept.cwd = Some(cwd.clone()),
     }
-    let config = link.read_config(kept, stored).await?;
+    // ACP: the request has the complete list, and may change it.
+    let is_news = kept.additional_directories != additional;
+    kept.additional_directories = additional;
+    let is_session = thread.is_some_and(|thread| SessionRecord::is_marked(&thread.metadata));
+    let mut config = link.read_config(kept, stored).await?;
+    if is_news && stored != Stored::NoThread {
+        // At once: the session's next run may answer a question, without a prompt.
+        let is_saved = is_session && link.save_directories(id, &config.kept).await;
+        if !is_saved {
+            config.stored = Stored::Outdated;
+        }
+    }
     let settings = &link.service().settings;
     let session = Session::new(id, &cwd, servers, config, settings);
     session.view.lock().await.is_synced = stored == Stored::NoThread;
     Ok(Arc::new(session))
+}
+
+// === impl Known ===
+
+impl Known {
+    /// Finds a session that has a thread, or one that is open here without a thread. Fails in the
+    /// same way if there is none, and if LangGraph hides it from the caller.
+    pub(super) async fn find(link: &Link, sessions: &Sessions, id: &str) -> Result<Self, Error> {
+        if let Some(open) = sessions.without_thread(id).await {
+            let kept = open.config.lock().await.kept.clone();
+            return Ok(Self { kept, stored: Stored::NoThread, thread: None });
+        }
+        let upstream = link.upstream();
+        let thread = upstream.thread(id).await.map_err(|error| link.failed(&error))?;
+        let thread = thread.ok_or_else(|| unknown_session(id))?;
+        let mut kept = SessionRecord::read(&thread.metadata);
+        kept.title = kept.title.or_else(|| thread.title());
+        Ok(Self { kept, stored: Stored::Current, thread: Some(thread) })
+    }
 }
 
 /// `session/list`: the sessions of a directory, or all of them, newest first.
@@ -197,7 +239,9 @@ async fn listed(upstream: &upstream::Client, thread: ThreadRecord) -> Option<Ses
         Some(title) => Some(title),
         None => upstream.thread(&thread.id).await.ok().flatten().and_then(|whole| whole.title()),
     };
-    Some(SessionInfo::new(thread.id, cwd).title(title).updated_at(thread.updated_at))
+    let info = SessionInfo::new(thread.id, cwd)
+        .additional_directories(directory::listed(&kept.additional_directories));
+    Some(info.title(title).updated_at(thread.updated_at))
 }
 
 impl Link {

@@ -160,16 +160,18 @@ impl Sessions {
         Ok(())
     }
 
+    /// Refuses one more session than may be open.
+    pub(super) fn expect_room(&self) -> Result<(), Error> {
+        if self.lock().len() >= MAX_SESSIONS { Err(too_many()) } else { Ok(()) }
+    }
+
     /// Adds an open session. Replaces one of the same thread, unless that has a prompt.
     pub(super) fn open(&self, session: Arc<Session>) -> Result<(), Error> {
         self.expect_no_prompt(&session.id)?;
         let mut sessions = self.lock();
         match sessions.get(&session.id) {
             Some(open) => open.session.detach(),
-            None if sessions.len() >= MAX_SESSIONS => {
-                let message = format!("{MAX_SESSIONS} sessions are open; close some");
-                return Err(Error::invalid(message));
-            }
+            None if sessions.len() >= MAX_SESSIONS => return Err(too_many()),
             None => {}
         }
         let counted = self.meter.as_ref().map(AcpMeter::session);
@@ -194,6 +196,10 @@ impl Sessions {
     fn lock(&self) -> Guard<'_, HashMap<String, Counted>> {
         self.open.lock()
     }
+}
+
+fn too_many() -> Error {
+    Error::invalid(format!("{MAX_SESSIONS} sessions are open; close some"))
 }
 
 /// A session takes one prompt at a time.

@@ -229,6 +229,19 @@ impl Link {
         }
     }
 
+    /// Saves the additional directories in the metadata of a session's thread. Returns whether that
+    /// succeeded.
+    pub(super) async fn save_directories(&self, id: &str, kept: &SessionRecord) -> bool {
+        let metadata = kept.write_additional_directories();
+        match self.upstream().change_thread(id, &metadata).await {
+            Ok(is_there) => is_there,
+            Err(error) => {
+                tracing::warn!(session_id = id, %error, "a session's directories were not saved with its thread");
+                false
+            }
+        }
+    }
+
     /// Makes the session's thread, with the settings.
     pub(super) async fn make_thread(
         &self,

@@ -301,6 +301,22 @@ impl Client {
         }
     }
 
+    /// Copies a thread under a new id, with its checkpoints and its metadata. Its runs are not copied,
+    /// and of a live run only the checkpoints that exist. `None` if the thread does not exist, or if
+    /// the server hides it from the caller.
+    pub async fn copy_thread(&self, thread_id: &str) -> Result<Option<ThreadRecord>, Error> {
+        let copy = self.call(Operation::CopyThread, Method::POST, &["threads", thread_id, "copy"]);
+        match copy.text().await {
+            Ok(body) => match ThreadRecord::parse(&body) {
+                Some(thread) => Ok(Some(thread)),
+                None => Err(Error::NotUnderstood { what: "a thread" }),
+            },
+            // Both servers answer 409. A 404 would mean that the server has no such route.
+            Err(Error::Status { code: 409, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Deletes a thread with its states and runs, live ones too. Returns whether the thread
     /// existed.
     pub async fn delete_thread(&self, thread_id: &str) -> Result<bool, Error> {

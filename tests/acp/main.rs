@@ -9,6 +9,7 @@ mod support;
 mod bridge;
 mod contact;
 mod follow;
+mod fork;
 mod messages_key;
 mod notices;
 mod offered;

@@ -146,7 +146,7 @@ async fn a_long_line_that_is_allowed_is_read() {
 #[tokio::test]
 async fn what_nobody_knows_is_refused_or_passed_over() {
     let (_server, mut editor) = open().await;
-    for method in ["session/fork", "_threadway/x", "", "session/update", "fs/\u{e9}"] {
+    for method in ["session/archive", "_threadway/x", "", "session/update", "fs/\u{e9}"] {
         let refused = editor.refused(method, json!({})).await;
         assert_eq!(refused, (-32601, format!("unknown method `{method}`")));
     }

@@ -163,6 +163,30 @@ async fn a_thread_is_deleted_or_was_not_there() {
 }
 
 #[tokio::test]
+async fn a_thread_is_copied_or_is_not_there() {
+    let (upstream, client) = scripted().await;
+    let copy = format!("POST /threads/{THREAD}/copy");
+    let script = async {
+        let asked = upstream.expect(&copy).await;
+        assert_eq!(asked.body, "");
+        asked.json(200, &record(&json!({"cwd": "/w"})).replace(THREAD, OTHER)).await;
+    };
+    let (copied, ()) = tokio::join!(client.copy_thread(THREAD), script);
+    let copied = copied.unwrap().unwrap();
+    assert_eq!((&*copied.id, copied.metadata.get()), (OTHER, r#"{"cwd":"/w"}"#));
+    for (status, body, expected) in [
+        (409, r#"{"detail":"Thread not found"}"#, Ok(None)),
+        // The server has no such route.
+        (404, "Not Found", Err(refusal(404, "Not Found"))),
+        (200, "[]", Err(Error::NotUnderstood { what: "a thread" })),
+    ] {
+        let script = async { upstream.expect(&copy).await.json(status, body).await };
+        let (copied, ()) = tokio::join!(client.copy_thread(THREAD), script);
+        assert_eq!(copied, expected, "{status} {body}");
+    }
+}
+
+#[tokio::test]
 async fn an_answer_that_does_not_begin_is_waited_for_no_longer_than_any() {
     let (upstream, client) = scripted().await;
     let clock = HeldClock::pause();
@@ -289,6 +313,11 @@ async fn the_scripted_server_does_all_this() {
     assert_eq!(listed, found[0]);
     let metadata: Value = serde_json::from_str(whole.metadata.get()).unwrap();
     assert_eq!(metadata, json!({"acp_session": true, "cwd": "/c", "title": "Mine"}));
+
+    let copy = client.copy_thread(&first.id).await.unwrap().unwrap();
+    assert_ne!(copy.id, first.id);
+    assert_eq!(copy.metadata, whole.metadata);
+    assert_eq!(client.copy_thread(ASSISTANT).await, Ok(None));
 
     assert_eq!(client.delete_thread(&first.id).await, Ok(true));
     for id in [&*first.id, "no UUID"] {

@@ -359,7 +359,7 @@ async fn a_session_of_another_caller_is_unknown() {
     assert_eq!(outline(&alice.load(LOADED).await.of(LOADED)).len(), 2);
     let unknown = "22222222-2222-4222-8222-222222222222";
     let params = |id: &str| json!({"sessionId": id, "cwd": CWD, "mcpServers": []});
-    for method in ["session/load", "session/resume"] {
+    for method in ["session/load", "session/resume", "session/fork"] {
         let (code, message) = bob.refused(method, params(LOADED)).await;
         let (other_code, other) = bob.refused(method, params(unknown)).await;
         assert_eq!((code, message.replace(LOADED, unknown)), (other_code, other));
@@ -375,6 +375,11 @@ async fn a_session_of_another_caller_is_unknown() {
     bob.request("session/delete", json!({"sessionId": LOADED})).await;
     bob.next().await.unwrap();
     assert_eq!(list(&mut alice).await, 1, "bob has deleted alice's session");
+    let fork = alice.call("session/fork", params(LOADED)).await;
+    let fork = fork["sessionId"].as_str().unwrap();
+    assert_eq!(front.server.books().threads[fork].metadata["owner"], "alice");
+    assert_eq!((list(&mut alice).await, list(&mut bob).await), (2, 0));
+    assert_eq!(bob.refused("session/load", params(fork)).await.0, -32002);
 }
 
 #[tokio::test]

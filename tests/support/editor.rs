@@ -3,6 +3,9 @@
 //! `acp-v1.json` is the official schema. That schema accepts unknown members, and null for optional
 //! ones. This client refuses both: an unknown member is a spelling mistake, and an optional member
 //! is absent or has a value.
+//!
+//! `acp-v1-fork.json` has `session/fork` and its capability, by the official schema of what is not
+//! stable yet.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -347,11 +350,16 @@ impl Editor {
         }
     }
 
-    /// Waits until the agent has ended.
-    pub(crate) async fn ended(&mut self) {
+    /// Closes the client's end, and waits until the agent serves it no more.
+    pub(crate) async fn left(&mut self) {
         self.hang_up().await;
         let ended = soon("the end", self.serving.join_next()).await;
         ended.unwrap().unwrap().unwrap();
+    }
+
+    /// Waits until the agent has ended.
+    pub(crate) async fn ended(&mut self) {
+        self.left().await;
         soon("the end of all chores", self.service.close()).await;
     }
 }
@@ -444,6 +452,7 @@ const METHODS: &[(&str, &str, &str)] = &[
     ("session/list", "ListSessionsRequest", "ListSessionsResponse"),
     ("session/delete", "DeleteSessionRequest", "DeleteSessionResponse"),
     ("session/resume", "ResumeSessionRequest", "ResumeSessionResponse"),
+    ("session/fork", "ForkSessionRequest", "ForkSessionResponse"),
     ("session/close", "CloseSessionRequest", "CloseSessionResponse"),
     ("session/set_mode", "SetSessionModeRequest", "SetSessionModeResponse"),
     (
@@ -601,6 +610,11 @@ fn definitions() -> &'static Value {
     DEFINITIONS.get_or_init(|| {
         let document: Value = serde_json::from_str(include_str!("acp-v1.json")).unwrap();
         let mut definitions = document["$defs"].clone();
+        let fork: Value = serde_json::from_str(include_str!("acp-v1-fork.json")).unwrap();
+        for (name, schema) in fork["$defs"].as_object().unwrap() {
+            definitions[name] = schema.clone();
+        }
+        definitions["SessionCapabilities"]["properties"]["fork"] = fork["capability"].clone();
         close(&mut definitions);
         definitions
     })

@@ -307,6 +307,7 @@ impl Books {
                 Some((422, json!({"detail": "select projection is not supported"})))
             }
             ("POST", ["threads", "search"]) => Some((200, self.found(&body, tenant.as_deref()))),
+            ("POST", ["threads", id, "copy"]) => Some(self.copy(id, tenant.as_deref())),
             (_, ["threads", id, ..]) if !self.is_shown(id, tenant.as_deref()) => missing(),
             (_, ["threads", id, rest @ ..]) => match (self.threads.get_mut(*id), method, rest) {
                 // Older servers do not have the stream of a thread's lifecycle.
@@ -359,6 +360,19 @@ impl Books {
         })
     }
 
+    /// Both servers answer 409 for a thread that does not exist, or that they hide.
+    fn copy(&mut self, id: &str, tenant: Option<&str>) -> (u16, Value) {
+        let source = self.threads.get(id).filter(|_| self.is_shown(id, tenant));
+        let Some(copy) = source.map(Thread::copy) else {
+            return (409, json!({"detail": "Thread not found"}));
+        };
+        self.made += 1;
+        let id = format!("01a200b7-5ee6-7592-b13b-c{:011}", self.made);
+        let record = copy.record(&id);
+        self.threads.insert(id, copy);
+        (200, record)
+    }
+
     /// Whether a thread exists and this tenant may see it.
     fn is_shown(&self, id: &str, tenant: Option<&str>) -> bool {
         let thread = self.threads.get(id);
@@ -390,6 +404,11 @@ impl Books {
 // === impl Thread ===
 
 impl Thread {
+    /// A copy, without the runs.
+    fn copy(&self) -> Self {
+        Self { metadata: self.metadata.clone(), state: self.state.clone(), ..Self::default() }
+    }
+
     fn record(&self, id: &str) -> Value {
         let values = self.state.as_ref().map_or(Value::Null, |state| state["values"].clone());
         let updated_at = format!("2026-11-22T10:00:{:02}.000000+00:00", self.changed_at);

@@ -35,6 +35,7 @@ pub(super) fn all(server: &Arc<Server>) -> Router {
             "/threads/{thread}",
             get(threads::one).patch(threads::change).delete(threads::remove),
         )
+        .route("/threads/{thread}/copy", post(threads::copy))
         .route("/threads/{thread}/state", get(threads::state).post(threads::update))
         .route("/threads/{thread}/state/checkpoint", post(threads::state_of))
         .route("/threads/{thread}/state/{checkpoint}", get(threads::state_at))

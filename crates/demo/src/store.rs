@@ -45,6 +45,19 @@ impl Store {
         Ok(self.threads.entry(id).or_insert_with(|| Thread::new(id, metadata, clock)))
     }
 
+    /// Copies a thread. The servers answer 409 if it does not exist.
+    pub(super) fn copy(
+        &mut self,
+        source: Uuid,
+        id: Uuid,
+        clock: &Clock,
+    ) -> Result<&mut Thread, Refusal> {
+        self.make_room(MAX_THREADS - 1, Some(source))?;
+        let source = self.threads.get(&source);
+        let copy = source.ok_or_else(|| Refusal::conflict("Thread not found"))?.copy(id, clock);
+        Ok(self.threads.entry(id).or_insert(copy))
+    }
+
     /// Makes room for a run on a thread.
     pub(super) fn make_room_for(&mut self, thread: Uuid) -> Result<(), Refusal> {
         self.make_room(MAX_THREADS, Some(thread))

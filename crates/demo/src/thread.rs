@@ -114,6 +114,12 @@ impl Thread {
         self.metadata.get("graph_id").and_then(Value::as_str).and_then(Graph::find)
     }
 
+    /// A copy with another id: the checkpoints and the metadata, without the runs.
+    pub(super) fn copy(&self, id: Uuid, clock: &Clock) -> Self {
+        let checkpoints = self.checkpoints.clone();
+        Self { checkpoints, ..Self::new(id, self.metadata.clone(), clock) }
+    }
+
     /// The running or next run.
     pub(super) fn first_live(&self) -> Option<&Arc<Run>> {
         self.runs.iter().find(|run| !run.status().is_over())

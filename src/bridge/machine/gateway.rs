@@ -58,8 +58,19 @@ impl Machine {
                 self.phase = Phase::Connected;
                 self.fail_all(&Error::invalid("send `initialize` first"));
             }
-            (Method::New, Ok(answer)) => self.opened(answer, &request.params, Origin::New),
-            (Method::Fork, Ok(answer)) => self.opened(answer, &request.params, Origin::Resume),
+            (Method::New, Ok(answer)) => {
+                if let Some(id) = message::text(answer, "sessionId") {
+                    let made = Session::new(&id, &request.params, Origin::New, State::Open);
+                    self.opened(made);
+                }
+            }
+            (Method::Fork, Ok(answer)) => {
+                if let Some(id) = message::text(answer, "sessionId") {
+                    let source = session.and_then(|id| self.sessions.get(id));
+                    let forked = Session::forked(&id, &request.params, source);
+                    self.opened(forked);
+                }
+            }
             (Method::Open(_), Ok(_)) => {
                 if let Some(session) = session {
                     held = self.is_open(session);
@@ -103,15 +114,14 @@ impl Machine {
         self.pump();
     }
 
-    fn opened(&mut self, answer: &Json, params: &Json, origin: Origin) {
-        let Some(id) = message::text(answer, "sessionId") else { return };
+    /// Remembers a session that the gateway has made.
+    fn opened(&mut self, session: Session) {
         if self.sessions.len() >= MAX_SESSIONS {
             let why =
                 format!("{MAX_SESSIONS} sessions are open; this one is lost with the connection");
             return self.warn(why);
         }
-        let session = Session::new(&id, params, origin, State::Open);
-        self.sessions.insert(id, session);
+        self.sessions.insert(session.remote.clone(), session);
     }
 
     /// A session is open on this connection. Returns the updates that were held back.

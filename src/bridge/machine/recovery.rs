@@ -110,7 +110,7 @@ impl Machine {
     pub(super) fn not_reopened(&mut self, session: &str, error: &Error) {
         let Some(known) = self.sessions.get(session) else { return };
         if error.code == Code::NotFound && !known.has_thread {
-            let params = known.params().clone();
+            let params = known.renewal();
             return self.send_own(Own::Renew(session.to_owned()), "session/new", &params);
         }
         self.fail_session(session, error);

@@ -228,6 +228,84 @@ fn a_session_that_was_never_used_is_made_anew_under_the_same_id() {
     check(&world);
 }
 
+/// The params of the requests with this method that were sent to the gateway.
+fn sent(world: &World, method: &str) -> Vec<Value> {
+    let sent = world.sent.iter().filter(|line| line["method"] == method);
+    sent.map(|line| line["params"].clone()).collect()
+}
+
+fn fork(world: &mut World, id: u64, source: &str) -> String {
+    let params = json!({"sessionId": source, "cwd": "/other", "additionalDirectories": ["/lib"]});
+    world.request(id, "session/fork", &params);
+    world.settle();
+    answer(world, id)["result"]["sessionId"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_fork_is_opened_again_with_its_own_directories() {
+    let mut world = opened();
+    world.settle();
+    let fork = fork(&mut world, 7, OLD);
+    world.cut();
+    world.settle();
+    let opening = json!({"cwd": "/other", "additionalDirectories": ["/lib"], "sessionId": fork,
+        "mcpServers": []});
+    assert_eq!(sent(&world, "session/resume").iter().collect::<Vec<_>>(), [&opening]);
+    world.request(8, "session/prompt", &prompt(&fork));
+    world.settle();
+    assert_eq!(answer(&world, 8)["result"]["stopReason"], "end_turn");
+    world.cut();
+    world.settle();
+    // The editor has the history of the source: it is not shown again.
+    assert_eq!(sent(&world, "session/load").last(), Some(&opening));
+    check(&world);
+    assert_eq!(sent(&world, "session/fork").len(), 1);
+}
+
+#[test]
+fn a_fork_of_a_session_that_was_never_used_is_made_anew_with_the_settings() {
+    let mut world = opened();
+    world.settle();
+    let source = new_session(&world).unwrap();
+    world.request(7, "session/set_mode", &json!({"sessionId": source, "modeId": "plan"}));
+    world.settle();
+    let fork = fork(&mut world, 8, &source);
+    world.cut();
+    world.settle();
+    // The source was made anew too.
+    let made = json!({"cwd": "/other", "additionalDirectories": ["/lib"], "mcpServers": []});
+    let news = sent(&world, "session/new");
+    assert_eq!((news.len(), news.contains(&made)), (3, true), "{news:?}");
+    world.request(9, "session/prompt", &prompt(&fork));
+    world.settle();
+    assert_eq!(answer(&world, 9)["result"]["stopReason"], "end_turn");
+    let modes = sent(&world, "session/set_mode");
+    let modes: Vec<_> = modes.iter().map(|params| &params["modeId"]).collect();
+    assert_eq!(modes, ["plan", "plan", "plan"]);
+    let prompted = sent(&world, "session/prompt")[0]["sessionId"].as_str().unwrap().to_owned();
+    assert_eq!((prompted != fork, world.graph.threads[&prompted].runs.len()), (true, 1));
+    // The gateway has the source under another id than the editor.
+    let second = self::fork(&mut world, 10, &source);
+    let asked = sent(&world, "session/fork")[1]["sessionId"].clone();
+    assert_eq!((asked == *source, second.starts_with("fork-")), (false, true));
+    check(&world);
+}
+
+#[test]
+fn a_fork_is_not_sent_twice_and_waits_while_the_gateway_is_away() {
+    let mut world = opened();
+    world.settle();
+    world.request(7, "session/fork", &json!({"sessionId": OLD, "cwd": "/other"}));
+    while world.up() {}
+    world.cut();
+    let message = answer(&world, 7)["error"]["message"].as_str().unwrap();
+    assert!(message.contains("look whether this was done"), "{message}");
+    world.request(8, "session/fork", &json!({"sessionId": OLD, "cwd": "/other"}));
+    world.settle();
+    assert_eq!(answer(&world, 8)["result"]["sessionId"], "fork-3");
+    assert_eq!(sent(&world, "session/fork").len(), 2);
+}
+
 #[test]
 fn a_prompt_that_was_not_sent_can_be_cancelled() {
     let mut world = opened();

@@ -54,6 +54,7 @@ fn action(incoming: &Incoming) -> Option<Action> {
             "session/load" | "session/resume" => Some(Action::Connect),
             "session/cancel" => Some(Action::Stop),
             "session/set_mode" | "session/set_config_option" => Some(Action::ChangeThread),
+            "session/fork" => Some(Action::CopyThread),
             "session/delete" => Some(Action::DeleteThread),
             _ => None,
         },

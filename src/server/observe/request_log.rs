@@ -48,6 +48,7 @@ pub(in crate::server) enum Action {
     /// Opens a WebSocket.
     Socket,
     ChangeThread,
+    CopyThread,
     DeleteThread,
     /// A request on the single route, or a message of ACP, that was refused before it was read.
     Call,
@@ -173,6 +174,7 @@ impl Action {
             Self::Stop => "stop",
             Self::Socket => "socket",
             Self::ChangeThread => "change_thread",
+            Self::CopyThread => "copy_thread",
             Self::DeleteThread => "delete_thread",
             Self::Call => "call",
         }

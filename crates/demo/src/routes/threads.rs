@@ -151,6 +151,15 @@ pub(super) async fn create(
     Ok(answer(&thread.record()))
 }
 
+pub(super) async fn copy(
+    State(server): State<Arc<Server>>,
+    Path(thread): Path<String>,
+) -> Result<Response, Refusal> {
+    let source = uuid("thread", &thread)?;
+    let id = server.clock.id();
+    Ok(answer(&server.store().copy(source, id, &server.clock)?.record()))
+}
+
 pub(super) async fn search(
     State(server): State<Arc<Server>>,
     request: Request,

@@ -28,9 +28,11 @@ impl<'a> Destination<'a> {
     ///
     /// The SDKs disagree about `session/load`. The Rust SDK's server uses the session's stream if it
     /// is read, the TypeScript SDK's always the connection's. Their clients accept both.
+    ///
+    /// The answer to `session/fork` opens another session than the one that the request names.
     pub fn of_answer(method: &str, session: Option<&'a str>) -> Self {
         match (method, session) {
-            (_, None) => Self::Connection,
+            (_, None) | ("session/fork", _) => Self::Connection,
             ("session/load" | "session/resume", Some(id)) => Self::Opened(id),
             (_, Some(id)) => Self::Answer(id),
         }
@@ -63,6 +65,7 @@ mod tests {
         use Destination::{Answer, Connection, Opened};
         for (method, session, expected) in [
             ("session/new", None, Connection),
+            ("session/fork", Some("s"), Connection),
             ("session/list", None, Connection),
             ("session/load", Some("s"), Opened("s")),
             ("session/resume", Some("s"), Opened("s")),

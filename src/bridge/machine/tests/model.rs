@@ -242,6 +242,28 @@ impl World {
                 connection.sessions.insert(session, true);
                 out.push_back(result(id, &json!({})));
             }
+            "session/resume" => {
+                if !self.graph.threads.contains_key(&session) {
+                    return out.push_back(refused(id, -32002));
+                }
+                connection.sessions.insert(session, false);
+                out.push_back(result(id, &json!({})));
+            }
+            "session/fork" => {
+                let thread = self.graph.threads.get(&session);
+                if thread.is_none() && !is_open {
+                    return out.push_back(refused(id, -32002));
+                }
+                let messages = thread.map(|thread| thread.messages.clone());
+                self.graph.made += 1;
+                let made = format!("fork-{}", self.graph.made);
+                if let Some(messages) = messages {
+                    let copy = Thread { messages, ..Thread::default() };
+                    self.graph.threads.insert(made.clone(), copy);
+                }
+                connection.sessions.insert(made.clone(), true);
+                out.push_back(result(id, &json!({"sessionId": made})));
+            }
             "session/prompt" if !is_open => out.push_back(refused(id, -32002)),
             "session/prompt" => {
                 let thread = self.graph.threads.entry(session.clone()).or_default();
@@ -254,6 +276,7 @@ impl World {
                 thread.messages.push(("agent_message_chunk", said, String::new()));
                 thread.runs.push(prompt);
                 thread.left = PIECES;
+                connection.sessions.insert(session.clone(), true);
                 connection.waiting.push((session, id.clone()));
             }
             "_threadway/prompt_end" => {

@@ -12,6 +12,8 @@ use crate::json::{self, Json, ObjectWriter, Text};
 pub struct SessionRecord {
     /// The session's directory. `None` for a thread that no editor created.
     pub cwd: Option<String>,
+    /// The session's other directories, in the client's order.
+    pub additional_directories: Vec<String>,
     /// What the session has chosen.
     pub choices: Choices,
     /// The answers that hold for later calls.
@@ -34,6 +36,7 @@ mod key {
     /// The settings of the other agents, by agent.
     pub(super) const OTHER_CONFIGS: &str = "acp_other_configs";
     pub(super) const ALWAYS: &str = "acp_always";
+    pub(super) const ADDITIONAL_DIRECTORIES: &str = "acp_additional_directories";
     pub(super) const TITLE: &str = "title";
 }
 
@@ -53,11 +56,14 @@ impl SessionRecord {
             .collect();
         let config = members.get(key::CONFIG).and_then(read_fields);
         fields.extend(config.filter(|all| !all.is_empty()).map(|all| (assistant.clone(), all)));
+        let directories = members.get(key::ADDITIONAL_DIRECTORIES).and_then(json::items);
+        let directories = directories.unwrap_or_default().into_iter().filter_map(json::string);
         let always = members.get(key::ALWAYS).and_then(json::items).unwrap_or_default();
         // An answer that cannot be read must not delete the others.
         let always = always.into_iter().filter_map(|one| serde_json::from_str(one.get()).ok());
         Self {
             cwd: string(key::CWD),
+            additional_directories: directories.map(Into::into).collect(),
             choices: Choices {
                 mode: string(key::MODE),
                 assistant,
@@ -69,6 +75,12 @@ impl SessionRecord {
         }
     }
 
+    /// Whether a thread's metadata mark it as a session.
+    pub fn is_marked(metadata: &RawValue) -> bool {
+        let members = json::members(metadata).unwrap_or_default();
+        members.get(key::SESSION).is_some_and(|mark| mark.get() == "true")
+    }
+
     /// The metadata that marks a thread as a session. Other sessions are searched by it.
     pub fn mark(cwd: Option<&str>) -> Json {
         let mark = ObjectWriter::new().raw(key::SESSION, "true");
@@ -78,9 +90,16 @@ impl SessionRecord {
         }
     }
 
+    /// The member of the metadata with the additional directories, without the others.
+    pub fn write_additional_directories(&self) -> Json {
+        ObjectWriter::new()
+            .raw(key::ADDITIONAL_DIRECTORIES, write_texts(&self.additional_directories).get())
+            .finish()
+    }
+
     /// The record as metadata.
     pub fn write(&self) -> Json {
-        let Self { cwd, choices, always: _, title } = self;
+        let Self { cwd, additional_directories, choices, always: _, title } = self;
         let text = |string: &Option<String>| string.as_deref().map(Text::new);
         let none = Fields::new();
         let fields = choices.fields.get(&choices.assistant).unwrap_or(&none);
@@ -88,10 +107,12 @@ impl SessionRecord {
         let others = others.fold(ObjectWriter::new(), |all, (agent, fields)| {
             all.raw(agent, write_fields(fields).get())
         });
+        let directories = write_texts(additional_directories);
         // The server merges metadata, so members that are not written keep their values.
         ObjectWriter::new()
             .raw(key::SESSION, "true")
             .optional(key::CWD, text(cwd).as_ref())
+            .raw(key::ADDITIONAL_DIRECTORIES, directories.get())
             .optional(key::MODE, text(&choices.mode).as_ref())
             .string(key::ASSISTANT, &choices.assistant)
             .optional(key::OWN_ASSISTANT, text(&choices.own).as_ref())
@@ -105,6 +126,11 @@ impl SessionRecord {
     fn write_always(&self) -> Json {
         json::raw(serde_json::to_string(&self.always).unwrap_or_else(|_| "[]".to_owned()))
     }
+}
+
+fn write_texts(texts: &[String]) -> Json {
+    let texts: Vec<_> = texts.iter().map(|text| Json::from(Text::new(text))).collect();
+    json::array(texts.iter().map(|text| text.get()))
 }
 
 fn read_fields(config: &RawValue) -> Option<Fields> {

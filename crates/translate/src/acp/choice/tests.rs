@@ -269,6 +269,7 @@ fn what_is_kept_is_read_again_whatever_else_stands_there() {
         Remembered { name: "rm".to_owned(), args: "{}".to_owned(), decision: Always::Reject };
     let kept = SessionRecord {
         cwd: Some("/w".to_owned()),
+        additional_directories: vec!["/lib".to_owned(), r"C:\a b".to_owned()],
         choices,
         always: vec![always],
         title: Some("T".to_owned()),
@@ -279,10 +280,15 @@ fn what_is_kept_is_read_again_whatever_else_stands_there() {
     let older = SessionRecord::read(&older).choices;
     assert_eq!(older.fields["agent"]["model"].get(), "2");
     assert_eq!((older.fields.len(), older.own), (1, None));
-    let foreign = raw(r#"{"cwd":1,"acp_mode":[],"acp_config":"x","acp_always":{},"title":null}"#);
+    let foreign = raw(r#"{"cwd":1,"acp_mode":[],"acp_config":"x","acp_always":{},"title":null,
+            "acp_additional_directories":{"a":"/b"}}"#);
     assert_eq!(SessionRecord::read(&foreign), SessionRecord::default());
+    let some = raw(r#"{"acp_additional_directories":["/a",7,null,"/b"]}"#);
+    assert_eq!(SessionRecord::read(&some).additional_directories, ["/a", "/b"]);
     let some =
         raw(r#"{"acp_always":[1,{"name":"rm","args":"{}","decision":"reject"},{"name":"x"}]}"#);
     assert_eq!(SessionRecord::read(&some).always, kept.always);
     assert_eq!(SessionRecord::mark(Some("/w")).get(), r#"{"acp_session":true,"cwd":"/w"}"#);
+    assert!(SessionRecord::is_marked(&kept.write()));
+    assert!(!SessionRecord::is_marked(&raw(r#"{"acp_session":"true","cwd":"/w"}"#)));
 }

@@ -1,0 +1,83 @@
+//! `session/fork`: a copy of a session, which goes on by itself.
+//!
+//! LangGraph copies the thread's checkpoints and metadata. It copies no runs: a fork of a session
+//! whose run is live has what that run has stored so far.
+
+use std::sync::Arc;
+
+use agent_client_protocol_schema::v1::ForkSessionRequest;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::directory::Directories;
+use super::history::{Known, open_work};
+use super::link::{Answer, Link};
+use super::session::{Session, Sessions, Stored, check_session_id, unknown_session};
+use crate::threads;
+use crate::upstream::{Error as UpstreamError, ThreadRecord};
+use threadway_translate::acp::rpc::Error;
+use threadway_translate::json::{Json, ObjectWriter};
+
+/// The request's directories and servers are those of the copy, and the modes and settings are the
+/// source's. Permanent permissions are not copied: they were given for the source.
+pub(super) async fn fork(
+    link: &Link,
+    sessions: &Sessions,
+    request: ForkSessionRequest,
+) -> Result<Answer, Error> {
+    let source = &*request.session_id.0;
+    check_session_id(source)?;
+    let Directories { cwd, additional } =
+        Directories::read(&request.cwd, &request.additional_directories)?;
+    let servers = link.servers(&request.mcp_servers)?;
+    sessions.expect_room()?;
+    let Known { mut kept, stored, thread } = Known::find(link, sessions, source).await?;
+    if let Ok(open) = sessions.get(source) {
+        // Those that the client sees. Saving them may have failed.
+        kept.choices = open.config.lock().await.kept.choices.clone();
+    }
+    kept.cwd = Some(cwd.clone());
+    kept.additional_directories = additional;
+    kept.always.clear();
+    let config = link.read_config(kept, stored).await?;
+    let id = match thread {
+        // Both sessions are empty.
+        None => Uuid::new_v4().to_string(),
+        Some(thread) => link.copy_thread(thread, config.kept.write()).await?,
+    };
+    let session = Session::new(&id, &cwd, servers, config, &link.service().settings);
+    session.view.lock().await.is_synced = stored == Stored::NoThread;
+    let session = Arc::new(session);
+    sessions.open(Arc::clone(&session))?;
+    let state = link.state_of(&session).await;
+    let result = ObjectWriter::new().string("sessionId", &session.id).rest(state).finish();
+    Ok(Answer { result, after: Some(open_work(link, sessions, &session)) })
+}
+
+impl Link {
+    /// Copies a thread, and stores this metadata with the copy. Returns the id of the copy. If the
+    /// client leaves meanwhile, the copy is deleted again.
+    async fn copy_thread(&self, source: ThreadRecord, metadata: Json) -> Result<String, Error> {
+        let (upstream, id) = (self.upstream(), source.id.clone());
+        let (done, copied) = oneshot::channel();
+        self.service().tasks.spawn(async move {
+            let copied = threads::copy(&upstream, &source, &metadata).await;
+            if let Err(Ok(Some(unused))) = done.send(copied) {
+                threads::delete_copy(&upstream, &unused).await;
+            }
+        });
+        match copied.await {
+            Ok(Ok(Some(copy))) => Ok(copy),
+            // The thread was deleted meanwhile.
+            Ok(Ok(None)) => Err(unknown_session(&id)),
+            Ok(Err(UpstreamError::Status { code: code @ (404 | 405), .. })) => {
+                Err(Error::internal(format!(
+                    "the LangGraph server copies no threads: it answered {code} to `POST \
+                     /threads/{{id}}/copy`; go on in this session, or make a new one"
+                )))
+            }
+            Ok(Err(error)) => Err(self.failed(&error)),
+            Err(_) => Err(Error::internal("the task that copies the thread has failed")),
+        }
+    }
+}

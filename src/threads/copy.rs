@@ -1,0 +1,42 @@
+//! Copies a thread, with other metadata.
+
+use uuid::Uuid;
+
+use crate::upstream::{Client, Error, ThreadRecord};
+use threadway_translate::json::{self, Json, ObjectWriter};
+use threadway_translate::langgraph::ARCHIVED;
+
+/// Copies a thread, and replaces the members of the copy's metadata that `metadata` has. Returns the
+/// id of the copy. `None` if the thread does not exist any more.
+///
+/// A copy whose metadata cannot be changed is deleted, since nobody would know it for a copy. The
+/// copy of an archived thread is not archived.
+pub async fn copy(
+    upstream: &Client,
+    source: &ThreadRecord,
+    metadata: &Json,
+) -> Result<Option<String>, Error> {
+    let Some(copy) = upstream.copy_thread(&source.id).await? else { return Ok(None) };
+    // The id becomes part of a path upstream.
+    let is_uuid = Uuid::try_parse(&copy.id).is_ok_and(|id| id.hyphenated().to_string() == copy.id);
+    if !is_uuid {
+        return Err(Error::NotUnderstood { what: "the id of a copied thread" });
+    }
+    let members = json::members(metadata).unwrap_or_default();
+    let metadata = ObjectWriter::with(&members.0);
+    let metadata = if copy.is_archived() { metadata.raw(ARCHIVED, "false") } else { metadata };
+    let error = match upstream.change_thread(&copy.id, &metadata.finish()).await {
+        Ok(true) => return Ok(Some(copy.id)),
+        Ok(false) => Error::NotUnderstood { what: "a copy of the thread" },
+        Err(error) => error,
+    };
+    delete_copy(upstream, &copy.id).await;
+    Err(error)
+}
+
+/// Deletes a copy that nobody uses.
+pub async fn delete_copy(upstream: &Client, thread_id: &str) {
+    if let Err(error) = upstream.delete_thread(thread_id).await {
+        tracing::warn!(thread_id, %error, "the unused copy of a thread was not deleted");
+    }
+}
