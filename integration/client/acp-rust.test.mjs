@@ -9,11 +9,11 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { AGENT, scratch, SERVERS } from "./acp.mjs";
 
-const TIMEOUT_MS = 60_000; // three scenarios of two seconds each
+const TIMEOUT_MS = 60_000; // five scenarios of two seconds each
 const TAP = fileURLToPath(new URL("acp-tap.mjs", import.meta.url));
 const server = SERVERS.find(({ name }) => name === "Python");
 
-test("the Rust SDK's client: a turn, a load, permissions, a cancel", { skip: !server }, async () => {
+test("the Rust SDK's client: a turn, loads, permissions, a cancel, a close", { skip: !server }, async () => {
   const report = join(scratch(), "report");
   const agent = [process.execPath, TAP, report, ...AGENT, "--upstream", server.langgraph];
   const environment = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("THREADWAY_") || name === "THREADWAY_BIN"));
@@ -23,5 +23,5 @@ test("the Rust SDK's client: a turn, a load, permissions, a cancel", { skip: !se
   );
   const lines = existsSync(report) ? readFileSync(report, "utf8").split("\n").filter(Boolean) : [];
   assert.deepEqual(lines.filter((line) => line.startsWith("fault")), []);
-  assert.equal(stdout.match(/^ok /gm)?.length, 3, stdout);
+  assert.equal(stdout.match(/^ok /gm)?.length, 5, stdout);
 });

@@ -1,22 +1,30 @@
-//! Drives `threadway acp` with the official Rust client: sessions, turns, a permission, a load and
+//! Drives threadway with the official Rust client: sessions, turns, a permission, loads, a close and
 //! a cancel.
 //!
-//! usage: threadway-integration-acp COMMAND [ARG...]     the command that starts the agent, without
-//! `--agent NAME`
+//! usage: threadway-integration-acp COMMAND [ARG...]        over stdio; the command that starts the
+//! agent, without `--agent NAME`
+//!        threadway-integration-acp --remote URL FRAMES     over the network: `http://` is streamable
+//! HTTP, `ws://` a WebSocket. The messages of each connection are written to FRAMES.
+
+mod recorded;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::ConnectionTo;
 use agent_client_protocol::v1::schema::{
-    CancelNotification, ContentBlock, ErrorCode, InitializeRequest, LoadSessionRequest,
-    NewSessionRequest, PermissionOptionKind, PromptRequest, RequestPermissionOutcome,
-    RequestPermissionRequest, RequestPermissionResponse, SelectedPermissionOutcome, SessionId,
-    SessionNotification, SessionUpdate, StopReason, TextContent, ToolCallStatus,
+    CancelNotification, CloseSessionRequest, ContentBlock, ErrorCode, InitializeRequest,
+    LoadSessionRequest, NewSessionRequest, PermissionOptionKind, PromptRequest,
+    RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse,
+    SelectedPermissionOutcome, SessionId, SessionNotification, SessionUpdate,
+    SetSessionConfigOptionRequest, StopReason, TextContent, ToolCallStatus,
 };
-use agent_client_protocol::{Agent, ByteStreams, Client, Error};
+use agent_client_protocol::{Agent, ByteStreams, Client, ConnectTo, Error};
+use agent_client_protocol_http::HttpClient;
+use recorded::Recorded;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::Instant;
 use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
@@ -29,19 +37,31 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The working directory of every session; it need not exist.
 const CWD: &str = "/srv/project";
+/// The option of a session that names its agent.
+const AGENT_OPTION: &str = "assistant";
+const ANSWER: &str = "Looking up.tok0 tok1 tok2 tok3 tok4 tok5 tok6 tok7 ";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let command: Vec<String> = std::env::args().skip(1).collect();
-    if command.is_empty() {
-        eprintln!("usage: threadway-integration-acp COMMAND [ARG...]");
-        return ExitCode::from(2);
-    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let place = match arguments.as_slice() {
+        [option, url, frames] if option == "--remote" => {
+            Place::Remote { url: url.clone(), frames: frames.into() }
+        }
+        [program, arguments @ ..] if !program.starts_with("--") => {
+            Place::Process { program: program.clone(), arguments: arguments.to_vec() }
+        }
+        _ => {
+            eprintln!("usage: threadway-integration-acp COMMAND [ARG...] | --remote URL FRAMES");
+            return ExitCode::from(2);
+        }
+    };
     let mut failed = false;
-    let scenarios = [Scenario::Turn, Scenario::Permission, Scenario::Cancel];
-    for scenario in scenarios {
+    for scenario in
+        [Scenario::Turn, Scenario::Permission, Scenario::Cancel, Scenario::Close, Scenario::Again]
+    {
         let began = Instant::now();
-        match run(&command, scenario).await {
+        match run(&place, scenario).await {
             Ok(()) => println!("ok {scenario:?} {} ms", began.elapsed().as_millis()),
             Err(reason) => {
                 failed = true;
@@ -52,6 +72,14 @@ async fn main() -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
+/// Where the agent is.
+enum Place {
+    /// A process for each connection, on its pipes.
+    Process { program: String, arguments: Vec<String> },
+    /// A gateway. The messages of the connections are appended to the file `frames`.
+    Remote { url: String, frames: PathBuf },
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Scenario {
     /// A text, a load of the session, and a load of an unknown session.
@@ -60,35 +88,90 @@ enum Scenario {
     Permission,
     /// A turn that is cancelled while it streams, and another turn.
     Cancel,
+    /// Two sessions, of which one is closed before the other's next turn.
+    Close,
+    /// A session that another connection loads and continues.
+    Again,
 }
 
 impl Scenario {
     fn agent(self) -> &'static str {
         match self {
-            Self::Turn => "agent",
+            Self::Turn | Self::Close | Self::Again => "agent",
             Self::Permission => "hitl_per_call",
             Self::Cancel => "editor",
         }
     }
 }
 
-/// Starts an agent, plays the scenario, and waits until the agent exits.
-async fn run(command: &[String], scenario: Scenario) -> Result<(), String> {
-    let [program, arguments @ ..] = command else {
-        return Err("no command".into());
-    };
-    let mut child = tokio::process::Command::new(program)
-        .args(arguments)
-        .args(["--agent", scenario.agent()])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(|error| format!("{program} does not start: {error}"))?;
-    let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-        return Err("the agent has no pipes".into());
-    };
-    let transport = ByteStreams::new(input.compat_write(), output.compat());
+async fn run(place: &Place, scenario: Scenario) -> Result<(), String> {
+    let agent = scenario.agent();
+    if !matches!(scenario, Scenario::Again) {
+        return connected(place, agent, async |editor| play(scenario, editor).await).await;
+    }
+    let (id, live) = connected(place, agent, async |mut editor| {
+        let id = editor.start(agent).await?;
+        editor.turn(&id).await?;
+        Ok((id, editor.shown.clone()))
+    })
+    .await?;
+    connected(place, agent, async |mut editor| {
+        editor.initialize().await?;
+        editor.load(&id).await?;
+        same("the loaded messages", &editor.shown.said, &live.said)?;
+        same("the loaded calls", &editor.shown.calls(), &live.calls())?;
+        // The calls of a second turn have other ids.
+        editor.shown = Shown::default();
+        let reason = editor.prompt(&id, "hello").await?;
+        same("the next stop reason", &reason, &StopReason::EndTurn)?;
+        same("the next text", editor.shown.text().as_str(), ANSWER)
+    })
+    .await
+}
+
+/// Connects, plays, and waits until the connection has ended.
+async fn connected<T>(
+    place: &Place,
+    agent: &str,
+    play: impl AsyncFnOnce(Editor) -> Result<T, String>,
+) -> Result<T, String> {
+    match place {
+        Place::Remote { url, frames } => {
+            let client = HttpClient::new(url).map_err(|error| format!("{url}: {error}"))?;
+            let recorded = Recorded::new(client, frames)?;
+            play_over(recorded, true, play).await
+        }
+        Place::Process { program, arguments } => {
+            let mut child = tokio::process::Command::new(program)
+                .args(arguments)
+                .args(["--agent", agent])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .kill_on_drop(true)
+                .spawn()
+                .map_err(|error| format!("{program} does not start: {error}"))?;
+            let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+                return Err("the agent has no pipes".into());
+            };
+            let transport = ByteStreams::new(input.compat_write(), output.compat());
+            let played = play_over(transport, false, play).await?;
+            // The client has closed the pipes.
+            match tokio::time::timeout(EXIT_TIMEOUT, child.wait()).await {
+                Ok(Ok(status)) if status.success() => Ok(played),
+                Ok(ended) => Err(format!("the agent ended with {ended:?}")),
+                Err(_) => {
+                    Err(format!("the agent was there {EXIT_TIMEOUT:?} after its input's end"))
+                }
+            }
+        }
+    }
+}
+
+async fn play_over<T>(
+    transport: impl ConnectTo<Client> + 'static,
+    sets_agent: bool,
+    play: impl AsyncFnOnce(Editor) -> Result<T, String>,
+) -> Result<T, String> {
     let (told, updates) = unbounded_channel();
     let connected = Client
         .v1()
@@ -106,36 +189,23 @@ async fn run(command: &[String], scenario: Scenario) -> Result<(), String> {
             agent_client_protocol::on_receive_request!(),
         )
         .connect_with(transport, async move |agent: ConnectionTo<Agent>| {
-            let played = play(scenario, Editor { agent, updates, shown: Shown::default() });
-            Ok(tokio::time::timeout(SCENARIO_TIMEOUT, played).await)
+            let editor = Editor { agent, sets_agent, updates, shown: Shown::default() };
+            Ok(tokio::time::timeout(SCENARIO_TIMEOUT, play(editor)).await)
         })
         .await;
     match connected {
-        Ok(Ok(played)) => played?,
-        Ok(Err(_)) => return Err(format!("not over after {SCENARIO_TIMEOUT:?}")),
-        Err(error) => return Err(format!("the connection failed: {error}")),
-    }
-    // The client has closed the pipes.
-    match tokio::time::timeout(EXIT_TIMEOUT, child.wait()).await {
-        Ok(Ok(status)) if status.success() => Ok(()),
-        Ok(ended) => Err(format!("the agent ended with {ended:?}")),
-        Err(_) => Err(format!("the agent was there {EXIT_TIMEOUT:?} after its input's end")),
+        Ok(Ok(played)) => played,
+        Ok(Err(_)) => Err(format!("not over after {SCENARIO_TIMEOUT:?}")),
+        Err(error) => Err(format!("the connection failed: {error}")),
     }
 }
 
 async fn play(scenario: Scenario, mut editor: Editor) -> Result<(), String> {
-    editor.initialize().await?;
-    let id = editor.new_session().await?;
+    let id = editor.start(scenario.agent()).await?;
     match scenario {
         Scenario::Turn => {
-            let reason = editor.prompt(&id, "hello").await?;
-            same("the stop reason", &reason, &StopReason::EndTurn)?;
+            editor.turn(&id).await?;
             let live = editor.shown.clone();
-            let answer = "Looking up.tok0 tok1 tok2 tok3 tok4 tok5 tok6 tok7 ";
-            same("the text", live.text().as_str(), answer)?;
-            let calls =
-                [("call_s", ToolCallStatus::Completed), ("call_w", ToolCallStatus::Completed)];
-            same("the calls", &live.calls(), &calls.to_vec())?;
             editor.load(&id).await?;
             same("the loaded messages", &editor.shown.said, &live.said)?;
             same("the loaded calls", &editor.shown.calls(), &live.calls())?;
@@ -174,12 +244,26 @@ async fn play(scenario: Scenario, mut editor: Editor) -> Result<(), String> {
             let reason = editor.prompt(&id, "hello").await?;
             same("the next stop reason", &reason, &StopReason::EndTurn)
         }
+        Scenario::Close => {
+            let other = editor.new_session(scenario.agent()).await?;
+            editor.turn(&id).await?;
+            let request = CloseSessionRequest::new(id.clone());
+            let answer = editor.agent.send_request(request).block_task().await;
+            answer.map_err(|error| describe("session/close", &error))?;
+            editor.shown = Shown::default();
+            editor.turn(&other).await?;
+            editor.load(&id).await?;
+            same("the text", editor.shown.text().as_str(), ANSWER)
+        }
+        Scenario::Again => Err("it has two connections".into()),
     }
 }
 
 /// The client's side of a connection, and its content of its one session.
 struct Editor {
     agent: ConnectionTo<Agent>,
+    /// Whether the agent of a session is set by its option; otherwise the process has only one.
+    sets_agent: bool,
     updates: UnboundedReceiver<SessionNotification>,
     shown: Shown,
 }
@@ -195,10 +279,30 @@ impl Editor {
         same("loadSession", &answer.agent_capabilities.load_session, &true)
     }
 
-    async fn new_session(&mut self) -> Result<SessionId, String> {
+    /// Introduces the client, and opens a session.
+    async fn start(&mut self, agent: &str) -> Result<SessionId, String> {
+        self.initialize().await?;
+        self.new_session(agent).await
+    }
+
+    async fn new_session(&mut self, agent: &str) -> Result<SessionId, String> {
         let answer = self.agent.send_request(NewSessionRequest::new(CWD)).block_task().await;
-        let answer = answer.map_err(|error| describe("session/new", &error))?;
-        Ok(answer.session_id)
+        let id = answer.map_err(|error| describe("session/new", &error))?.session_id;
+        if self.sets_agent {
+            let request = SetSessionConfigOptionRequest::new(id.clone(), AGENT_OPTION, agent);
+            let answer = self.agent.send_request(request).block_task().await;
+            answer.map_err(|error| describe("session/set_config_option", &error))?;
+        }
+        Ok(id)
+    }
+
+    /// A turn of the agent `agent`, of which nothing was shown before.
+    async fn turn(&mut self, id: &SessionId) -> Result<(), String> {
+        let reason = self.prompt(id, "hello").await?;
+        same("the stop reason", &reason, &StopReason::EndTurn)?;
+        same("the text", self.shown.text().as_str(), ANSWER)?;
+        let calls = [("call_s", ToolCallStatus::Completed), ("call_w", ToolCallStatus::Completed)];
+        same("the calls", &self.shown.calls(), &calls.to_vec())
     }
 
     async fn prompt(&mut self, id: &SessionId, said: &str) -> Result<StopReason, String> {

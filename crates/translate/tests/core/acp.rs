@@ -331,7 +331,7 @@ fn parallel_calls_go_by_their_own_ids_and_a_failure_is_one() {
         called("b", "bash", &json!({"command": "ls"})),
     ];
     events.extend(a.into_iter().zip(b).flat_map(|(a, b)| [a, b]));
-    events.extend([result("b", "no", true), result("a", "[1]", false), finished()]);
+    events.extend([result("b", "no", true), result("a", r#"{"n": 1}"#, false), finished()]);
     let session = told(&events);
     assert_eq!(
         story(&session),
@@ -349,7 +349,8 @@ fn parallel_calls_go_by_their_own_ids_and_a_failure_is_one() {
     assert_eq!(calls["a"].get("kind"), "read");
     assert_eq!(calls["a"].get("locations"), &json!([{"path": "/srv/app/x", "line": 5}]));
     assert_eq!(calls["a"].get("rawInput"), &json!({"file_path": "x", "offset": 4}));
-    assert_eq!(calls["a"].get("rawOutput"), &json!([1]));
+    assert_eq!(calls["a"].get("rawOutput"), &json!({"n": 1}));
+    assert_eq!(calls["b"].get("rawOutput"), &Value::Null);
     assert_eq!(
         calls["b"].get("content"),
         &json!([{"type": "content", "content": {"type": "text", "text": "no"}}])
@@ -425,7 +426,9 @@ fn a_result_that_was_taken_back_and_comes_again_is_told_if_it_is_another() {
     let events = [answered("a"), snapshot(&[]), snapshot(&[ai.clone()]), answered("a")];
     assert_eq!(story(&told(&events)), ["tool_call c completed"]);
     let events = [answered("a"), answered("b")];
-    assert_eq!(told(&events).calls()["c"].get("rawOutput"), "b");
+    let session = told(&events);
+    let content = json!([{"type": "content", "content": {"type": "text", "text": "b"}}]);
+    assert_eq!(session.calls()["c"].get("content"), &content);
     let events = [answered("a"), snapshot(&[ai.clone()]), result("c", "no", true), finished()];
     assert_eq!(story(&told(&events)), ["tool_call c completed", "tool_call_update c failed"]);
 }

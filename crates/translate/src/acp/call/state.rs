@@ -149,7 +149,7 @@ impl Call {
         ToolCall {
             status: Some(if is_error { ToolStatus::Failed } else { ToolStatus::Completed }),
             content: shown,
-            raw_output: Some(strict::value_or_string(&content.text())),
+            raw_output: strict::object(&content.text()),
             ..news
         }
     }
