@@ -12,7 +12,9 @@ use serde_json::value::RawValue;
 
 use super::activity::Activities;
 use super::open::Open;
-use super::{Activity, Call, Content, Id, Message, Patch, Role, RunEvent, State, ToolStatus, Usage};
+use super::{
+    Activity, Call, Content, Id, Message, Patch, Role, RunEvent, State, ToolStatus, Usage,
+};
 use crate::json::{Text, TextBuf};
 
 /// Messages, state and open items.
