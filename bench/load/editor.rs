@@ -45,7 +45,7 @@ pub(crate) struct Editor {
 
 enum Line {
     Socket(Box<WebSocketStream<TcpStream>>),
-    Streams(Streams),
+    Streams(Box<Streams>),
 }
 
 /// The streams of a connection over HTTP.
@@ -124,7 +124,7 @@ impl Editor {
         let id = response.headers().get(CONNECTION_ID).ok_or("no id of the connection")?;
         let id = id.to_str()?.to_owned();
         let connection = Lines::open(address, &[(CONNECTION_ID, &id)]).await?;
-        let line = Line::Streams(Streams { address, id, connection, session: None });
+        let line = Line::Streams(Box::new(Streams { address, id, connection, session: None }));
         Ok(Self { line, session: String::new(), requests: 0 })
     }
 
@@ -133,7 +133,8 @@ impl Editor {
         let made = self.response(id).await?;
         let session = made.get("sessionId").and_then(Value::as_str).ok_or("no session")?;
         session.clone_into(&mut self.session);
-        if let Line::Streams(Streams { address, id, session: own, .. }) = &mut self.line {
+        if let Line::Streams(streams) = &mut self.line {
+            let Streams { address, id, session: own, .. } = &mut **streams;
             let headers = [(CONNECTION_ID, &**id), (SESSION_ID, session)];
             *own = Some(Lines::open(*address, &headers).await?);
         }
@@ -174,7 +175,8 @@ impl Editor {
     async fn say(&mut self, message: &Value) -> Result<(), Fault> {
         match &mut self.line {
             Line::Socket(socket) => Ok(socket.send(Message::text(message.to_string())).await?),
-            Line::Streams(Streams { address, id, .. }) => {
+            Line::Streams(streams) => {
+                let Streams { address, id, .. } = &**streams;
                 let mut headers = vec![(CONNECTION_ID, &**id)];
                 headers.extend((!self.session.is_empty()).then_some((SESSION_ID, &*self.session)));
                 post(*address, &headers, message).await.map(drop)
@@ -230,11 +232,16 @@ impl Line {
                 match socket.next().await.ok_or("the socket was closed")?? {
                     Message::Text(text) => return Ok(text.into()),
                     Message::Close(frame) => return Err(format!("closed: {frame:?}").into()),
-                    _ => {}
+                    Message::Binary(_)
+                    | Message::Ping(_)
+                    | Message::Pong(_)
+                    | Message::Frame(_) => {}
                 }
             },
-            Self::Streams(Streams { session: Some(session), .. }) => session.next().await,
-            Self::Streams(Streams { connection, .. }) => connection.next().await,
+            Self::Streams(streams) => {
+                let Streams { session, connection, .. } = &mut **streams;
+                session.as_mut().unwrap_or(connection).next().await
+            }
         }
     }
 }

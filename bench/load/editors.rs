@@ -159,10 +159,13 @@ async fn unread(sizes: Sizes) -> Result<(), Fault> {
         editors.push(Editor::narrow(rig.address()).await?);
     }
     let before = rig.gateway.resident()?;
-    let answers = tokio::spawn(prompt(editors, script, sizes.pause));
-    sleep(sizes.pause.mul_f64(0.9)).await;
-    let held = rig.gateway.resident()?.saturating_sub(before);
-    answers.await??;
+    let look = async {
+        sleep(sizes.pause.mul_f64(0.9)).await;
+        rig.gateway.resident()
+    };
+    let (answers, held) = tokio::join!(prompt(editors, script, sizes.pause), look);
+    answers?;
+    let held = held?.saturating_sub(before);
     let each = held / sizes.prompting as u64;
     row("memory of an answer that is not read", kib(each), "≤ 4 MiB");
     row("answers that were whole in the end", sizes.prompting, "all");

@@ -55,8 +55,8 @@ pub fn of_value(value: &RawValue) -> String {
 /// The description and the details of a question about a call. `None` if there are none.
 pub(super) fn about_call(action: &Action) -> Option<String> {
     let mut text = QuestionText::default();
-    if let Some(description) = &action.description {
-        text.part(|| bounded(&description.decode(), MAX_QUESTION_CHARS));
+    if let Some(description) = description(action) {
+        text.part(|| description);
     }
     let details = action.details.as_deref().and_then(json::members).unwrap_or_default();
     text.members(&details, None);
@@ -65,10 +65,35 @@ pub(super) fn about_call(action: &Action) -> Option<String> {
 
 /// The question to a person whose answer replaces the tool's result.
 pub(super) fn for_response(action: &Action) -> String {
-    match &action.description {
-        Some(description) => bounded(&description.decode(), MAX_QUESTION_CHARS),
-        None => format!("What does {} answer?", bounded(&action.name.decode(), MAX_NAME_CHARS)),
-    }
+    description(action).unwrap_or_else(|| {
+        format!("What does {} answer?", bounded(&action.name.decode(), MAX_NAME_CHARS))
+    })
+}
+
+/// The description of an action.
+///
+/// LangChain's own description ends with the arguments, which a model has written. Shown as
+/// Markdown, a part of them could be hidden, as between `<!--` and `-->`. So they are shown as a
+/// block of JSON instead.
+fn description(action: &Action) -> Option<String> {
+    let description = action.description.as_ref()?.decode();
+    let Some(words) = before_args(&description, &action.name.decode()) else {
+        return Some(bounded(&description, MAX_QUESTION_CHARS));
+    };
+    let words = bounded(words, MAX_QUESTION_CHARS);
+    Some(format!("{words}\n\n{}", called(action)))
+}
+
+/// What precedes the call in the description that LangChain makes for approvals (1.4.7, in Python
+/// and in JavaScript).
+fn before_args<'a>(description: &'a str, name: &str) -> Option<&'a str> {
+    let (words, call) = description.split_once("\n\nTool: ")?;
+    call.strip_prefix(name)?.starts_with("\nArgs: ").then_some(words)
+}
+
+/// The name of the action's tool, and the arguments.
+fn called(action: &Action) -> String {
+    member(&bounded(&action.name.decode(), MAX_NAME_CHARS), &action.args)
 }
 
 /// An action as text, for a client that gets it in no other form.
@@ -77,10 +102,12 @@ pub fn of_action(action: &Action) -> String {
     text.part(|| for_response(action));
     let details = action.details.as_deref().and_then(json::members).unwrap_or_default();
     text.members(&details, None);
-    // The client already shows a call of the conversation.
-    if action.call_id.is_none() {
-        let name = bounded(&action.name.decode(), MAX_NAME_CHARS);
-        text.part(|| member(&name, &action.args));
+    // The client already shows a call of the conversation, or the description shows it.
+    let is_described = action.description.as_ref().is_some_and(|description| {
+        before_args(&description.decode(), &action.name.decode()).is_some()
+    });
+    if action.call_id.is_none() && !is_described {
+        text.part(|| called(action));
     }
     text.finish().unwrap_or_default()
 }
@@ -310,6 +337,23 @@ mod tests {
         assert_eq!(of_action(&asked), format!("Not to be undone.\n\nrisk: high\n\n{args}"));
         let known = Action { call_id: Some(run::Id::from("c")), ..action(None, None) };
         assert_eq!(of_action(&known), "What does send_mail answer?");
+    }
+
+    #[test]
+    fn nothing_in_the_arguments_of_an_approval_is_read_as_markdown() {
+        let description =
+            "Please check\n\nTool: send_mail\nArgs: {\"to\": [\"a\"], \"cc\": \"<!-- x -->\"}";
+        let asked = Action {
+            args: raw(r#"{"to":["a"],"cc":"<!-- x -->"}"#),
+            ..action(Some(description), None)
+        };
+        let args = "```json\n{\n  \"to\": [\n    \"a\"\n  ],\n  \"cc\": \"<!-- x -->\"\n}\n```";
+        let shown = format!("Please check\n\nsend_mail:\n\n{args}");
+        assert_eq!(about_call(&asked).unwrap(), shown);
+        assert_eq!(of_action(&asked), shown);
+        // The description of another tool is the graph's own text.
+        let other = "Please check\n\nTool: send_mails\nArgs: {}";
+        assert_eq!(about_call(&action(Some(other), None)).unwrap(), other);
     }
 
     #[test]

@@ -27,6 +27,7 @@ enum Kind {
 ///
 /// The default is that of a server that is unknown: the least of all known ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact that depends on no other")]
 pub struct Capabilities {
     /// How a run's stream can be joined.
     pub joins: Joins,
