@@ -51,7 +51,7 @@ pub struct Assistant {
 #[derive(Clone, Debug, Default)]
 pub struct SessionOptions {
     /// The modes of the configuration. A new session starts in the first. Without any, the graph's
-    /// own modes count: the values of its field [`MODE`].
+    /// own modes count: the values of its field `mode`.
     pub modes: Vec<Mode>,
     /// The agents.
     pub assistants: Vec<Assistant>,
