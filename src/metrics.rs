@@ -3,8 +3,8 @@
 //! There is no global registry: [`Metrics`] is passed to the code that counts. It reads no clock;
 //! the callers measure times. Labels are closed sets of words, never ids or names.
 //!
-//! The guards (`GaugeGuard`, `StreamMeter`, `RunMeter`, `PromptMeter`) count when they are made and when they are
-//! dropped, so that no gauge is left raised.
+//! The guards (`GaugeGuard`, `StreamMeter`, `RunMeter`, `PromptMeter`) count when they are made and
+//! when they are dropped, so that no gauge is left raised.
 //!
 //! - `families`: every metric, with its name and help text.
 //! - `label`: the labels and their values.

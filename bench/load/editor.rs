@@ -96,8 +96,7 @@ impl Editor {
         Ok(editor)
     }
 
-    /// Connects again over a WebSocket, and loads the session. The load may show more than was
-    /// shown before, so the messages that it sends are returned too.
+    /// Connects over a WebSocket, and loads a session. The history is read and dropped.
     pub(crate) async fn again(address: SocketAddr, session: &str) -> Result<Self, Fault> {
         let mut editor = Self::socket(TcpStream::connect(address).await?).await?;
         session.clone_into(&mut editor.session);

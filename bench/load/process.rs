@@ -25,7 +25,7 @@ const STOP_LOOK: Duration = Duration::from_millis(5);
 pub(crate) struct Process {
     child: Child,
     address: SocketAddr,
-    /// The server behind a gateway.
+    /// The LangGraph server of a gateway.
     upstream: Option<SocketAddr>,
     /// The thread that forwards the process's stderr.
     ear: Option<JoinHandle<()>>,
@@ -64,7 +64,7 @@ impl Process {
         self.address
     }
 
-    /// The address of the server behind a gateway.
+    /// The address of the gateway's LangGraph server.
     pub(crate) fn upstream(&self) -> Option<SocketAddr> {
         self.upstream
     }

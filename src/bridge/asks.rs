@@ -110,11 +110,9 @@ impl Asks {
 
     /// The gateway cancels a request: the line for the editor. A late answer is dropped.
     pub(super) fn cancelled(&mut self, theirs: &Id) -> Option<String> {
-        let (ours, _) = self.open.iter().find(|(_, ask)| ask.id.as_ref() == Some(theirs))?;
-        let line = message::cancel_request(ours);
-        let ours = ours.clone();
-        self.open.shift_remove(&ours);
-        Some(line)
+        let at = self.open.values().position(|ask| ask.id.as_ref() == Some(theirs))?;
+        let (ours, _) = self.open.shift_remove_index(at)?;
+        Some(message::cancel_request(&ours))
     }
 
     /// The connection is lost. Requests of sessions that `is_kept` are kept for the next one;

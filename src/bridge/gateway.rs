@@ -228,7 +228,7 @@ impl Gateway {
                 "{url} redirects to another place, which does not get the token: correct \
                  --gateway (THREADWAY_GATEWAY) to the URL of the gateway itself"
             ))),
-            // A proxy answers so, too, while the gateway behind it starts again.
+            // A proxy in front of the gateway answers like this while the gateway restarts.
             _ => OpenError::Away {
                 reason: format!("{url}/{ROUTE} answered {code}{reason}, and opened no WebSocket"),
                 retry_after: retry_after(response.headers()),

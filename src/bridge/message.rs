@@ -7,24 +7,6 @@ use crate::sessions::META;
 use threadway_translate::acp::rpc::{self, Code, Error, Id};
 use threadway_translate::json::{self, Json, Members, ObjectWriter};
 
-/// The object with this member. Replaces one of the same name.
-pub(super) fn with_member(object: &RawValue, name: &str, value: &RawValue) -> Json {
-    let Members(members) = json::members(object).unwrap_or_default();
-    let mut is_there = false;
-    let mut changed = ObjectWriter::new();
-    for (key, old) in &members {
-        if **key == *name {
-            // If a name occurs twice, the last one counts; so all are replaced.
-            if !std::mem::replace(&mut is_there, true) {
-                changed = changed.raw(name, value.get());
-            }
-        } else {
-            changed = changed.raw(key, old.get());
-        }
-    }
-    if is_there { changed.finish() } else { changed.raw(name, value.get()).finish() }
-}
-
 /// The object without this member.
 pub(super) fn without_member(object: &RawValue, name: &str) -> Json {
     let Members(members) = json::members(object).unwrap_or_default();
@@ -34,7 +16,7 @@ pub(super) fn without_member(object: &RawValue, name: &str) -> Json {
 
 /// The object with this text as a member.
 pub(super) fn with_text(object: &RawValue, name: &str, text: &str) -> Json {
-    with_member(object, name, &json::raw(serde_json::Value::from(text).to_string()))
+    json::with_member(object, name, &json::raw(serde_json::Value::from(text).to_string()))
 }
 
 /// The text of a member. `None` if there is none.
@@ -53,7 +35,7 @@ pub(super) fn with_prompt_id(params: &RawValue, prompt_id: &str) -> Json {
     let empty = Json::empty_object();
     let meta = members.get("_meta").filter(|meta| meta.get().starts_with('{')).unwrap_or(&empty);
     let ours = ObjectWriter::new().string("promptId", prompt_id).finish();
-    with_member(params, "_meta", &with_member(meta, META, &ours))
+    json::with_member(params, "_meta", &json::with_member(meta, META, &ours))
 }
 
 /// Whether the gateway finds the run of a prompt again, by its answer to `initialize`.

@@ -122,5 +122,5 @@ fn with_servers(params: Json) -> Json {
     if has_servers {
         return params;
     }
-    message::with_member(&params, "mcpServers", &json::raw("[]".to_owned()))
+    json::with_member(&params, "mcpServers", &json::raw("[]".to_owned()))
 }

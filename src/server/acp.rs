@@ -51,9 +51,10 @@ use threadway_translate::run::ErrorDetail;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long a connection may be idle: the client has no request in progress, and sends nothing. A
-/// person who reads an answer leaves the connection idle. Keeping it costs a ping now and then, and
-/// a new connection would have to load its sessions.
+/// How long a connection may be idle: the client has no request in progress, and sends nothing.
+///
+/// A connection is idle while its user reads an answer. An idle connection costs a ping now and
+/// then. A new connection would have to load its sessions again.
 pub const IDLE: Duration = Duration::from_hours(1);
 
 /// The header that names a connection.

@@ -89,7 +89,7 @@ impl LateConnection {
         let abilities = self.client.get_or_init(|| abilities);
         let methods = vec![self.auth_method(*abilities)];
         let settings = &self.options.settings;
-        // There is no model to know anything of.
+        // Without an upstream, the model is unknown.
         let accepts = settings.accepts.unwrap_or_default();
         Connection::initialized(settings, accepts, true, methods, SessionLists::Allowed)
             .map(Step::Answer)

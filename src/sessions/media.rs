@@ -1,9 +1,11 @@
 //! Which prompts may hold images and audio.
 //!
-//! The configuration decides, if it says anything. Otherwise the model decides that the graph is
-//! known to run. ACP wants the answer in `initialize`, when there is no session yet: so it is that
-//! of the default agent. A session may run another agent or model, and the upstream may have been
-//! away; what a client sends all the same is judged by the session's own model.
+//! The configuration decides, if it has `prompt`. Otherwise the graph's model decides, if it is known.
+//!
+//! ACP announces the kinds of content in `initialize`, before there is a session. So the gateway
+//! announces those of the default agent. A session may run another agent or model, and the upstream
+//! may not have answered. A prompt with content that was not announced is therefore judged by the
+//! model of its session.
 
 use std::time::Duration;
 

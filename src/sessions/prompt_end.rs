@@ -63,7 +63,7 @@ pub(super) async fn prompt_end(
     let PromptEndRequest { session_id, prompt_id, cancel } = request;
     let session = sessions.get(&session_id)?;
     if !has_run(link, &session, &prompt_id).await? {
-        link.service().waiting_prompts.revoke(&prompt_id);
+        link.service().waiting_prompts.revoke(&session_id, &prompt_id);
         tokio::time::sleep(START_GRACE).await;
         if !has_run(link, &session, &prompt_id).await? {
             let message = format!("session `{session_id}` has no run of prompt `{prompt_id}`");

@@ -145,7 +145,8 @@ impl Turn {
         prompt_id: Option<String>,
     ) -> Self {
         let first_name = Mutex::new(prompt_id.clone());
-        let waiting = prompt_id.as_ref().and_then(|id| link.service().waiting_prompts.begin(id));
+        let waiting = &link.service().waiting_prompts;
+        let waiting = prompt_id.as_ref().and_then(|id| waiting.begin(&session.id, id));
         Self { link, session, stop, run: Mutex::default(), prompt_id, first_name, waiting }
     }
 

@@ -3,14 +3,14 @@
 use uuid::Uuid;
 
 use crate::upstream::{Client, Error, ThreadRecord};
-use threadway_translate::json::{self, Json, ObjectWriter};
+use threadway_translate::json::{self, Json};
 use threadway_translate::langgraph::ARCHIVED;
 
 /// Copies a thread, and replaces the members of the copy's metadata that `metadata` has. Returns the
 /// id of the copy. `None` if the thread does not exist any more.
 ///
-/// A copy whose metadata cannot be changed is deleted, since nobody would know it for a copy. The
-/// copy of an archived thread is not archived.
+/// A copy whose metadata cannot be changed is deleted: lists would show it as its source. The copy of
+/// an archived thread is not archived.
 pub async fn copy(
     upstream: &Client,
     source: &ThreadRecord,
@@ -22,10 +22,12 @@ pub async fn copy(
     if !is_uuid {
         return Err(Error::NotUnderstood { what: "the id of a copied thread" });
     }
-    let members = json::members(metadata).unwrap_or_default();
-    let metadata = ObjectWriter::with(&members.0);
-    let metadata = if copy.is_archived() { metadata.raw(ARCHIVED, "false") } else { metadata };
-    let error = match upstream.change_thread(&copy.id, &metadata.finish()).await {
+    let metadata = if copy.is_archived() {
+        &json::with_member(metadata, ARCHIVED, &json::raw("false".to_owned()))
+    } else {
+        metadata
+    };
+    let error = match upstream.change_thread(&copy.id, metadata).await {
         Ok(true) => return Ok(Some(copy.id)),
         Ok(false) => Error::NotUnderstood { what: "a copy of the thread" },
         Err(error) => error,

@@ -64,12 +64,6 @@ pub(crate) struct Access {
 #[error("the HTTP client could not be set up: {0}")]
 pub struct SetupError(pub(super) rustls::Error);
 
-/// Whether the columns may be what the server has rejected. It may also have rejected something
-/// else: then the request without them fails too.
-pub(super) fn may_reject_columns(columns: &[&str], error: &Error) -> bool {
-    !columns.is_empty() && matches!(error, Error::Status { code: 400 | 422, .. })
-}
-
 // === impl Client ===
 
 impl Client {
@@ -189,16 +183,27 @@ impl Client {
         &self.base
     }
 
-    /// These columns, or none if the server rejects `select` in such lists. It then sends all.
-    pub(super) fn columns<'a>(&self, listed: Listed, columns: &'a [&'a str]) -> &'a [&'a str] {
-        if self.rejects_columns(listed).load(Ordering::Relaxed) { &[] } else { columns }
-    }
-
-    /// Notes that a list was answered that had no columns.
-    pub(super) fn note_columns(&self, listed: Listed, columns: &[&str]) {
-        if columns.is_empty() && !self.rejects_columns(listed).swap(true, Ordering::Relaxed) {
-            let upstream = self.base();
-            tracing::debug!(%upstream, ?listed, "the server rejects `select` in lists");
+    /// The text of a list with these columns, or with all of them if the server rejects `select` in
+    /// such lists. `call` makes the request.
+    pub(super) async fn list<'a>(
+        &self,
+        listed: Listed,
+        columns: &'a [&'a str],
+        call: impl Fn(&'a [&'a str]) -> Call,
+    ) -> Result<String, Error> {
+        if self.rejects_columns(listed).load(Ordering::Relaxed) {
+            return call(&[]).text().await;
+        }
+        match call(columns).text().await {
+            // The server may also have rejected something else: then the second request fails too.
+            Err(Error::Status { code: 400 | 422, .. }) => {
+                let all = call(&[]).text().await?;
+                let upstream = self.base();
+                tracing::debug!(%upstream, ?listed, "the server rejects `select` in lists");
+                self.rejects_columns(listed).store(true, Ordering::Relaxed);
+                Ok(all)
+            }
+            answer => answer,
         }
     }
 

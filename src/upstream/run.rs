@@ -5,7 +5,7 @@ use http::header::HeaderName;
 use url::Url;
 use uuid::Uuid;
 
-use super::client::{Listed, may_reject_columns};
+use super::client::Listed;
 use super::{Body, Client, Error, RunStream, UnknownThread};
 use crate::metrics::Operation;
 use threadway_translate::json;
@@ -206,19 +206,11 @@ impl Client {
         limit: usize,
         columns: &[&str],
     ) -> Result<String, Error> {
-        let mut columns = self.columns(Listed::Runs, columns);
-        loop {
+        let call = |columns: &[&str]| {
             let url = self.run_list_url(thread_id, status, limit, columns);
-            let answer = self.call_url(Operation::Runs, Method::GET, url).allow_not_found();
-            match answer.text().await {
-                Err(error) if may_reject_columns(columns, &error) => columns = &[],
-                Err(error) => return Err(error),
-                Ok(body) => {
-                    self.note_columns(Listed::Runs, columns);
-                    return Ok(body);
-                }
-            }
-        }
+            self.call_url(Operation::Runs, Method::GET, url).allow_not_found()
+        };
+        self.list(Listed::Runs, columns, call).await
     }
 
     /// The Python server expects one `select` for each column, and rejects a comma-separated list

@@ -5,7 +5,8 @@ use http::header::HeaderName;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::client::{Listed, may_reject_columns};
+use super::call::Call;
+use super::client::Listed;
 use super::{Client, Error};
 use crate::metrics::Operation;
 use threadway_translate::json::{self, Json, ObjectWriter};
@@ -236,8 +237,8 @@ impl Client {
         thread_id: &str,
     ) -> Result<Option<ThreadRecord>, Error> {
         let ids = &[thread_id];
-        let body = |select| ThreadsById { ids, select, limit: 1 };
-        let body = self.search_threads(&COLUMNS, body).await?;
+        let call = |select| self.search_threads(&ThreadsById { ids, select, limit: 1 });
+        let body = self.list(Listed::Threads, &COLUMNS, call).await?;
         let threads = ThreadRecord::parse_list(&body);
         let threads = threads.ok_or(Error::NotUnderstood { what: "a list of threads" })?;
         // A server that ignores `ids` lists other threads.
@@ -250,39 +251,24 @@ impl Client {
         columns: &'static [&'static str],
     ) -> Result<Vec<ThreadRecord>, Error> {
         let &ThreadSearch { metadata, limit, offset } = search;
-        let body = |select| ThreadSearchBody {
-            metadata,
-            limit: limit.clamp(1, MAX_THREAD_PAGE),
-            offset,
-            // Not `state_updated_at`, which a change of the metadata would leave alone: only the
-            // Python server has it, and the JavaScript server rejects it.
-            sort_by: "updated_at",
-            sort_order: "desc",
-            select,
+        let call = |select| {
+            self.search_threads(&ThreadSearchBody {
+                metadata,
+                limit: limit.clamp(1, MAX_THREAD_PAGE),
+                offset,
+                // Not `state_updated_at`, which a change of the metadata would leave alone: only
+                // the Python server has it, and the JavaScript server rejects it.
+                sort_by: "updated_at",
+                sort_order: "desc",
+                select,
+            })
         };
-        let body = self.search_threads(columns, body).await?;
+        let body = self.list(Listed::Threads, columns, call).await?;
         ThreadRecord::parse_list(&body).ok_or(Error::NotUnderstood { what: "a list of threads" })
     }
 
-    /// The text of a list of threads. `body` makes the request for some columns.
-    async fn search_threads<T: Serialize>(
-        &self,
-        columns: &'static [&'static str],
-        body: impl Fn(&'static [&'static str]) -> T,
-    ) -> Result<String, Error> {
-        let mut columns = self.columns(Listed::Threads, columns);
-        loop {
-            let post = self.call(Operation::Threads, Method::POST, &["threads", "search"]);
-            let post = post.json(&body(columns));
-            match post.text().await {
-                Err(error) if may_reject_columns(columns, &error) => columns = &[],
-                Err(error) => return Err(error),
-                Ok(body) => {
-                    self.note_columns(Listed::Threads, columns);
-                    return Ok(body);
-                }
-            }
-        }
+    fn search_threads(&self, body: &impl Serialize) -> Call {
+        self.call(Operation::Threads, Method::POST, &["threads", "search"]).json(body)
     }
 
     /// Replaces the members of a thread's metadata that this object has. Returns whether the thread

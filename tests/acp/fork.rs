@@ -1,9 +1,6 @@
 //! Copies of sessions, and the additional directories of sessions, in front of a scripted server.
 
 use serde_json::{Value, json};
-use threadway::sessions::Settings;
-use threadway_translate::acp::choice::Mode;
-use threadway_translate::acp::permission::Rules;
 
 use crate::support::editor::{CWD, Editor, Setup, open, open_with, outline};
 use crate::support::langgraph::{LangGraph, state};
@@ -26,19 +23,6 @@ fn to_open(session: &str, additional: &[&str]) -> Value {
         params["additionalDirectories"] = json!(additional);
     }
     params
-}
-
-fn two_modes() -> Setup {
-    let mode = |id: &str| Mode {
-        id: id.to_owned(),
-        name: id.to_owned(),
-        description: None,
-        assistant: None,
-        configurable: None,
-        permissions: Rules::default(),
-    };
-    let modes = vec![mode("ask"), mode("auto")];
-    Setup { settings: Settings { modes, ..Settings::default() }, ..Setup::default() }
 }
 
 /// A session that another process has left, with a conversation.
@@ -76,7 +60,7 @@ async fn initialize_offers_forks_and_additional_directories() {
 
 #[tokio::test]
 async fn a_fork_has_the_conversation_and_the_settings_and_goes_on_by_itself() {
-    let (mut server, mut editor) = open_with(two_modes()).await;
+    let (mut server, mut editor) = open_with(Setup::with_modes(&["ask", "auto"])).await;
     saved(&server);
     let mut request = to_fork(SOURCE);
     request["additionalDirectories"] = json!(["/data/", "/lib"]);
@@ -108,7 +92,7 @@ async fn a_fork_has_the_conversation_and_the_settings_and_goes_on_by_itself() {
     assert_eq!(outline(&told.of(&fork)), ["agent_message_chunk b done"]);
     assert!(server.books().threads[SOURCE].runs.is_empty());
     // Another process loads it with its conversation.
-    let mut other = Editor::initialized(&server.url, &two_modes()).await;
+    let mut other = Editor::initialized(&server.url, &Setup::with_modes(&["ask", "auto"])).await;
     let load = json!({"sessionId": fork, "cwd": ELSEWHERE, "mcpServers": []});
     let load = other.request("session/load", load).await;
     let history = other.until(load).await;
@@ -120,7 +104,7 @@ async fn a_fork_has_the_conversation_and_the_settings_and_goes_on_by_itself() {
 
 #[tokio::test]
 async fn a_fork_of_an_open_session_has_the_settings_that_its_client_sees() {
-    let (mut server, mut editor) = open_with(two_modes()).await;
+    let (mut server, mut editor) = open_with(Setup::with_modes(&["ask", "auto"])).await;
     saved(&server);
     editor.call("session/resume", to_open(SOURCE, &["/lib"])).await;
     // The choice cannot be saved.
@@ -139,7 +123,7 @@ async fn a_fork_of_an_open_session_has_the_settings_that_its_client_sees() {
 
 #[tokio::test]
 async fn a_fork_of_a_session_without_a_prompt_is_empty_too() {
-    let (mut server, mut editor) = open_with(two_modes()).await;
+    let (mut server, mut editor) = open_with(Setup::with_modes(&["ask", "auto"])).await;
     let source = editor.session().await;
     editor.call("session/set_mode", json!({"sessionId": source, "modeId": "auto"})).await;
     editor.next().await;

@@ -298,16 +298,7 @@ async fn the_graphs_own_assistants_come_first_and_each_has_a_name_of_its_own() {
 
 #[tokio::test]
 async fn the_modes_of_the_configuration_precede_those_of_the_graph() {
-    let mode = |id: &str| Mode {
-        id: id.to_owned(),
-        name: id.to_owned(),
-        description: None,
-        assistant: None,
-        configurable: None,
-        permissions: Rules::default(),
-    };
-    let settings = Settings { modes: vec![mode("ask"), mode("act")], ..Settings::default() };
-    let (server, mut editor) = open_with(Setup { settings, ..Setup::default() }).await;
+    let (server, mut editor) = open_with(Setup::with_modes(&["ask", "act"])).await;
     server.books().schemas = with_modes();
     let opened = editor.call("session/new", new_session()).await;
     assert_eq!(opened["modes"]["currentModeId"], "ask");

@@ -5,10 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::editor::{CWD, Editor, Setup, open, open_with, said};
 use crate::support::langgraph::state;
-use threadway::sessions::Settings;
 use threadway_translate::acp::GraphProfile;
-use threadway_translate::acp::choice::Mode;
-use threadway_translate::acp::permission::Rules;
 
 fn load_params(session: &str) -> Value {
     json!({"sessionId": session, "cwd": CWD, "mcpServers": []})
@@ -132,24 +129,9 @@ async fn the_context_in_use_is_told_at_the_load() {
 
 // === unused sessions ===
 
-fn two_modes() -> Setup {
-    let modes = ["act", "plan"].map(|id| Mode {
-        id: id.to_owned(),
-        name: id.to_owned(),
-        description: None,
-        assistant: None,
-        configurable: None,
-        permissions: Rules::default(),
-    });
-    Setup {
-        settings: Settings { modes: modes.to_vec(), ..Settings::default() },
-        ..Setup::default()
-    }
-}
-
 #[tokio::test]
 async fn a_session_without_a_prompt_has_no_thread() {
-    let (mut server, mut editor) = open_with(two_modes()).await;
+    let (mut server, mut editor) = open_with(Setup::with_modes(&["act", "plan"])).await;
     let session = editor.session().await;
     let mode = |id: &str| json!({"sessionId": session, "modeId": id});
     editor.call("session/set_mode", mode("plan")).await;
@@ -206,7 +188,7 @@ async fn a_session_that_was_never_prompted_is_nowhere_else() {
 
 #[tokio::test]
 async fn a_thread_that_cannot_be_made_fails_the_prompt_and_the_next_one_makes_it() {
-    let (mut server, mut editor) = open_with(two_modes()).await;
+    let (mut server, mut editor) = open_with(Setup::with_modes(&["act", "plan"])).await;
     let session = editor.session().await;
     server.hold("POST /threads");
     let prompt = editor.prompt(&session, "hello").await;

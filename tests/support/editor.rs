@@ -21,6 +21,8 @@ use threadway::runs::{DEFAULT_LOG_BYTES, OwnerPolicy};
 use threadway::sessions::{Authentication, Connection, Outbox, Service, ServiceOptions, Settings};
 use threadway::stdio;
 use threadway::upstream::Client;
+use threadway_translate::acp::choice::Mode;
+use threadway_translate::acp::permission::Rules;
 use threadway_translate::run::ErrorDetail;
 use tokio::io::{
     AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf,
@@ -61,6 +63,22 @@ pub(crate) struct Setup {
     /// The agent of new sessions, and the state keys of each agent's conversation.
     pub(crate) agent: Option<String>,
     pub(crate) messages_keys: agents::MessagesKeys,
+}
+
+impl Setup {
+    /// The defaults, with these modes in the configuration.
+    pub(crate) fn with_modes(ids: &[&str]) -> Self {
+        let mode = |id: &&str| Mode {
+            id: (*id).to_owned(),
+            name: (*id).to_owned(),
+            description: None,
+            assistant: None,
+            configurable: None,
+            permissions: Rules::default(),
+        };
+        let modes = ids.iter().map(mode).collect();
+        Self { settings: Settings { modes, ..Settings::default() }, ..Self::default() }
+    }
 }
 
 /// The frames of a connection, checked.

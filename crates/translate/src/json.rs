@@ -30,7 +30,7 @@ use serde_json::value::RawValue;
 
 pub use members::{Members, Str, items, members, string};
 pub use text::{Text, TextBuf};
-pub use writer::{ObjectWriter, array};
+pub use writer::{ObjectWriter, array, with_member};
 
 /// A JSON value as it was written. Two are equal if their bytes are. Clones share the bytes.
 #[derive(Clone)]

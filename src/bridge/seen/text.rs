@@ -69,7 +69,7 @@ impl SeenText {
         };
         let content = message::with_text(content, "text", rest);
         self.push(rest);
-        let rest = message::with_member(update, "content", &content);
+        let rest = json::with_member(update, "content", &content);
         Verdict::Instead(vec![self.renamed(id, &rest)])
     }
 

@@ -5,9 +5,11 @@ use super::remote::Remote;
 use crate::server::gateway::Call;
 use crate::server::observe::request_log::{self, Action};
 use crate::server::reject::Reject;
+use crate::sessions::PROMPT_END;
 use http::StatusCode;
 use threadway_translate::acp::destination::session_of;
 use threadway_translate::acp::rpc::{Code, Error, Incoming};
+use threadway_translate::json;
 
 /// Has the connection handle a message of its caller.
 pub(super) async fn admit(call: &Call, remote: &Remote, incoming: Incoming) -> Result<(), Reject> {
@@ -48,15 +50,44 @@ fn action(incoming: &Incoming) -> Option<Action> {
     match incoming {
         // A client is asked for permissions and answers only.
         Incoming::Response { .. } => Some(Action::Resume),
-        Incoming::Request { method, .. } | Incoming::Notification { method, .. } => match &**method
-        {
-            "session/prompt" => Some(Action::Run),
-            "session/load" | "session/resume" => Some(Action::Connect),
-            "session/cancel" => Some(Action::Stop),
-            "session/set_mode" | "session/set_config_option" => Some(Action::ChangeThread),
-            "session/fork" => Some(Action::CopyThread),
-            "session/delete" => Some(Action::DeleteThread),
-            _ => None,
-        },
+        Incoming::Request { method, params, .. } | Incoming::Notification { method, params } => {
+            match &**method {
+                "session/prompt" => Some(Action::Run),
+                "session/load" | "session/resume" => Some(Action::Connect),
+                "session/cancel" => Some(Action::Stop),
+                "session/set_mode" | "session/set_config_option" => Some(Action::ChangeThread),
+                "session/fork" => Some(Action::CopyThread),
+                "session/delete" => Some(Action::DeleteThread),
+                PROMPT_END => {
+                    let cancels = json::members(params).and_then(|params| params.get("cancel"));
+                    let is_stop = cancels.is_some_and(|cancels| cancels.get() == "true");
+                    Some(if is_stop { Action::Stop } else { Action::Connect })
+                }
+                _ => None,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_message_that_changes_or_shows_a_thread_is_audited() {
+        for (method, params, expected) in [
+            ("session/prompt", "{}", Some(Action::Run)),
+            ("session/load", "{}", Some(Action::Connect)),
+            ("session/cancel", "{}", Some(Action::Stop)),
+            ("session/fork", "{}", Some(Action::CopyThread)),
+            (PROMPT_END, "{}", Some(Action::Connect)),
+            (PROMPT_END, r#"{"cancel":false}"#, Some(Action::Connect)),
+            (PROMPT_END, r#"{"cancel":true}"#, Some(Action::Stop)),
+            ("session/list", "{}", None),
+        ] {
+            let params = json::raw(params.to_owned());
+            let incoming = Incoming::Notification { method: method.to_owned(), params };
+            assert_eq!(action(&incoming), expected, "{method}");
+        }
     }
 }

@@ -76,19 +76,19 @@ pub(super) fn for_response(action: &Action) -> String {
 /// Markdown, a part of them could be hidden, as between `<!--` and `-->`. So they are shown as a
 /// block of JSON instead.
 fn description(action: &Action) -> Option<String> {
-    let description = action.description.as_ref()?.decode();
-    let Some(words) = before_args(&description, &action.name.decode()) else {
-        return Some(bounded(&description, MAX_QUESTION_CHARS));
-    };
-    let words = bounded(words, MAX_QUESTION_CHARS);
-    Some(format!("{words}\n\n{}", called(action)))
+    match words_before_call(action) {
+        Some(words) => Some(format!("{words}\n\n{}", called(action))),
+        None => Some(bounded(&action.description.as_ref()?.decode(), MAX_QUESTION_CHARS)),
+    }
 }
 
 /// What precedes the call in the description that LangChain makes for approvals (1.4.7, in Python
-/// and in JavaScript).
-fn before_args<'a>(description: &'a str, name: &str) -> Option<&'a str> {
+/// and in JavaScript). `None` for another description.
+fn words_before_call(action: &Action) -> Option<String> {
+    let description = action.description.as_ref()?.decode();
     let (words, call) = description.split_once("\n\nTool: ")?;
-    call.strip_prefix(name)?.starts_with("\nArgs: ").then_some(words)
+    let is_of_call = call.strip_prefix(&*action.name.decode())?.starts_with("\nArgs: ");
+    is_of_call.then(|| bounded(words, MAX_QUESTION_CHARS))
 }
 
 /// The name of the action's tool, and the arguments.
@@ -103,10 +103,7 @@ pub fn of_action(action: &Action) -> String {
     let details = action.details.as_deref().and_then(json::members).unwrap_or_default();
     text.members(&details, None);
     // The client already shows a call of the conversation, or the description shows it.
-    let is_described = action.description.as_ref().is_some_and(|description| {
-        before_args(&description.decode(), &action.name.decode()).is_some()
-    });
-    if action.call_id.is_none() && !is_described {
+    if action.call_id.is_none() && words_before_call(action).is_none() {
         text.part(|| called(action));
     }
     text.finish().unwrap_or_default()

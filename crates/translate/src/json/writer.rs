@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::{Json, Str, Text, raw};
+use super::{Json, Members, Str, Text, members, raw};
 
 /// Writes an object member by member. The values are JSON already.
 #[derive(Debug)]
@@ -85,4 +85,38 @@ pub fn array<'a>(values: impl IntoIterator<Item = &'a str>) -> Json {
     }
     text.push(']');
     raw(text)
+}
+
+/// The object with this member, which replaces one of the same name. A value that is no object counts
+/// as an empty one.
+pub fn with_member(object: &RawValue, name: &str, value: &RawValue) -> Json {
+    let Members(old) = members(object).unwrap_or_default();
+    let mut is_there = false;
+    let mut changed = ObjectWriter::new();
+    for (key, old) in &old {
+        if **key == *name {
+            // If a name occurs twice, the last one counts; so all are replaced.
+            if !std::mem::replace(&mut is_there, true) {
+                changed = changed.raw(name, value.get());
+            }
+        } else {
+            changed = changed.raw(key, old.get());
+        }
+    }
+    if is_there { changed.finish() } else { changed.raw(name, value.get()).finish() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_replaced_in_its_place_or_added() {
+        let with = |object: &str| {
+            with_member(&raw(object.to_owned()), "a", &raw("2".to_owned())).get().to_owned()
+        };
+        assert_eq!(with(r#"{"a":1.10,"b":[1, 2],"a":7}"#), r#"{"a":2,"b":[1, 2]}"#);
+        assert_eq!(with(r#"{"b":null}"#), r#"{"b":null,"a":2}"#);
+        assert_eq!(with("7"), r#"{"a":2}"#);
+    }
 }

@@ -1,7 +1,6 @@
 //! The request that starts a run.
 
 use serde::Serialize;
-use serde_json::value::RawValue;
 
 use super::Capabilities;
 use crate::json::{self, Json, ObjectWriter};
@@ -207,23 +206,19 @@ impl RunRequest {
     #[must_use]
     pub(crate) fn keeping_metadata(mut self, server: Capabilities) -> Self {
         if server.drops_run_metadata {
-            let config = self.config.as_deref().and_then(json::members).unwrap_or_default();
-            let inner = config.get("metadata").and_then(json::members).unwrap_or_default();
-            let own = json::members(&self.metadata).unwrap_or_default();
-            let metadata = replaced(&inner, &own.0).finish();
-            let config = replaced(&config, &[(json::Str("metadata".into()), &*metadata)]);
-            self.config = Some(config.finish());
-            self.metadata = Json::empty_object();
+            let own = std::mem::replace(&mut self.metadata, Json::empty_object());
+            let config = self.config.unwrap_or_else(Json::empty_object);
+            let given = json::members(&config).unwrap_or_default();
+            let given = given.get("metadata").map_or_else(Json::empty_object, Json::from);
+            let own = json::members(&own).unwrap_or_default();
+            let metadata = own
+                .0
+                .iter()
+                .fold(given, |metadata, (name, value)| json::with_member(&metadata, name, value));
+            self.config = Some(json::with_member(&config, "metadata", &metadata));
         }
         self
     }
-}
-
-/// An object with these members in place of its own of the same names.
-fn replaced(object: &json::Members<'_>, by: &[(json::Str<'_>, &RawValue)]) -> ObjectWriter {
-    let kept = object.0.iter().filter(|(name, _)| by.iter().all(|(other, _)| other != name));
-    let kept: Vec<_> = kept.chain(by).map(|(name, value)| (name.clone(), *value)).collect();
-    ObjectWriter::with(&kept)
 }
 
 #[cfg(test)]
@@ -296,7 +291,7 @@ mod tests {
         assert_eq!(aegra(None), r#"{"metadata":{"threadway_run_id":"r"}}"#);
         assert_eq!(
             aegra(Some(r#"{"metadata":{"threadway_run_id":"x","a":1},"recursion_limit":5}"#)),
-            r#"{"recursion_limit":5,"metadata":{"a":1,"threadway_run_id":"r"}}"#
+            r#"{"metadata":{"threadway_run_id":"r","a":1},"recursion_limit":5}"#
         );
     }
 

@@ -174,32 +174,32 @@ impl Brackets {
     /// Sets the status of a tool. It is shown under the name of its call, so an unknown call shows
     /// nothing.
     pub(super) fn tool(&mut self, call_id: &Id, status: ToolStatus) {
-        let Some((message, call)) = self.view.call(call_id) else { return };
-        let (name, agent) = (Arc::clone(&call.name), message.agent.clone());
-        if self.client_tools.has(&name) {
-            return;
+        if let Some((activity, agent)) = self.activity_of(call_id, status) {
+            self.active(Activity::id_of_tool(call_id), activity, agent);
         }
-        let id = Activity::id_of_tool(call_id);
-        let activity = Activity::Tool { call_id: Arc::clone(call_id), name, status };
-        self.active(id, activity, agent);
+    }
+
+    /// The activity of a tool, and the agent that has called it. `None` for an unknown call, and for
+    /// a tool that the client runs itself.
+    fn activity_of(&self, call_id: &Id, status: ToolStatus) -> Option<(Activity, Option<Id>)> {
+        let (message, call) = self.view.call(call_id)?;
+        let (call_id, name) = (Arc::clone(call_id), Arc::clone(&call.name));
+        let is_shown = !self.client_tools.has(&name);
+        is_shown.then(|| (Activity::Tool { call_id, name, status }, message.agent.clone()))
     }
 
     /// Shows an activity if it has changed.
     fn active(&mut self, id: Id, activity: Activity, agent: Option<Id>) {
-        let change = match self.view.activity(&id) {
-            Some(held) if *held == activity => return,
-            Some(held) => held.change(&activity),
-            None => None,
-        };
-        self.emit(RunEvent::Activity { id, activity, change, agent });
+        if self.view.activity(&id) != Some(&activity) {
+            self.show(id, activity, agent);
+        }
     }
 
-    /// Shows an unchanged tool again: a viewer that came after its first failure does not have it.
-    fn show_again(&mut self, id: Id) {
-        let Some(activity) = self.view.activity(&id).cloned() else { return };
-        let Activity::Tool { call_id, .. } = &activity else { return };
-        let agent = self.view.call(call_id).and_then(|(message, _)| message.agent.clone());
-        self.emit(RunEvent::Activity { id, activity, change: None, agent });
+    /// Shows an activity: the change, or the whole activity if viewers may not hold it.
+    fn show(&mut self, id: Id, activity: Activity, agent: Option<Id>) {
+        let held = self.view.activity(&id).filter(|held| **held != activity);
+        let change = held.and_then(|held| held.change(&activity));
+        self.emit(RunEvent::Activity { id, activity, change, agent });
     }
 
     /// Shows the todos of the present state.
@@ -246,13 +246,14 @@ impl Brackets {
         self.close_call(call_id);
         let agent = self.owner(message_id, agent);
         let (message_id, call_id) = (Arc::clone(message_id), Arc::clone(call_id));
-        let (called, is_same_error) =
-            (Arc::clone(&call_id), is_error && self.view.has_failed(&call_id));
+        let called = Arc::clone(&call_id);
         self.emit(RunEvent::CallResult { message_id, call_id, content, is_error, agent });
-        if is_same_error {
-            self.show_again(Activity::id_of_tool(&called));
-        } else {
-            self.tool(&called, if is_error { ToolStatus::Failed } else { ToolStatus::Completed });
+        if !is_error {
+            return self.tool(&called, ToolStatus::Completed);
+        }
+        // Each time: a viewer that joined after the first failure gets no other sign of it.
+        if let Some((activity, agent)) = self.activity_of(&called, ToolStatus::Failed) {
+            self.show(Activity::id_of_tool(&called), activity, agent);
         }
     }
 
