@@ -9,6 +9,8 @@ LANGGRAPH_JS_URL, and those of the threadways in front of them in THREADWAY_URL 
 
 Servers:
   --python, --js   only that server
+  --aegra          only aegra with a PostgreSQL of its own, in LANGGRAPH_AEGRA_URL, and a threadway in THREADWAY_AEGRA_URL.
+                   It needs Python 3.12 or newer, which AEGRA_PYTHON may name, and Debian's PostgreSQL
   --demo           only the scripted server of `threadway demo`, in DEMO_URL, and a Python with langgraph-sdk in LANGGRAPH_PYTHON
   --none           no server
   --auth           a Python server whose tenants have keys (upstream/python-auth), in LANGGRAPH_AUTH_URL, and no other unless its option is given
@@ -36,6 +38,7 @@ time: each has its own projects and its own logs, in the directory in LOGS. Two 
 """
 
 import contextlib
+import dataclasses
 import fcntl
 import hashlib
 import json
@@ -46,6 +49,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from pathlib import Path
@@ -55,6 +59,7 @@ CACHE = HERE / ".cache"
 LOGS = CACHE / "logs"
 INSTALL_LOGS = LOGS / "install"
 PYTHON = HERE / "upstream" / "python"
+AEGRA = HERE / "upstream" / "aegra"
 PYTHON_AUTH = HERE / "upstream" / "python-auth"
 JS = HERE / "upstream" / "js"
 CLIENT = HERE / "client"
@@ -74,6 +79,9 @@ HELM = HERE / "helm"
 
 LANGGRAPH_READY_SECONDS = 240.0  # 3 s on an idle machine; 74 s seen on a busy one
 THREADWAY_READY_SECONDS = 10.0
+POSTGRES_READY_SECONDS = 60.0
+POSTGRES_STOP_SECONDS = 10.0
+POSTGRES_CONNECTIONS = 300  # each aegra has two pools
 THREADWAY_STOP_SECONDS = 5.0
 POLL_SECONDS = 0.05
 LOG_LINES_SHOWN = 30
@@ -89,6 +97,17 @@ LANGGRAPH_ENVIRONMENT = {
     "NO_COLOR": "1",
     "PYTHONUNBUFFERED": "1",
 }
+
+
+# aegra's own variables; the database's are added when it runs.
+AEGRA_ENVIRONMENT = LANGGRAPH_ENVIRONMENT | {
+    "AEGRA_CONFIG": "aegra.json",
+    "AUTH_TYPE": "noop",
+    "LOG_LEVEL": "WARNING",
+    "ENV_MODE": "PRODUCTION",
+}
+# The first Python with which aegra-api 0.11 can be installed.
+AEGRA_NEEDS = (3, 12)
 
 
 class Failed(Exception):
@@ -118,9 +137,9 @@ def install(name: str, lock: Path, directory: Path, commands: list[list[str]], b
     stamp.write_text(digest)
 
 
-def install_venv(name: str, lock: Path, directory: Path) -> None:
+def install_venv(name: str, lock: Path, directory: Path, python: str = sys.executable) -> None:
     install(name, lock, directory, [
-        [sys.executable, "-m", "venv", "."],
+        [python, "-m", "venv", "."],
         # The lock file has all dependencies, so pip resolves none.
         ["bin/python", "-m", "pip", "install", "--disable-pip-version-check", "--no-deps", "-r", str(lock)],
     ])
@@ -168,9 +187,13 @@ def install_package(package: str, names: list[str], variable: str) -> str:
     """The program's path: that of the variable, else an installed one, else Debian's package."""
     if variable in os.environ:
         names = [os.environ[variable]]
-    # Debian installs servers in a directory that only root's PATH has.
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin"])
-    find = lambda: next(filter(None, (shutil.which(name, path=path) for name in names)), None)
+
+    # Debian installs some servers in directories that are not in the PATH.
+    def find() -> str | None:
+        postgres = sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True)
+        path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", *postgres])
+        return next(filter(None, (shutil.which(name, path=path) for name in names)), None)
+
     if found := find():
         return found
     missing = f"there is no {' or '.join(names)}"
@@ -202,6 +225,32 @@ def install_python(package: Path) -> Path:
     venv = CACHE / package.name
     install_venv(package.name, package / "requirements.lock.txt", venv)
     return venv / "bin" / "python"
+
+
+def python_for_aegra() -> str:
+    """A Python that is new enough: that of AEGRA_PYTHON, this one, or one of the PATH or of pyenv."""
+    if named := os.environ.get("AEGRA_PYTHON"):
+        return named
+    if sys.version_info >= AEGRA_NEEDS:
+        return sys.executable
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = [shutil.which(f"python3.{minor}") for minor in (14, 13, 12)] + sorted(map(str, versions.glob("3.1[2-9]*/bin/python3")))
+    # pyenv's shims are on the PATH for versions that it does not start.
+    works = lambda python: subprocess.run([python, "-c", "import venv, ensurepip"], capture_output=True).returncode == 0
+    if python := next((python for python in found if python and works(python)), None):
+        return python
+    raise Failed("aegra needs Python 3.12 or newer, and there is none: install one, or name one in AEGRA_PYTHON")
+
+
+def install_aegra() -> Path:
+    venv = CACHE / "aegra"
+    install_venv("aegra", AEGRA / "requirements.lock.txt", venv, python_for_aegra())
+    return venv
+
+
+def install_postgres() -> Path:
+    """The directory of PostgreSQL's programs."""
+    return Path(install_package("postgresql", ["initdb"], "INITDB")).resolve().parent
 
 
 def build_threadway() -> Path:
@@ -303,13 +352,16 @@ def prepare(options: set[str]) -> dict[str, str]:
             found["LANGGRAPH_PYTHON"] = str(install_langgraph() / "bin" / "python")
         if "js" in upstreams(options):
             install_langgraph_js()
+        if "aegra" in upstreams(options):
+            install_aegra()
+            install_postgres()
     return found
 
 
 def upstreams(options: set[str]) -> list[str]:
     """The names of the LangGraph servers that the options ask for."""
-    chosen = {"--python", "--js", "--demo", "--none", "--auth", "--proxies"} & options
-    return [name for name in UPSTREAMS if not chosen or f"--{name}" in chosen]
+    chosen = {"--python", "--js", "--aegra", "--demo", "--none", "--auth", "--proxies"} & options or {"--python", "--js"}
+    return [name for name in UPSTREAMS if f"--{name}" in chosen]
 
 
 @contextlib.contextmanager
@@ -322,10 +374,15 @@ def locked(path: Path):
 
 # ---------------------------------------------------------------- run
 class Processes:
-    """The started processes, each in a process group of its own, and how long each may take to stop."""
+    """The started processes, each in a process group of its own, how long each may take to stop, and their directories."""
 
     def __init__(self) -> None:
         self.started: list[tuple[subprocess.Popen, float]] = []
+        self.directories = contextlib.ExitStack()
+
+    def directory(self, prefix: str) -> Path:
+        """A new directory, which is removed after the processes have stopped."""
+        return Path(self.directories.enter_context(tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)))
 
     def start(self, command: list, stop_seconds: float = 0.0, **options) -> subprocess.Popen:
         process = subprocess.Popen([str(part) for part in command], start_new_session=True, **options)
@@ -342,6 +399,7 @@ class Processes:
                     print(f"# {process.args[0]} had not stopped after {stop_seconds:.0f} s", file=sys.stderr)
             self.signal(process, signal.SIGKILL)
             process.wait()
+        self.directories.close()
 
     @staticmethod
     def signal(process: subprocess.Popen, number: int) -> None:
@@ -383,15 +441,71 @@ def fresh_project(source: Path, run: str, name: str) -> Path:
     return project
 
 
-def start_langgraph(processes: Processes, logs: Path, name: str, command: list, project: Path) -> str:
+@dataclasses.dataclass(frozen=True)
+class Server:
+    """How a LangGraph server is started: its command without the port, its directory and its own variables."""
+
+    command: list
+    project: Path
+    environment: dict[str, str] = dataclasses.field(default_factory=lambda: LANGGRAPH_ENVIRONMENT)
+    health: str = "/ok"
+
+    def spare(self) -> str:
+        """What another process needs to start it."""
+        return json.dumps({"command": [str(part) for part in self.command], "cwd": str(self.project), "env": self.environment})
+
+
+def start_langgraph(processes: Processes, logs: Path, name: str, server: Server) -> str:
     log = logs / f"langgraph-{name}.log"
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with step(f"start langgraph-{name}"), log.open("w") as out:
-        process = processes.start([*command, "--port", port], cwd=project, env=os.environ | LANGGRAPH_ENVIRONMENT,
+        process = processes.start([*server.command, "--port", port], cwd=server.project, env=os.environ | server.environment,
                                   stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-        wait_for(f"langgraph-{name}", process, LANGGRAPH_READY_SECONDS, log, lambda: answers(f"{url}/ok"))
+        wait_for(f"langgraph-{name}", process, LANGGRAPH_READY_SECONDS, log, lambda: answers(url + server.health))
     return url
+
+
+class Postgres:
+    """A PostgreSQL with an empty directory of its own, and its port."""
+
+    def __init__(self, processes: Processes, logs: Path, options: tuple[str, ...] = ("fsync=off",)) -> None:
+        self.programs = install_postgres()
+        self.processes, self.log, self.options = processes, logs / "postgres.log", options
+        self.port = free_port()
+        self.directory = processes.directory("threadway-postgres-")
+        # PostgreSQL refuses to run as root.
+        self.user = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
+        if self.user:
+            shutil.chown(self.directory, "postgres", "postgres")
+        with step("create the database's directory"):
+            self.run("initdb", "--pgdata", self.directory / "data", "--username", "postgres", "--auth", "trust", "--encoding", "UTF8", "--no-sync")
+        self.start()
+
+    def start(self) -> None:
+        options = ["listen_addresses=127.0.0.1", f"port={self.port}", f"unix_socket_directories={self.directory}",
+                   f"max_connections={POSTGRES_CONNECTIONS}", *self.options]
+        command = [self.programs / "postgres", "-D", self.directory / "data", *(part for option in options for part in ("-c", option))]
+        with step("start postgres"), self.log.open("a") as out:
+            self.process = self.processes.start(command, stop_seconds=POSTGRES_STOP_SECONDS, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=out, stderr=out, **self.user)
+            is_ready = lambda: self.run("pg_isready", *self.address, check=False).returncode == 0
+            wait_for("postgres", self.process, POSTGRES_READY_SECONDS, self.log, is_ready)
+
+    @property
+    def address(self) -> list:
+        return ["--host", "127.0.0.1", "--port", self.port]
+
+    def run(self, program: str, *arguments, check: bool = True) -> subprocess.CompletedProcess:
+        done = subprocess.run([str(part) for part in (self.programs / program, *arguments)], cwd=self.directory, capture_output=True, text=True, **self.user)
+        if check and done.returncode != 0:
+            raise Failed(f"{program} failed: {done.stderr.strip()}", self.log)
+        return done
+
+    def create(self, name: str) -> dict[str, str]:
+        """A new database; returns the variables with which aegra finds it."""
+        self.run("createdb", *self.address, "--username", "postgres", name)
+        return {"POSTGRES_HOST": "127.0.0.1", "POSTGRES_PORT": str(self.port), "POSTGRES_DB": name,
+                "POSTGRES_USER": "postgres", "POSTGRES_PASSWORD": "unused"}
 
 
 LOCAL = ["--no-browser", "--host", "127.0.0.1"]
@@ -410,39 +524,44 @@ def install_langgraph_js() -> Path:
     return directory
 
 
-def prepare_python(run: str, name: str) -> tuple[list, Path]:
-    """The command of a server without its port, and its project directory."""
+def prepare_python(run: str, name: str) -> Server:
     venv = install_langgraph()
     options = ["--no-reload", "--n-jobs-per-worker", 10, "--server-log-level", "WARNING"]
-    return [venv / "bin" / "langgraph", "dev", *options, *LOCAL], fresh_project(PYTHON, run, name)
+    return Server([venv / "bin" / "langgraph", "dev", *options, *LOCAL], fresh_project(PYTHON, run, name))
 
 
-def prepare_python_auth(run: str, name: str) -> tuple[list, Path]:
+def prepare_python_auth(run: str, name: str) -> Server:
     """The same graphs, for callers with a key."""
-    command, project = prepare_python(run, name)
-    shutil.copy(PYTHON_AUTH / "auth.py", project)
-    settings = json.loads((project / "langgraph.json").read_text())
+    server = prepare_python(run, name)
+    shutil.copy(PYTHON_AUTH / "auth.py", server.project)
+    settings = json.loads((server.project / "langgraph.json").read_text())
     settings["auth"] = {"path": "./auth.py:auth"}
-    (project / "langgraph.json").write_text(json.dumps(settings))
-    return command, project
+    (server.project / "langgraph.json").write_text(json.dumps(settings))
+    return server
 
 
-def prepare_js(run: str, name: str) -> tuple[list, Path]:
+def prepare_aegra(run: str, name: str, database: dict[str, str]) -> Server:
+    """aegra with the graphs of the Python server."""
+    project = fresh_project(PYTHON, run, name)
+    graphs = json.loads((project / "langgraph.json").read_text())["graphs"]
+    (project / "aegra.json").write_text(json.dumps({"graphs": graphs}))
+    command = [install_aegra() / "bin" / "python", "-m", "uvicorn", "aegra_api.main:app", "--host", "127.0.0.1"]
+    return Server(command, project, AEGRA_ENVIRONMENT | database, "/health")
+
+
+def prepare_js(run: str, name: str) -> Server:
     directory = install_langgraph_js()
     project = fresh_project(JS, run, name)
     (project / "node_modules").symlink_to(directory / "node_modules")
-    return [directory / "node_modules" / ".bin" / "langgraphjs", "dev", *LOCAL], project
+    return Server([directory / "node_modules" / ".bin" / "langgraphjs", "dev", *LOCAL], project)
 
 
-# The variables of each server in the command's environment, and how the server is prepared.
+# The variables of each server in the command's environment.
 UPSTREAMS = {
-    "python": ("LANGGRAPH", "THREADWAY", prepare_python),
-    "js": ("LANGGRAPH_JS", "THREADWAY_JS", prepare_js),
+    "python": ("LANGGRAPH", "THREADWAY"),
+    "js": ("LANGGRAPH_JS", "THREADWAY_JS"),
+    "aegra": ("LANGGRAPH_AEGRA", "THREADWAY_AEGRA"),
 }
-
-
-def spare(command: list, project: Path) -> str:
-    return json.dumps({"command": [str(part) for part in command], "cwd": str(project), "env": LANGGRAPH_ENVIRONMENT})
 
 
 def start_threadway(processes: Processes, logs: Path, name: str, binary: str, upstream: str) -> str:
@@ -496,7 +615,7 @@ def show(log: Path) -> None:
     print(f"# ---- {log}, last {len(lines)} lines", *lines, sep="\n", file=sys.stderr, flush=True)
 
 
-OPTIONS = {"--python", "--js", "--demo", "--none", "--upstream-only", "--validate", "--metrics",
+OPTIONS = {"--python", "--js", "--aegra", "--demo", "--none", "--upstream-only", "--validate", "--metrics",
            "--book", "--copilot", "--tanstack", "--wire", "--chromium", "--examples", "--page", "--helm",
            "--acp", "--acp-python", "--reducer", "--proto", "--wasm", "--spare", "--auth", "--proxies"}
 
@@ -511,15 +630,20 @@ def start_servers(processes: Processes, run: str, logs: Path, options: set[str],
     if "--page" in options:
         environment["DEMO_GATEWAY_URL"], environment["DEMO_URL"] = start_both(processes, logs, binary)
     if "--auth" in options:
-        command = prepare_python_auth(run, "python-auth")
-        environment["LANGGRAPH_AUTH_URL"] = start_langgraph(processes, logs, "python-auth", *command)
+        environment["LANGGRAPH_AUTH_URL"] = start_langgraph(processes, logs, "python-auth", prepare_python_auth(run, "python-auth"))
+    postgres = Postgres(processes, logs) if "aegra" in upstreams(options) else None
+    prepare_server = {
+        "python": lambda name: prepare_python(run, name),
+        "js": lambda name: prepare_js(run, name),
+        "aegra": lambda name: prepare_aegra(run, name, postgres.create(name)),
+    }
     for name in upstreams(options):
-        langgraph, threadway, prepare_server = UPSTREAMS[name]
-        url = environment[f"{langgraph}_URL"] = start_langgraph(processes, logs, name, *prepare_server(run, name))
+        langgraph, threadway = UPSTREAMS[name]
+        url = environment[f"{langgraph}_URL"] = start_langgraph(processes, logs, name, prepare_server[name](name))
         if binary:
             environment[f"{threadway}_URL"] = start_threadway(processes, logs, name, binary, url)
         if "--spare" in options:
-            environment[f"{langgraph}_SPARE"] = spare(*prepare_server(run, f"{name}-spare"))
+            environment[f"{langgraph}_SPARE"] = prepare_server[name](f"{name}-spare").spare()
 
 
 def main(arguments: list[str]) -> int:

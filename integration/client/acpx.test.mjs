@@ -14,7 +14,7 @@ import { Langgraph } from "./langgraph.mjs";
 
 const ACPX = fileURLToPath(import.meta.resolve("acpx/dist/cli.js"));
 const TAP = fileURLToPath(new URL("acp-tap.mjs", import.meta.url));
-const COMMAND_MS = 30_000; // one command, which takes about a second
+const COMMAND_MS = 90_000; // one command: a second, but half a minute beside five others on two busy cores
 const TTL_SECONDS = 30; // how long acpx keeps an agent after a prompt; the tests end the agent
 const WAIT_MS = 15_000; // for a process or a run
 const POLL_MS = 100;
@@ -62,7 +62,7 @@ async function until(what, isTrue, limit = WAIT_MS) {
   }
 }
 
-describe("acpx", { skip: !server, concurrency: 3, timeout: 90_000 }, () => {
+describe("acpx", { skip: !server, concurrency: 3, timeout: 4 * COMMAND_MS }, () => {
   after(() => {
     const lines = readFileSync(report, "utf8").split("\n").filter(Boolean);
     assert.deepEqual(lines.filter((line) => line.startsWith("fault")), []);
