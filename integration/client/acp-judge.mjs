@@ -50,6 +50,11 @@ export class Judge {
     this.#rest[from] = rest;
   }
 
+  /** Another client starts runs of the session: the agent may show them between the editor's turns. */
+  share(sessionId) {
+    this.#session(sessionId).isShared = true;
+  }
+
   /** The agent sends nothing more. */
   end({ wasLeft = false } = {}) {
     if (this.#rest.agent.length > 0) this.#fault("agent", "an end without a line's end", this.#rest.agent);
@@ -67,7 +72,7 @@ export class Judge {
   }
 
   #session(id) {
-    if (!this.#sessions.has(id)) this.#sessions.set(id, { isKnown: false, prompts: 0, isShowing: false, calls: new Map(), withdrawn: new Map(), cutShort: new Set(), ids: new Map() });
+    if (!this.#sessions.has(id)) this.#sessions.set(id, { isKnown: false, prompts: 0, isShowing: false, isShared: false, calls: new Map(), withdrawn: new Map(), cutShort: new Set(), ids: new Map() });
     return this.#sessions.get(id);
   }
 
@@ -165,7 +170,7 @@ export class Judge {
     if (params?.sessionId === undefined) return;
     const session = this.#session(params.sessionId);
     if (!session.isKnown) this.#fault("agent", "of a session that the client does not know", message);
-    const isInTurn = session.prompts > 0 || session.isShowing;
+    const isInTurn = session.prompts > 0 || session.isShowing || session.isShared;
     if (method === "session/request_permission") {
       if (!isInTurn) this.#fault("agent", "a permission outside a turn", message);
       this.#permission(session, params, message);

@@ -11,6 +11,7 @@ import { Langgraph } from "./langgraph.mjs";
 import { Pipe, Proxy } from "./proxy.mjs";
 import { interruptIds } from "./thread.mjs";
 
+const FOLLOWED_MS = 3_500; // an open session is followed 2 s after its last prompt
 const OPTIONS = { concurrency: 5, timeout: 180_000 }; // for a suite and for each test
 const SUITES = 3; // suites at the same time
 const SHORT_MS = 300; // after this time no more updates are expected
@@ -684,19 +685,23 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           await assertSame(server, session, { isLive: true });
         }));
 
-      test("a prompt after another client's run shows that run too", () =>
-        withEditor(server, { agent: "text" }, async (editor) => {
-          const session = await editor.new();
-          await session.prompt("hello"); // this makes the thread
-          const lg = new Langgraph(server);
-          const run = await lg.run(session.id, "text", { words: words(20, "theirs"), delay: 0.05 }, { stream_mode: MODES, stream_resumable: true });
-          await lg.started(session.id, run.run_id);
-          assert.deepEqual(await session.prompt({ words: words(5, "mine") }), { stopReason: "end_turn" });
-          const { values } = await read(server, session.id);
-          assert.deepEqual(values.messages.map(({ type }) => type), ["human", "ai", "human", "ai", "human", "ai"]);
-          const answers = (transcript) => transcript.filter(([role]) => role === "agent");
-          assert.deepEqual(answers(session.transcript()), answers(transcriptOf(values, session.id)));
-        }));
+      for (const [when, ms] of [["at once", 0], ["once its session is followed", FOLLOWED_MS]]) {
+        test(`a prompt after another client's run shows that run too: ${when}`, () =>
+          withEditor(server, { agent: "text" }, async (editor) => {
+            const session = await editor.new();
+            await session.prompt("hello"); // this makes the thread
+            const lg = new Langgraph(server);
+            editor.wire.judge.share(session.id);
+            const run = await lg.run(session.id, "text", { words: words(20, "theirs"), delay: 0.05 }, { stream_mode: MODES, stream_resumable: true });
+            await lg.started(session.id, run.run_id);
+            await pause(ms);
+            assert.deepEqual(await session.prompt({ words: words(5, "mine") }), { stopReason: "end_turn" });
+            const { values } = await read(server, session.id);
+            assert.deepEqual(values.messages.map(({ type }) => type), ["human", "ai", "human", "ai", "human", "ai"]);
+            const answers = (transcript) => transcript.filter(([role]) => role === "agent");
+            assert.deepEqual(answers(session.transcript()), answers(transcriptOf(values, session.id)));
+          }));
+      }
 
       test("a prompt that is cancelled while it waits for another client's run leaves that run, and no call open", () =>
         withEditor(server, { agent: "agent" }, async (editor) => {
@@ -704,6 +709,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           await session.prompt({ tokens: 1 }); // this makes the thread
           const earlier = new Set(session.calls.keys());
           const lg = new Langgraph(server);
+          editor.wire.judge.share(session.id);
           const run = await lg.run(session.id, "agent", { tool_sleep: 5 }, { stream_mode: MODES, stream_resumable: true });
           await lg.started(session.id, run.run_id);
           const prompt = session.prompt({ tokens: 1 });
