@@ -25,10 +25,10 @@ pub use threadway_translate::langgraph::{ConfigField, InputKeys, MessagesKey, Mo
 
 use crate::metrics::Answer;
 use crate::sync::Mutex;
-use crate::upstream::{Caller, Client, Identity};
+use crate::upstream::{Caller, Client, Error, Identity};
 use agent::AgentKey;
 use facts::Facts;
-use threadway_translate::langgraph::Capabilities;
+use threadway_translate::langgraph::{Capabilities, ServerInfo};
 use threadway_translate::run::Emit;
 
 /// How long an upstream may take to say that it is ready. Orchestrators wait a few seconds.
@@ -249,6 +249,12 @@ impl Agents {
     /// configuration's order.
     pub async fn probe(&self) -> Vec<Probed> {
         self.ask_all(Upstream::probe).await
+    }
+
+    /// Asks all upstreams at the same time which server they are. Returns the answers with the
+    /// upstreams' names, in the configuration's order.
+    pub(crate) async fn infos(&self) -> Vec<(String, Result<ServerInfo, Error>)> {
+        self.ask_all(async |Upstream { name, client }| (name, client.info().await)).await
     }
 
     async fn ask_all<T, F>(&self, ask: impl Fn(Upstream) -> F) -> Vec<T>

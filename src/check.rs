@@ -11,7 +11,7 @@ use crate::server::Settings;
 use crate::server::isolation::{self, Judgement};
 use crate::terminal;
 use crate::upstream::{Caller, Error};
-use threadway_translate::langgraph::ServerInfo;
+use threadway_translate::langgraph::{Capabilities, ServerInfo};
 
 /// How many agents of an upstream are checked for lost input. A person reads no more.
 const MAX_SCHEMAS: usize = 50;
@@ -22,8 +22,8 @@ const SCHEMAS_TIMEOUT: Duration = Duration::from_secs(10);
 /// The result of the check.
 #[derive(Debug)]
 pub struct Report {
-    /// A line for each upstream, for each configured name without an agent, and for each loss of
-    /// client input.
+    /// A line for each upstream, for each configured name without an agent, for each thing that a
+    /// server lacks, and for each loss of client input.
     pub lines: Vec<String>,
     /// Whether every upstream can be served, and every configured name can be an agent's.
     pub is_good: bool,
@@ -41,16 +41,16 @@ struct Finding {
 #[derive(Debug)]
 enum Verdict {
     /// A LangGraph server with agents.
-    Serves { server: ServerInfo, agents: Vec<String> },
+    Serves { server: Server, agents: Vec<String> },
     /// A LangGraph server that requires credentials of each caller, and refuses invented ones.
-    Guarded(ServerInfo),
+    Guarded(Server),
     /// A LangGraph server that accepts invented credentials, although the configuration relies on
     /// it to check them.
-    Open(ServerInfo, Judgement),
+    Open(Server, Judgement),
     /// A LangGraph server that could not be tested with invented credentials.
     NotJudged(Error),
     /// A LangGraph server without agents.
-    NoAgents(ServerInfo),
+    NoAgents(Server),
     /// The server does not answer.
     Away(Error),
     /// The server is not a LangGraph server.
@@ -59,6 +59,14 @@ enum Verdict {
     KeyRefused(Error, KeyPlace),
     /// A LangGraph server that did not list its agents.
     Refuses(Error),
+}
+
+/// Which server it is.
+#[derive(Debug)]
+enum Server {
+    Known(ServerInfo),
+    /// Its `GET /info` is no known server's.
+    Unknown,
 }
 
 /// The configuration key for an upstream's key.
@@ -75,6 +83,23 @@ pub fn advice(upstream: &Upstream, error: Error) -> String {
     Verdict::of(upstream, error.unexplained(), Verdict::Refuses).to_string()
 }
 
+/// Which server each upstream is and what it lacks, a line for each, for the start of `serve`. An
+/// upstream that does not answer has none: the list of its agents says why.
+pub async fn servers(agents: &Agents) -> Vec<String> {
+    let line = |(upstream, info)| {
+        let server = match info {
+            Ok(server) => Server::Known(server),
+            Err(error) if may_be_unknown(&error) => Server::Unknown,
+            Err(_) => return None,
+        };
+        let limits = server.capabilities().limits().join("; ");
+        let limits = if limits.is_empty() { limits } else { format!("; its limits: {limits}") };
+        let line = format!("upstream {upstream}: {server}{limits}");
+        Some(String::from(terminal::harmless_line(&line)))
+    };
+    agents.infos().await.into_iter().filter_map(line).collect()
+}
+
 /// Checks every upstream, one after the other. `agents` are those of `config`.
 pub async fn check(agents: &Agents, config: &Config) -> Report {
     let mut findings = Vec::new();
@@ -89,6 +114,7 @@ pub async fn check(agents: &Agents, config: &Config) -> Report {
     let mut lines: Vec<_> =
         findings.iter().map(|finding| harmless(finding.to_string())).chain(unknown).collect();
     for finding in &findings {
+        lines.extend(finding.limits());
         lines.extend(losses(agents, finding).await.into_iter().map(harmless));
     }
     Report { lines, is_good }
@@ -135,17 +161,23 @@ fn unknown_names(aliases: &[(String, String)], acp: &Acp, findings: &[Finding]) 
 }
 
 async fn judge(agents: &Agents, upstream: &Upstream, settings: &Settings) -> Verdict {
-    let server = match upstream.client.info().await {
-        Ok(server) => server,
+    let (server, unnamed) = match upstream.client.info().await {
+        Ok(server) => (Server::Known(server), None),
+        Err(error) if may_be_unknown(&error) => (Server::Unknown, Some(error)),
         Err(error) => return Verdict::of(upstream, error, Verdict::NotLangGraph),
     };
+    let listed = agents.list_of(upstream).await.agents;
+    let has_agents = listed.as_ref().is_ok_and(|agents| !agents.is_empty());
+    if let Some(error) = unnamed.filter(|_| !has_agents) {
+        return Verdict::of(upstream, error, Verdict::NotLangGraph);
+    }
     let Settings { auth, forward, .. } = settings;
     match isolation::judge(&upstream.client, auth, forward).await {
         None | Some(Ok(Judgement::Refuses)) => {}
         Some(Ok(accepts)) => return Verdict::Open(server, accepts),
         Some(Err(error)) => return Verdict::of(upstream, error, Verdict::NotJudged),
     }
-    match agents.list_of(upstream).await.agents {
+    match listed {
         // Expected: the upstream gets callers' credentials and no key of the gateway.
         Err(error) if error.is_unauthorized() && auth.is_for_langgraph() => {
             Verdict::Guarded(server)
@@ -155,6 +187,32 @@ async fn judge(agents: &Agents, upstream: &Upstream, settings: &Settings) -> Ver
             Verdict::Serves { server, agents: agents.into_iter().map(|agent| agent.id).collect() }
         }
         Err(error) => Verdict::of(upstream, error, Verdict::Refuses),
+    }
+}
+
+/// Whether an answer to `GET /info` may be that of a server with LangGraph's API that threadway
+/// does not know.
+fn may_be_unknown(error: &Error) -> bool {
+    matches!(error, Error::NotUnderstood { .. } | Error::Status { code: 404 | 405 | 501, .. })
+}
+
+// === impl Server ===
+
+impl Server {
+    fn capabilities(&self) -> Capabilities {
+        match self {
+            Self::Known(server) => server.capabilities(),
+            Self::Unknown => Capabilities::default(),
+        }
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(server) => server.fmt(f),
+            Self::Unknown => f.write_str("a server that threadway does not know"),
+        }
     }
 }
 
@@ -185,6 +243,22 @@ impl Verdict {
 impl Finding {
     fn is_good(&self) -> bool {
         matches!(self.verdict, Verdict::Serves { .. } | Verdict::Guarded(_))
+    }
+
+    /// What its server lacks, a line for each.
+    fn limits(&self) -> Vec<String> {
+        let server = match &self.verdict {
+            Verdict::Serves { server, .. } | Verdict::Guarded(server) => server,
+            Verdict::Open(..)
+            | Verdict::NotJudged(_)
+            | Verdict::NoAgents(_)
+            | Verdict::Away(_)
+            | Verdict::NotLangGraph(_)
+            | Verdict::KeyRefused(..)
+            | Verdict::Refuses(_) => return Vec::new(),
+        };
+        let line = |limit| format!("upstream {}: limit of this server: {limit}", self.upstream);
+        server.capabilities().limits().into_iter().map(line).collect()
     }
 
     /// Whether its agents are known.
@@ -265,11 +339,11 @@ impl fmt::Display for KeyPlace {
 mod tests {
     use super::*;
 
-    fn finding(verdict: fn(ServerInfo) -> Verdict) -> Finding {
+    fn finding(verdict: fn(Server) -> Verdict) -> Finding {
         let info = r#"{"version":"0.16.7","langgraph_py_version":"1.2.22"}"#;
-        let info = ServerInfo::parse(info).unwrap();
+        let server = Server::Known(ServerInfo::parse(info).unwrap());
         let [upstream, url] = ["only", "http://127.0.0.1:2024"].map(str::to_owned);
-        Finding { upstream, url, verdict: verdict(info) }
+        Finding { upstream, url, verdict: verdict(server) }
     }
 
     #[test]

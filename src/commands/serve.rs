@@ -215,7 +215,10 @@ async fn announce(agents_of: &Agents, auth: &Auth, page: Page, address: SocketAd
     if page == Page::On {
         say(format!("page: {}", page_url(address)));
     }
-    for Listing { upstream, agents, .. } in agents_of.list(&Caller::default()).await {
+    let caller = Caller::default();
+    let (servers, listings) = tokio::join!(check::servers(agents_of), agents_of.list(&caller));
+    servers.iter().for_each(say);
+    for Listing { upstream, agents, .. } in listings {
         match agents {
             Ok(agents) if agents.is_empty() => {
                 say(format!("upstream {upstream} has no agents; `threadway check` shows why"));

@@ -20,7 +20,10 @@ struct Server {
 
 impl Server {
     async fn answering(status: u16) -> Self {
-        let upstream = Upstream::bind().await;
+        Self::in_place_of(Upstream::bind().await, status)
+    }
+
+    fn in_place_of(upstream: Upstream, status: u16) -> Self {
         let url = upstream.url();
         let mut answering = JoinSet::new();
         answering.spawn(async move {
@@ -163,6 +166,37 @@ async fn check_says_what_does_not_reach_an_agent() {
     let begins = "upstream default: agent: the ";
     assert!(tools.starts_with(&format!("{begins}tools of clients do not reach this")), "{told}");
     assert!(context.starts_with(&format!("{begins}context of clients does not reach")), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_and_serve_say_what_a_server_lacks() {
+    let unknown = "a server that threadway does not know";
+    for (info, server, lacks) in [
+        (r#"{"version":"0.16.7","langgraph_py_version":"1.2.22"}"#, "for Python", 0),
+        (r#"{"version":"2.0.0","langgraph_js_version":"1.7.3"}"#, "for JavaScript", 5),
+        (r#"{"name":"Aegra","version":"0.11.0"}"#, "an aegra server, version 0.11.0", 2),
+        (r#"{"name":"Another","version":"1"}"#, unknown, 4),
+    ] {
+        let upstream = Server::in_place_of(Upstream::telling(info).await, 200);
+        let output = ended(&["check", "--upstream", &upstream.url], &[]).await;
+        let told = stdout(&output);
+        assert!(output.status.success(), "{told}");
+        let first = told.lines().next().unwrap();
+        assert!(first.contains(server) && first.ends_with(", 1 agent: agent"), "{told}");
+        let limits = told.matches("upstream default: limit of this server: ").count();
+        assert_eq!(limits, lacks, "{told}");
+
+        let mut process = Process::serve(&["--upstream", &upstream.url]).await;
+        let line = process.says("upstream default: ").await;
+        assert!(line.contains(server), "{line}");
+        assert_eq!(line.contains("; its limits: "), lacks > 0, "{line}");
+        process.stop().await;
+    }
+    // Without agents it is no server of LangGraph's API.
+    let other = Server::in_place_of(Upstream::telling(r#"{"name":"Another"}"#).await, 404);
+    let output = ended(&["check", "--upstream", &other.url], &[]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout(&output).contains("this is not a LangGraph server"), "{}", stdout(&output));
 }
 
 #[tokio::test]

@@ -58,7 +58,8 @@ impl Upstream {
         Self::listening(listener, JAVASCRIPT)
     }
 
-    async fn telling(info: &'static str) -> Self {
+    /// A server with this `/info`.
+    pub(crate) async fn telling(info: &'static str) -> Self {
         Self::listening(TcpListener::bind("127.0.0.1:0").await.unwrap(), info)
     }
 

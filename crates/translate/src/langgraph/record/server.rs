@@ -92,6 +92,50 @@ impl Capabilities {
     /// Of `aegra-api` 0.11.0.
     pub const AEGRA: Self =
         Self { has_lifecycle_streams: false, drops_run_metadata: true, ..Self::PYTHON };
+
+    /// What a viewer or an operator notices of what the server lacks, a clause for each. Empty for
+    /// [`PYTHON`](Self::PYTHON).
+    pub fn limits(self) -> Vec<&'static str> {
+        let Self {
+            joins,
+            lists_newest_runs_first,
+            has_heartbeats,
+            has_lifecycle_streams,
+            streams_values_alone: _,
+            needs_context: _,
+            drops_run_metadata,
+            fails_to_describe,
+        } = self;
+        let limits = [
+            (
+                joins == Joins::Stored,
+                "viewers see a run of another client step by step, without its tokens, unless \
+                 the run's stream is stored (`stream_resumable`)",
+            ),
+            (
+                !lists_newest_runs_first,
+                "of a thread with over 100 runs, only the 100 oldest are listed",
+            ),
+            (
+                !has_heartbeats,
+                "a stream that is silent for 30 s is requested again, because it has no heartbeats",
+            ),
+            (
+                !has_lifecycle_streams,
+                "a follower sees a run up to 2 s after it began, because there is no stream of \
+                 the runs of a thread",
+            ),
+            (
+                drops_run_metadata,
+                "the metadata of runs is sent in `config.metadata`, because it drops `metadata`",
+            ),
+            (
+                fails_to_describe,
+                "a graph that the server cannot describe gets every key of a client's state",
+            ),
+        ];
+        limits.into_iter().filter(|(applies, _)| *applies).map(|(_, limit)| limit).collect()
+    }
 }
 
 // === impl ServerInfo ===
@@ -134,6 +178,19 @@ impl fmt::Display for ServerInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_least_able_server_has_the_most_limits() {
+        let count = |server: Capabilities| server.limits().len();
+        let [python, aegra, javascript, unknown] = [
+            Capabilities::PYTHON,
+            Capabilities::AEGRA,
+            Capabilities::JAVASCRIPT,
+            Capabilities::default(),
+        ]
+        .map(count);
+        assert_eq!((python, aegra, javascript, unknown), (0, 2, 5, 4));
+    }
 
     #[test]
     fn a_server_is_known_by_its_members() {
