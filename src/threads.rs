@@ -20,7 +20,7 @@
 //!
 //! Writing:
 //! - `ask`: starting runs. `starts`: runs that are being started. `stop`: stopping them.
-//! - `answer_lock`: one answer at a time. `partial_answers`: answers that wait for others.
+//! - `start_lock`: one start at a time. `partial_answers`: answers that wait for others.
 //! - `interrupts`: which questions are open. `fork`: where an edited conversation branches off.
 //! - `manage`: renaming, archiving, deleting. `copy`: copying.
 //!
@@ -30,7 +30,6 @@
 //!   changed.
 //! - `pace`: the rate of looks and polls.
 
-mod answer_lock;
 mod ask;
 mod connect;
 mod copy;
@@ -50,6 +49,7 @@ mod reader;
 mod refusal;
 mod schedule;
 mod snapshot;
+mod start_lock;
 mod starts;
 mod stop;
 mod thread;
@@ -69,12 +69,12 @@ use crate::agents::Agent;
 use crate::flights::Flights;
 use crate::runs::Runs;
 use crate::upstream::{Client, Error, Purpose, Visibility};
-use answer_lock::AnswerLocks;
 use follow::FollowedThreads;
 use key::LookKey;
 use look::Looked;
 use pace::Paces;
 use poll::Polls;
+use start_lock::StartLocks;
 use starts::Starts;
 use threadway_translate::run::Emit;
 
@@ -99,7 +99,7 @@ struct Shared {
     visibilities: Flights<LookKey, Result<Visibility, Error>>,
     paces: Paces,
     polls: Polls,
-    answer_locks: AnswerLocks,
+    start_locks: StartLocks,
     starts: Starts,
 }
 
@@ -115,7 +115,7 @@ impl Threads {
             visibilities: Flights::default(),
             paces: Paces::default(),
             polls: Polls::default(),
-            answer_locks: AnswerLocks::default(),
+            start_locks: StartLocks::default(),
             starts: Starts::default(),
         });
         Self { shared, emit: Emit::default() }

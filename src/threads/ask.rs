@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::fork::{self, Point};
-use super::interrupts::answered_by_live_runs;
+use super::interrupts::{answered_by_live_runs, has_live_run};
 use super::partial_answers;
 use super::reader::ThreadReader;
 use super::refusal::Refusal;
+use super::start_lock::StartLock;
 use super::thread::Thread;
 use crate::runs::{self, RunStart};
 use crate::upstream::Error;
@@ -48,18 +49,19 @@ impl Thread {
     pub async fn start(&self, run: NewRun) -> Result<ThreadReader, Refusal> {
         let guard = self.threads.shared.starts.begin(self.upstream(), &self.id, &run.name);
         let server = self.agent.capabilities().await;
+        let lock = self.lock(!server.keeps_runs_apart).await;
         let checkpoint = match &run.fork_before {
             Some(message_id) => Some(self.fork_point(message_id).await?.checkpoint_id),
             None => None,
         };
-        self.begin(PlannedRun { run, server, checkpoint }, guard).await
+        self.begin(PlannedRun { run, server, checkpoint }, (lock, guard)).await
     }
 
     /// Starts the run that a client's request becomes on the thread as it is, and reads it. `None`
     /// if the client is to see the thread instead.
     ///
-    /// The answers of one caller to a thread are started one at a time. LangGraph refuses an answer
-    /// while another run is live. That run may already have taken the same answer, so the thread is
+    /// The answers of one caller to a thread are started one at a time, and all its runs on a server
+    /// that does not keep them apart. LangGraph refuses an answer while another run is live. That run may already have taken the same answer, so the thread is
     /// looked at once more after a refusal.
     ///
     /// A decision on one of several actions is stored, and then the thread is looked at again. If
@@ -67,11 +69,8 @@ impl Thread {
     pub async fn ask(&self, request: &impl Planner) -> Result<Option<ThreadReader>, Refusal> {
         let start = self.threads.shared.starts.begin(self.upstream(), &self.id, request.name());
         let start = Arc::new(start);
-        let mut lock = None;
-        if request.is_answer() {
-            let locks = &self.threads.shared.answer_locks;
-            lock = Some(Arc::new(locks.acquire(self.upstream(), &self.id).await));
-        }
+        let is_locked = request.is_answer() || !self.agent.capabilities().await.keeps_runs_apart;
+        let lock = self.lock(is_locked).await.map(Arc::new);
         let mut may_look_again = true;
         let mut storing = Storing::NotNeeded;
         loop {
@@ -89,6 +88,12 @@ impl Thread {
                 begun => return begun.map(Some),
             }
         }
+    }
+
+    /// The lock under which this caller starts runs of the thread, if it is wanted.
+    async fn lock(&self, is_wanted: bool) -> Option<StartLock> {
+        let locks = &self.threads.shared.start_locks;
+        if is_wanted { Some(locks.acquire(self.upstream(), &self.id).await) } else { None }
     }
 
     /// Decides what to do for a request on the thread as it is.
@@ -186,6 +191,9 @@ impl Thread {
     ) -> Result<ThreadReader, Refusal> {
         self.expect_no_shutdown()?;
         let PlannedRun { run, server, checkpoint } = planned;
+        if !server.keeps_runs_apart && has_live_run(self.upstream(), &self.id).await? {
+            return Err(Refusal::Busy);
+        }
         let (name, forgets) = (run.name.clone(), run.forgets.clone());
         let request = run.request(&self.agent.assistant, server, checkpoint);
         let runs = self.threads.runs();

@@ -2,7 +2,7 @@
 
 use super::Threads;
 use crate::upstream::{Client, Error, RunFilter};
-use threadway_translate::langgraph::ThreadState;
+use threadway_translate::langgraph::{RunRecord, ThreadState};
 
 /// What a thread waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,17 +35,25 @@ impl Threads {
 /// are known.
 ///
 /// Until such a run has made a checkpoint, the thread's state still lists the interrupt as open.
-///
-/// Pending runs are listed first. A run that begins between the two requests is then in the second
-/// list, and a run that ends between them has made its state.
 pub(super) async fn answered_by_live_runs(
     upstream: &Client,
     thread_id: &str,
 ) -> Result<Vec<String>, Error> {
-    let mut answered = Vec::new();
-    for filter in [RunFilter::Pending, RunFilter::Running] {
-        let runs = upstream.runs(thread_id, filter).await?;
-        answered.extend(runs.into_iter().flat_map(|run| run.answers));
-    }
-    Ok(answered)
+    let runs = live_runs(upstream, thread_id).await?;
+    Ok(runs.into_iter().flat_map(|run| run.answers).collect())
+}
+
+/// Whether a thread has a run that is not over.
+pub(super) async fn has_live_run(upstream: &Client, thread_id: &str) -> Result<bool, Error> {
+    Ok(!live_runs(upstream, thread_id).await?.is_empty())
+}
+
+/// The live runs of a thread.
+///
+/// Pending runs are listed first. A run that begins between the two requests is then in the second
+/// list, and a run that ends between them has made its state.
+async fn live_runs(upstream: &Client, thread_id: &str) -> Result<Vec<RunRecord>, Error> {
+    let mut live = upstream.runs(thread_id, RunFilter::Pending).await?;
+    live.extend(upstream.runs(thread_id, RunFilter::Running).await?);
+    Ok(live)
 }

@@ -22,5 +22,6 @@ mod resume;
 mod slow;
 mod stop;
 mod tanstack;
+mod together;
 mod upstreams;
 mod websocket;

@@ -80,6 +80,11 @@ impl LangGraph {
         Self::of(Upstream::javascript().await)
     }
 
+    /// An aegra with one agent.
+    pub(crate) async fn aegra() -> Self {
+        Self::of(Upstream::telling(r#"{"name":"Aegra","version":"0.11.0"}"#).await)
+    }
+
     fn of(upstream: Upstream) -> Self {
         let books = Arc::new(Mutex::new(Books {
             threads: BTreeMap::new(),

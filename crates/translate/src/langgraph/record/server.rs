@@ -48,6 +48,9 @@ pub struct Capabilities {
     /// Whether the server drops the metadata of runs. The gateway's own must then be in the run's
     /// configuration.
     pub drops_run_metadata: bool,
+    /// Whether the server queues, refuses or replaces a second run of a thread, as
+    /// `multitask_strategy` says. Otherwise it runs both at the same time.
+    pub keeps_runs_apart: bool,
     /// Whether `GET /assistants/{id}/schemas` fails with 500 for graphs whose state is no zod
     /// object.
     pub fails_to_describe: bool,
@@ -76,6 +79,7 @@ impl Capabilities {
         streams_values_alone: true,
         needs_context: false,
         drops_run_metadata: false,
+        keeps_runs_apart: true,
         fails_to_describe: false,
     };
     /// Of `@langchain/langgraph-api` 2.0.0.
@@ -87,11 +91,16 @@ impl Capabilities {
         streams_values_alone: false,
         needs_context: true,
         drops_run_metadata: false,
+        keeps_runs_apart: true,
         fails_to_describe: true,
     };
     /// Of `aegra-api` 0.11.0.
-    pub const AEGRA: Self =
-        Self { has_lifecycle_streams: false, drops_run_metadata: true, ..Self::PYTHON };
+    pub const AEGRA: Self = Self {
+        has_lifecycle_streams: false,
+        drops_run_metadata: true,
+        keeps_runs_apart: false,
+        ..Self::PYTHON
+    };
 
     /// What a viewer or an operator notices of what the server lacks, a clause for each. Empty for
     /// [`PYTHON`](Self::PYTHON).
@@ -104,6 +113,7 @@ impl Capabilities {
             streams_values_alone: _,
             needs_context: _,
             drops_run_metadata,
+            keeps_runs_apart,
             fails_to_describe,
         } = self;
         let limits = [
@@ -128,6 +138,11 @@ impl Capabilities {
             (
                 drops_run_metadata,
                 "the metadata of runs is sent in `config.metadata`, because it drops `metadata`",
+            ),
+            (
+                !keeps_runs_apart,
+                "a second run of a thread is refused, whatever its `multitask_strategy`; two \
+                 callers or two replicas that start one at the same moment start both",
             ),
             (
                 fails_to_describe,
@@ -189,7 +204,7 @@ mod tests {
             Capabilities::default(),
         ]
         .map(count);
-        assert_eq!((python, aegra, javascript, unknown), (0, 2, 5, 4));
+        assert_eq!((python, aegra, javascript, unknown), (0, 3, 5, 5));
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Locks that let a caller start one answer to a thread at a time, from the look at the thread
-//! until LangGraph has accepted the run.
+//! Locks that let a caller start one run of a thread at a time, from the look at the thread until
+//! LangGraph has accepted the run. Answers take one, and on a server that runs two runs of a thread
+//! at the same time all starts do.
 //!
-//! The second answer then sees the first one's run. Other replicas and other callers do not share
-//! the lock: LangGraph refuses their run while the first is live.
+//! The second start then sees the first one's run. Other replicas and other callers do not share
+//! the lock. Where LangGraph refuses a run while another is live, it refuses theirs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,22 +19,22 @@ use crate::upstream::Client;
 ///
 /// The locks are per caller, so that another caller's requests never delay this one's.
 #[derive(Clone, Debug, Default)]
-pub(super) struct AnswerLocks(Arc<Mutex<HashMap<CallerThread, watch::Receiver<()>>>>);
+pub(super) struct StartLocks(Arc<Mutex<HashMap<CallerThread, watch::Receiver<()>>>>);
 
-/// The lock for one answer. Dropping it releases the lock.
+/// The lock for one start. Dropping it releases the lock.
 #[derive(Debug)]
-pub(super) struct AnswerLock {
-    locks: AnswerLocks,
+pub(super) struct StartLock {
+    locks: StartLocks,
     key: CallerThread,
     /// Wakes those that wait when it is dropped.
     _released: watch::Sender<()>,
 }
 
-// === impl AnswerLocks ===
+// === impl StartLocks ===
 
-impl AnswerLocks {
-    /// Waits until this caller starts no other answer to the thread.
-    pub(super) async fn acquire(&self, upstream: &Client, thread_id: &str) -> AnswerLock {
+impl StartLocks {
+    /// Waits until this caller starts no other run of the thread under a lock.
+    pub(super) async fn acquire(&self, upstream: &Client, thread_id: &str) -> StartLock {
         let key = CallerThread::new(upstream, thread_id);
         loop {
             let mut released = match self.try_acquire(&key) {
@@ -46,14 +47,14 @@ impl AnswerLocks {
     }
 
     /// The error ends when the lock is released.
-    fn try_acquire(&self, key: &CallerThread) -> Result<AnswerLock, watch::Receiver<()>> {
+    fn try_acquire(&self, key: &CallerThread) -> Result<StartLock, watch::Receiver<()>> {
         let mut held = self.held();
         if let Some(released) = held.get(key) {
             return Err(released.clone());
         }
         let (sender, released) = watch::channel(());
         held.insert(key.clone(), released);
-        Ok(AnswerLock { locks: self.clone(), key: key.clone(), _released: sender })
+        Ok(StartLock { locks: self.clone(), key: key.clone(), _released: sender })
     }
 
     fn held(&self) -> Guard<'_, HashMap<CallerThread, watch::Receiver<()>>> {
@@ -61,9 +62,9 @@ impl AnswerLocks {
     }
 }
 
-// === impl AnswerLock ===
+// === impl StartLock ===
 
-impl Drop for AnswerLock {
+impl Drop for StartLock {
     fn drop(&mut self) {
         self.locks.held().remove(&self.key);
     }
@@ -74,9 +75,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_next_answer_gets_the_lock_when_the_last_releases_it() {
+    async fn the_next_start_gets_the_lock_when_the_last_releases_it() {
         let client = Client::new("http://h".parse().unwrap(), None).unwrap();
-        let locks = AnswerLocks::default();
+        let locks = StartLocks::default();
         let first = locks.acquire(&client, "t").await;
         let other = locks.acquire(&client, "u").await;
         let second = locks.acquire(&client, "t");

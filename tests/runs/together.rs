@@ -1,0 +1,66 @@
+//! A server that runs two runs of a thread at the same time, as aegra does: the gateway keeps them
+//! apart.
+
+use crate::support::gateway::{THREAD, agents, post, refused, serve};
+use crate::support::langgraph::{LangGraph, soon, state};
+use serde_json::{Value, json};
+use threadway::server::Limits;
+
+/// How many runs were started.
+fn started(server: &LangGraph) -> usize {
+    server.asked(&format!("POST /threads/{THREAD}/runs/stream")).len()
+}
+
+fn message(run_id: &str, text: &str) -> String {
+    json!({"threadId": THREAD, "runId": run_id, "protocolVersion": "1.0",
+        "messages": [{"id": run_id, "role": "user", "content": text}]})
+    .to_string()
+}
+
+fn said() -> Value {
+    json!([{"id": "u", "type": "human", "content": "hi"}])
+}
+
+#[tokio::test]
+async fn a_thread_with_a_live_run_gets_no_second_one() {
+    let mut server = LangGraph::aegra().await;
+    server.thread(THREAD, json!({}), Some(state("R0", &said(), &json!([]))));
+    let agents = agents(&[("default", &server.url)], &[]);
+    let (address, _stop, _serving) = serve(agents, Limits::default()).await;
+    let (first, second) = (message("r1", "one"), message("r2", "two"));
+    let (mut live, run) = tokio::join!(post(address, "", &first), server.run());
+    let (status, body) = refused(&mut soon("an answer", post(address, "", &second)).await).await;
+    assert_eq!(status, "HTTP/1.1 409 Conflict");
+    assert!(body.contains("thread_busy"), "{body}");
+    run.ends_with(&said()).await;
+    soon("the end", live.rest()).await;
+    assert_eq!(started(&server), 1);
+
+    let (mut next, run) = tokio::join!(post(address, "", &second), server.run());
+    run.ends_with(&said()).await;
+    assert_eq!(soon("the end", next.rest()).await.last().unwrap()["type"], "RUN_FINISHED");
+    assert_eq!(started(&server), 2);
+}
+
+#[tokio::test]
+async fn of_two_messages_at_the_same_moment_one_starts_a_run() {
+    let mut server = LangGraph::aegra().await;
+    server.thread(THREAD, json!({}), Some(state("R0", &said(), &json!([]))));
+    let agents = agents(&[("default", &server.url)], &[]);
+    let (address, _stop, _serving) = serve(agents, Limits::default()).await;
+    let (first, second) = (message("r1", "one"), message("r2", "two"));
+    let (first, second, run) =
+        tokio::join!(post(address, "", &first), post(address, "", &second), async {
+            let held = server.held("/runs/stream").await;
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            server.begin(held).await
+        });
+    assert_eq!(started(&server), 1);
+    run.ends_with(&said()).await;
+    let mut statuses =
+        [first, second].map(|response| response.head.lines().next().unwrap().to_owned());
+    statuses.sort_unstable();
+    assert_eq!(statuses, ["HTTP/1.1 200 OK", "HTTP/1.1 409 Conflict"]);
+}
