@@ -180,6 +180,11 @@ impl Client {
         &self.caller
     }
 
+    /// Whether both clients are of the same configured upstream.
+    pub(crate) fn is_of_upstream(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.key, &other.key)
+    }
+
     /// The credentials of this client's requests.
     pub(crate) fn access(&self) -> Access {
         Access { configured: Arc::clone(&self.key), caller: self.caller.clone() }
