@@ -169,6 +169,11 @@ impl Agents {
         upstreams.iter().map(Upstream::identity_line).collect()
     }
 
+    /// Says of each upstream with several addresses in which order they are tried, a line for each.
+    pub fn address_lines(&self) -> Vec<String> {
+        self.upstreams().iter().filter_map(Upstream::address_line).collect()
+    }
+
     /// The upstream of an agent.
     pub fn upstream_of(&self, agent: &Agent) -> Option<&Upstream> {
         self.directory.upstreams.get(agent.upstream_index)
@@ -287,6 +292,17 @@ impl Agents {
 // === impl Upstream ===
 
 impl Upstream {
+    fn address_line(&self) -> Option<String> {
+        let Self { name, client } = self;
+        let addresses = client.each_address();
+        let [first, others @ ..] = addresses.as_slice() else { return None };
+        let others: Vec<_> = others.iter().map(|other| other.base().to_string()).collect();
+        let (first, others) = (first.base(), others.join(", then "));
+        (!others.is_empty()).then(|| {
+            format!("upstream {name}: requests go to {first}; while it is away, to {others}")
+        })
+    }
+
     /// Says whether the upstream gets the credentials of callers.
     fn identity_line(&self) -> String {
         let Self { name, client } = self;

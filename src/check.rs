@@ -1,4 +1,4 @@
-//! `threadway check`: tries each upstream and reports what is wrong.
+//! `threadway check`: tries each address of each upstream and reports what is wrong.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,14 +22,14 @@ const SCHEMAS_TIMEOUT: Duration = Duration::from_secs(10);
 /// The result of the check.
 #[derive(Debug)]
 pub struct Report {
-    /// A line for each upstream, for each configured name without an agent, for each thing that a
-    /// server lacks, and for each loss of client input.
+    /// A line for each address of each upstream, for each configured name without an agent, for each
+    /// thing that a server lacks, and for each loss of client input.
     pub lines: Vec<String>,
     /// Whether every upstream can be served, and every configured name can be an agent's.
     pub is_good: bool,
 }
 
-/// The result for one upstream.
+/// The result for one address of an upstream.
 #[derive(Debug)]
 struct Finding {
     upstream: String,
@@ -100,22 +100,29 @@ pub async fn servers(agents: &Agents) -> Vec<String> {
     agents.infos().await.into_iter().filter_map(line).collect()
 }
 
-/// Checks every upstream, one after the other. `agents` are those of `config`.
+/// Checks every address of every upstream, one after the other. `agents` are those of `config`.
 pub async fn check(agents: &Agents, config: &Config) -> Report {
     let mut findings = Vec::new();
     for upstream in agents.upstreams() {
-        let verdict = judge(agents, upstream, &config.settings).await;
-        let Upstream { name, client } = upstream.clone();
-        findings.push(Finding { upstream: name, url: client.base().to_string(), verdict });
+        for client in upstream.client.each_address() {
+            let upstream = Upstream { name: upstream.name.clone(), client };
+            let verdict = judge(agents, &upstream, &config.settings).await;
+            let Upstream { name, client } = upstream;
+            findings.push(Finding { upstream: name, url: client.base().to_string(), verdict });
+        }
     }
     let unknown = unknown_names(agents.aliases(), &config.acp, &findings);
     let is_good = unknown.is_empty() && findings.iter().all(Finding::is_good);
     let harmless = |line: String| String::from(terminal::harmless_line(&line));
     let mut lines: Vec<_> =
         findings.iter().map(|finding| harmless(finding.to_string())).chain(unknown).collect();
-    for finding in &findings {
-        lines.extend(finding.limits());
-        lines.extend(losses(agents, finding).await.into_iter().map(harmless));
+    for (at, finding) in findings.iter().enumerate() {
+        // The addresses of an upstream have the same agents.
+        let is_new = |before: &Finding| before.upstream != finding.upstream || !before.is_listed();
+        if findings.iter().take(at).all(is_new) {
+            lines.extend(finding.limits());
+            lines.extend(losses(agents, finding).await.into_iter().map(harmless));
+        }
     }
     Report { lines, is_good }
 }

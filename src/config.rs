@@ -125,6 +125,8 @@ pub struct Upstream {
     pub name: String,
     /// The server's URL.
     pub url: BaseUrl,
+    /// Other URLs of the same server, in the order in which they are tried after the first.
+    pub other_urls: Vec<BaseUrl>,
     /// The key sent to it.
     pub api_key: Option<ApiKey>,
     /// Headers sent with each request.
@@ -173,9 +175,17 @@ impl Config {
     pub fn agents(&self, metrics: &Metrics) -> Result<Agents, SetupError> {
         let client = |(place, upstream): (usize, &Upstream)| {
             let identity = upstream.identity_at(place);
-            let Upstream { name, url, api_key, headers, identity: _, messages_key, tls } =
-                upstream.clone();
-            let client = upstream::Client::with(url, api_key, headers, &tls)?;
+            let Upstream {
+                name,
+                url,
+                other_urls,
+                api_key,
+                headers,
+                identity: _,
+                messages_key,
+                tls,
+            } = upstream.clone();
+            let client = upstream::Client::at(url, other_urls, api_key, headers, &tls)?;
             let client = client.with_identity(identity).with_metrics(metrics);
             let client = client.with_messages_key(messages_key);
             Ok(agents::Upstream { name, client })

@@ -25,8 +25,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use families::Families;
 pub use format::Format;
 pub use label::{
-    Answer, LookReason, Operation, Origin, PromptEnd, Protocol, Rejoin, Reload, Resume, Resync,
-    Route, RunEnd, StatusClass, StreamEnd, Transport,
+    AddressChange, Answer, LookReason, Operation, Origin, PromptEnd, Protocol, Rejoin, Reload,
+    Resume, Resync, Route, RunEnd, StatusClass, StreamEnd, Transport,
 };
 use label::{FailureKind, Pair, RefusalReason};
 
@@ -160,6 +160,11 @@ impl Metrics {
     /// The headers of an upstream's answer came after this time.
     pub(crate) fn upstream_headers(&self, after: Duration) {
         self.0.upstream_headers.observe(after.as_secs_f64());
+    }
+
+    /// Requests to an upstream go to another of its addresses.
+    pub(crate) fn address_changed(&self, reason: AddressChange) {
+        self.0.upstream_address_changes.get_or_create(&reason).inc();
     }
 
     /// A run's stream is joined again.

@@ -58,7 +58,7 @@ pub async fn on_demand(
         };
         match new.agents(server.metrics()) {
             Ok(agents) => {
-                let identity_lines = agents.identity_lines();
+                let lines = [agents.address_lines(), agents.identity_lines()].concat();
                 for key in config.needs_restart(&new) {
                     tracing::warn!(key, "the change of this key takes effect after a restart");
                 }
@@ -73,7 +73,7 @@ pub async fn on_demand(
                     keys => keys.join(", "),
                 };
                 tracing::info!(changed, "configuration reloaded");
-                for line in identity_lines {
+                for line in lines {
                     tracing::info!("{line}");
                 }
                 if new.files != config.files {

@@ -58,12 +58,12 @@ pub use reader::RunReader;
 pub use recorder::{DEFAULT_BYTES, DEFAULT_FILES, Recorder, Recording};
 pub use retry::UPSTREAM_PATIENCE;
 
+pub(crate) use crate::upstream::doubled;
 pub(crate) use answers::kept_answers;
 pub(crate) use batch::ENCODINGS;
 pub(crate) use event_id::EventKey;
 pub(crate) use idle::IdleThread;
 pub(crate) use published::Run;
-pub(crate) use retry::doubled;
 
 use crate::metrics::{Metrics, Origin};
 use crate::sync::Mutex;
@@ -228,7 +228,7 @@ impl Runs {
         name: &str,
         stream: RunStream,
     ) -> RunReader {
-        let RunStream { run_id, date: _, body } = stream;
+        let RunStream { run_id, date: _, body, stay } = stream;
         let feed = Feed::new(thread_id, run_id.as_deref(), Some(name));
         let mut feed = feed.with_messages_key(upstream.messages_key().clone()).with_emit(self.emit);
         let (run, changed) = self.shared.open(&mut feed, History::Complete);
@@ -243,7 +243,8 @@ impl Runs {
         let reader = RunReader::for_owner(Arc::clone(&run), present);
         let shared = Arc::clone(&self.shared);
         let origin = Origin::Started;
-        let driver = Driver::new(DriverParts { upstream, run, changed, shared, origin, owner });
+        let driver =
+            Driver::new(DriverParts { upstream, run, changed, shared, origin, owner, stay });
         self.shared.tasks.spawn(driver.drive(reading, Some(body)));
         reader
     }
@@ -443,6 +444,7 @@ impl Shared {
             shared: Arc::clone(self),
             origin: Origin::Joined,
             owner: Owner::None,
+            stay: None,
         });
         ((run, receiver), Some((driver, reading)))
     }

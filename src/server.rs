@@ -240,12 +240,9 @@ impl LongLived {
         let admin = admin::endpoint(&readiness, &self.observer.metrics, &limits);
         let state = self.callers.clone();
         let proof = match &auth {
-            Auth::Upstream(Judged { trust: Trust::Proven, .. }) => Some(IsolationProof::new(
-                agents.clone(),
-                auth.clone(),
-                forward.clone(),
-                Blocked::Requests,
-            )),
+            Auth::Upstream(Judged { trust: Trust::Proven, .. }) => {
+                Some(IsolationProof::new(&agents, auth.clone(), forward.clone(), Blocked::Requests))
+            }
             Auth::None | Auth::Bearer(_) | Auth::Jwt(_) | Auth::Upstream(_) => None,
         };
         let kept = acp::Kept {

@@ -5,6 +5,8 @@
 //! not: it may pause for a while, and lasts as long as the run.
 //!
 //! - `client`: a server, and the credentials that requests to it carry.
+//! - `addresses`: where a server with several addresses is asked. `choice`: in which order.
+//!   `backoff`: pauses between attempts.
 //! - `run`, `thread`, `assistant`: the operations of [`Client`].
 //! - `call`: one request, its limits, and its metrics. `response`: the headers and bodies of
 //!   answers.
@@ -14,12 +16,15 @@
 //! - `caller`: the client's headers that are forwarded.
 //! - `base_url`, `api_key`: checked settings. `key_set`: the public keys of a token issuer.
 
+mod addresses;
 mod api_key;
 mod assistant;
 mod availability;
+mod backoff;
 mod base_url;
 mod call;
 mod caller;
+mod choice;
 mod client;
 mod dial;
 mod error;
@@ -35,11 +40,15 @@ use std::time::Duration;
 
 use threadway_translate::sse;
 
+pub use addresses::MAX_ADDRESSES;
+pub(crate) use addresses::Stay;
 pub use api_key::{ApiKey, NotAKey};
 pub use availability::{OUTAGE_FAILURES, OUTAGE_LOG_INTERVAL};
+pub(crate) use backoff::doubled;
 pub use base_url::{BaseUrl, BaseUrlError};
 pub use caller::{Caller, Identity, UnknownThread};
 pub(crate) use caller::{Purpose, is_trace};
+pub use choice::{ADDRESS_PAUSE, LONGEST_ADDRESS_PAUSE, TRIAL_TIMEOUT};
 pub(crate) use client::Access;
 pub use client::{Client, SetupError};
 pub use dial::Dialer;
@@ -53,7 +62,7 @@ pub use threadway_translate::langgraph::ThreadRecord;
 pub use tls::{NotTls, Tls};
 
 /// How long connecting to a server may take. A slow network needs less, and a client still waits
-/// this long.
+/// this long. Several addresses of one server share this time.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the headers of a run's stream may take. Both servers send them as soon as the run is

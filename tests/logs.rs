@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use http::HeaderMap;
 use serde_json::{Value, json};
 use support::clock::HeldClock;
 use support::gateway::{
@@ -17,10 +18,11 @@ use support::gateway::{
     values,
 };
 use support::upstream::Upstream;
+use threadway::agents::{self as upstreams, Agents};
 use threadway::server::Credentials;
 use threadway::server::{Auth, Cors, Limits, REFUSALS_PER_SECOND, Settings};
 use threadway::server::{MAX_LOGGED_ORIGINS, ORIGIN_LOG_PAUSE};
-use threadway::upstream::{OUTAGE_FAILURES, OUTAGE_LOG_INTERVAL};
+use threadway::upstream::{ADDRESS_PAUSE, Client, OUTAGE_FAILURES, OUTAGE_LOG_INTERVAL, Tls};
 use tokio::task::JoinSet;
 use tracing::Level;
 use tracing::subscriber::DefaultGuard;
@@ -412,6 +414,60 @@ async fn a_server_that_goes_away_and_comes_back_is_a_line_each() {
     let [_, (level, line)] = &*told else { panic!("{told:#?}") };
     let back = format!("\"the LangGraph server at {url} is available again, after ");
     assert!(level == "\"INFO\"" && line.starts_with(&back) && line.ends_with(" s\""), "{told:#?}");
+}
+
+#[tokio::test]
+async fn each_change_of_address_is_a_line_without_credentials() {
+    let (lines, _logging) = Lines::up_to(Level::INFO);
+    let (first, second) = (Upstream::bind().await, Upstream::bind().await);
+    let urls = [first.url(), second.url()];
+    let place = first.address();
+    let [base, other] = [&urls[0], &urls[1]].map(|url| url.parse().unwrap());
+    let key = Some("s3cret-key".parse().unwrap());
+    let client = Client::at(base, vec![other], key, HeaderMap::new(), &Tls::default()).unwrap();
+    let agents = Agents::new(vec![upstreams::Upstream { name: "default".into(), client }], vec![]);
+    let lists = async |address, server: &Upstream| {
+        tokio::join!(list(address), async {
+            server.expect("POST /assistants/search").await.json(200, "[]").await;
+        });
+    };
+    let expected =
+        format!("upstream default: requests go to {}; while it is away, to {}", urls[0], urls[1]);
+    assert_eq!(agents.address_lines(), [expected]);
+    let (address, _stop, _serving) = serve(agents, Limits::default()).await;
+    drop(first);
+    for _ in 0..3 {
+        lists(address, &second).await;
+    }
+    let failed = format!("requests now go to {} instead of {}", urls[1], urls[0]);
+    let told = lines.with(&failed);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!((&told[0]["level"], &told[0]["url"]), (&json!("WARN"), &json!(urls[1])));
+
+    let clock = HeldClock::pause();
+    let first = Upstream::python_at(place).await;
+    clock.advance(ADDRESS_PAUSE).await;
+    lists(address, &second).await;
+    first.expect("GET /ok").await.json(200, "{}").await;
+    let returned = format!("requests go to {} again instead of {}", urls[0], urls[1]);
+    while lines.with(&returned).is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(lines.with(&returned)[0]["level"], "INFO");
+
+    // The line about a run says where it is.
+    let posted = input(&["hi"]).to_string();
+    let script = async {
+        first.next().await.json(404, "{}").await;
+        let mut run = first.next().await;
+        run.begin(&format!("content-location: /threads/{THREAD}/runs/{RUN}\r\n")).await;
+        run
+    };
+    let (_response, _run) = tokio::join!(post(address, "", &posted), script);
+    let told = lines.with("run started");
+    assert_eq!(told[0]["url"], json!(urls[0]), "{told:?}");
+    let all = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    assert!(!all.contains("s3cret-key"), "{all}");
 }
 
 #[tokio::test]

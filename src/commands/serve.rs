@@ -190,6 +190,7 @@ pub(super) async fn serve_agents(
     let bases = agents.upstreams().iter().map(|upstream| upstream.client.base().to_string());
     let bases = bases.collect::<Vec<_>>().join(", ");
     say(format!("listening on http://{address} in front of {bases}"));
+    agents.address_lines().iter().for_each(say);
     agents.identity_lines().iter().for_each(say);
     hint_at_origins(cors);
     tokio::join!(

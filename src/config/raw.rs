@@ -62,8 +62,9 @@ pub(super) const KEYS: &[(&str, ValueKind)] = &[
 ];
 
 /// The keys of one upstream, as `upstream.KEY` or `upstreams.NAME.KEY`.
-const OF_UPSTREAM: [(&str, ValueKind); 6] = [
+const OF_UPSTREAM: [(&str, ValueKind); 7] = [
     ("url", ValueKind::Text),
+    ("urls", ValueKind::List),
     ("api_key", ValueKind::Secret),
     ("forward_identity", ValueKind::Switch),
     ("ca_file", ValueKind::Text),

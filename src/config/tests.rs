@@ -8,7 +8,7 @@ use crate::server::{
     Compression, Cors, Credentials, Forward, Judged, Page, Rates, RequestRate, ThreadRoutes,
 };
 use crate::sessions;
-use crate::upstream::{Caller, UnknownThread};
+use crate::upstream::{Caller, MAX_ADDRESSES, UnknownThread};
 use threadway_translate::acp::ToolKind;
 use threadway_translate::acp::mcp::Secrets;
 use threadway_translate::acp::permission::Rule;
@@ -44,6 +44,59 @@ fn texts(mistakes: &[Mistake]) -> Vec<String> {
 }
 
 #[test]
+fn several_addresses_of_an_upstream_are_a_list_without_repeats() {
+    let urls = |text: &str| {
+        let config = checked(text).unwrap();
+        let several = |upstream: &Upstream| {
+            let all = std::iter::once(&upstream.url).chain(&upstream.other_urls);
+            all.map(ToString::to_string).collect::<Vec<_>>()
+        };
+        config.upstreams.iter().map(several).collect::<Vec<_>>()
+    };
+    assert_eq!(urls("upstream.urls = [\"http://a\"]"), [["http://a"]]);
+    let two = "upstreams.x.urls = [\"http://a/p\", \"http://b\"]\nupstreams.y.url = \"http://c\"";
+    assert_eq!(urls(two), [vec!["http://a/p", "http://b"], vec!["http://c"]]);
+    let many = |count: usize| {
+        let urls: Vec<_> = (0..count).map(|number| format!("\"http://h{number}\"")).collect();
+        format!("upstream.urls = [{}]", urls.join(", "))
+    };
+    assert_eq!(urls(&many(MAX_ADDRESSES))[0].len(), MAX_ADDRESSES);
+    for (text, expected) in [
+        (&*many(0), "`upstream.urls` in f.toml: expected a list of 1 to 8 URLs"),
+        (&*many(9), "`upstream.urls` in f.toml: expected a list of 1 to 8 URLs"),
+        (
+            "upstreams.x.urls = [\"http://a\", \"http://b\", \"http://a/\"]",
+            "`upstreams.x.urls` in f.toml is http://a/; expected each URL once",
+        ),
+        (
+            "upstream.urls = [\"http://a\", \"b\"]",
+            "`upstream.urls` in f.toml is b; expected an absolute URL, as http://127.0.0.1:2024 \
+             (relative URL without a base)",
+        ),
+        (
+            "upstream.urls = [\"http://u:secret@a\"]",
+            "`upstream.urls` in f.toml: expected a URL without user, password, query and fragment",
+        ),
+        (
+            "upstream = {url = \"http://a\", urls = [\"http://b\"]}",
+            "`upstream.urls` in f.toml: expected either `upstream.url` or `upstream.urls`, not both",
+        ),
+        (
+            "upstream.url = \"http://a,http://b\"",
+            "`upstream.url` in f.toml: expected one URL; `urls` in the config file takes several",
+        ),
+    ] {
+        let mistakes = checked(text).unwrap_err();
+        assert_eq!(mistakes[0], expected, "{text}");
+    }
+    // An upstream on the command line replaces all addresses of the file.
+    let options = cli::Options { upstream: Some("http://typed".into()), ..Default::default() };
+    let config = over(&options, &many(2)).unwrap();
+    assert_eq!(config.upstreams[0].url.to_string(), "http://typed");
+    assert_eq!(config.upstreams[0].other_urls, []);
+}
+
+#[test]
 fn the_example_holds_every_key_with_its_default() {
     let (raw, mistakes) = of_toml(EXAMPLE);
     assert_eq!(mistakes, [""; 0]);
@@ -65,6 +118,7 @@ fn the_example_holds_every_key_with_its_default() {
     }
     assert_eq!(config.emits, Emits::default());
     for key in [
+        "upstream.urls",
         "upstream.api_key",
         "upstream.ca_file",
         "upstream.client_certificate_file",

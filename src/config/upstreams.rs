@@ -5,13 +5,15 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::raw::{self, Given, Mistake, Mistakes, Raw};
 use super::{DEFAULT_UPSTREAM, Unnamed, Upstream};
 use crate::agents::{MessagesKey, MessagesKeys};
-use crate::upstream::{BaseUrl, BaseUrlError, Identity, NotAKey, NotTls, Tls};
+use crate::upstream::{BaseUrl, BaseUrlError, Identity, MAX_ADDRESSES, NotAKey, NotTls, Tls};
 use threadway_translate::langgraph::ParseMessagesKeyError;
 
 impl Raw {
     /// Whether a server is named.
     pub(super) fn names_upstream(&self) -> bool {
-        let is_url = |key: &String| key == "upstream.url" || key.starts_with("upstreams.");
+        let is_url = |key: &String| {
+            matches!(&**key, "upstream.url" | "upstream.urls") || key.starts_with("upstreams.")
+        };
         self.given.keys().any(is_url)
     }
 
@@ -58,15 +60,7 @@ impl Raw {
             let expected = "a name of letters, digits, `-` and `_`".to_owned();
             mistakes.note(Mistake { place: format!("`{prefix}`"), value: None, expected });
         }
-        let url = match self.take(&format!("{prefix}.url")) {
-            Some(url) => mistakes.keep(base_url(url)),
-            None if prefix == "upstream" => mistakes.keep(Err(missing_upstream())),
-            None => {
-                let place = format!("`{prefix}.url`");
-                let expected = "the URL of the LangGraph server".to_owned();
-                mistakes.keep(Err(Mistake { place, value: None, expected }))
-            }
-        };
+        let urls = mistakes.keep(self.urls(prefix));
         let api_key = self.take(&format!("{prefix}.api_key"));
         let api_key = api_key.and_then(|given| {
             let key = given.value.parse();
@@ -92,15 +86,39 @@ impl Raw {
         self.read_pem(&key, &mut tls, Tls::present, mistakes);
         let messages_key = self.take(&format!("{prefix}.messages_key"));
         let messages_key = messages_key.and_then(|given| mistakes.keep(messages_key_of(given)));
+        let (url, other_urls) = urls?;
         Some(Upstream {
             name: name.to_owned(),
-            url: url?,
+            url,
+            other_urls,
             api_key,
             headers,
             identity,
             messages_key: messages_key.unwrap_or_default(),
             tls,
         })
+    }
+
+    /// The addresses of a server, the first and the others: that of `url`, or those of `urls`.
+    fn urls(&mut self, prefix: &str) -> Result<(BaseUrl, Vec<BaseUrl>), Mistake> {
+        let [one, several] = ["url", "urls"].map(|key| self.take(&format!("{prefix}.{key}")));
+        match (one, several) {
+            (Some(_), Some(several)) => {
+                let expected = format!("either `{prefix}.url` or `{prefix}.urls`, not both");
+                Err(several.hidden(expected))
+            }
+            (Some(url), None) if url.value.contains(",http") => {
+                Err(url.hidden("one URL; `urls` in the config file takes several"))
+            }
+            (Some(url), None) => Ok((base_url(url)?, Vec::new())),
+            (None, Some(several)) => base_urls(&several),
+            (None, None) if prefix == "upstream" => Err(missing_upstream()),
+            (None, None) => {
+                let place = format!("`{prefix}.url`");
+                let expected = "the URL of the LangGraph server".to_owned();
+                Err(Mistake { place, value: None, expected })
+            }
+        }
     }
 
     /// The messages keys of agents that set one.
@@ -176,6 +194,27 @@ pub(super) fn base_url(given: Given) -> Result<BaseUrl, Mistake> {
         let is_shown = !given.value.contains(['@', '?', '#']);
         if is_shown { given.mistaken(error.to_string()) } else { given.hidden(error.to_string()) }
     })
+}
+
+/// Reads the addresses of one server.
+fn base_urls(given: &Given) -> Result<(BaseUrl, Vec<BaseUrl>), Mistake> {
+    let items: Vec<_> = given.value.split(',').collect();
+    let wrong = || given.clone().hidden(format!("a list of 1 to {MAX_ADDRESSES} URLs"));
+    if given.value.is_empty() || items.len() > MAX_ADDRESSES {
+        return Err(wrong());
+    }
+    let mut urls: Vec<BaseUrl> = Vec::new();
+    for item in items {
+        let item = Given::new(&given.place, item);
+        let url = base_url(item.clone())?;
+        // With and without a slash at the end it is the same address.
+        if urls.iter().any(|known| known.to_string() == url.to_string()) {
+            return Err(item.mistaken("each URL once"));
+        }
+        urls.push(url);
+    }
+    let mut urls = urls.into_iter();
+    Ok((urls.next().ok_or_else(wrong)?, urls.collect()))
 }
 
 fn missing_upstream() -> Mistake {

@@ -11,8 +11,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
 use super::label::{
-    Answer, FailureKind, Label, LookReason, Operation, Origin, Pair, PromptEnd, Protocol,
-    RefusalReason, Rejoin, Reload, Resume, Resync, Route, RunEnd, StatusClass, StreamEnd,
+    AddressChange, Answer, FailureKind, Label, LookReason, Operation, Origin, Pair, PromptEnd,
+    Protocol, RefusalReason, Rejoin, Reload, Resume, Resync, Route, RunEnd, StatusClass, StreamEnd,
     Transport,
 };
 
@@ -100,6 +100,10 @@ families! {
         failures("upstream_errors", "Failed requests to upstreams, and failed streams");
     upstream_rejoins: Family<Rejoin, Counter> =
         with_zeros("upstream_rejoins", "Run streams that were joined again");
+    upstream_address_changes: Family<AddressChange, Counter> = with_zeros(
+        "upstream_address_changes",
+        "Changes of the address that requests to an upstream go to first",
+    );
     looks: Family<LookReason, Counter> = with_zeros("looks", "Checks of followed threads");
     looks_waiting: Gauge =
         single("looks_waiting", "Checks of followed threads that wait for their turn");

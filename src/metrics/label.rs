@@ -332,6 +332,16 @@ label! {
 }
 
 label! {
+    /// Why requests to an upstream go to another of its addresses.
+    AddressChange("reason") {
+        /// The address does not answer.
+        Failed = "failed",
+        /// An address that is tried before it answers again.
+        Returned = "returned",
+    }
+}
+
+label! {
     /// Why a run's stream was joined again.
     Rejoin("reason") {
         /// The connection broke, or was refused.

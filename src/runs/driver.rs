@@ -31,7 +31,7 @@ use super::published::Run;
 use super::reading::{Action, Reading, ReadingEnd, Request};
 use super::recorder::RunRecorder;
 use crate::metrics::{Origin, RunEnd, RunMeter};
-use crate::upstream::{Body, Client, Error, Purpose, RunStream};
+use crate::upstream::{Body, Client, Error, Purpose, RunStream, Stay};
 use owner::{Unwanted, unwanted};
 use request::{PendingResponse, Response};
 use threadway_translate::run::{Loss, Outcome, RunEvent, StreamEnd, Usage};
@@ -61,6 +61,8 @@ pub(super) struct Driver {
     meter: RunMeter,
     /// The run's recording, if runs are recorded.
     recorder: Option<RunRecorder>,
+    /// Keeps requests about the run at the address where it was started or joined last.
+    stay: Option<Stay>,
 }
 
 /// The arguments of [`Driver::new`].
@@ -72,6 +74,7 @@ pub(super) struct DriverParts {
     pub(super) shared: Arc<Shared>,
     pub(super) origin: Origin,
     pub(super) owner: Owner,
+    pub(super) stay: Option<Stay>,
 }
 
 // === impl Driver ===
@@ -79,7 +82,7 @@ pub(super) struct DriverParts {
 impl Driver {
     /// Lists the run, if its id is known.
     pub(super) fn new(parts: DriverParts) -> Self {
-        let DriverParts { upstream, run, changed, shared, origin, owner } = parts;
+        let DriverParts { upstream, run, changed, shared, origin, owner, stay } = parts;
         let meter = shared.metrics.reading(origin);
         let recorder = shared.recorder.get().map(|recorder| recorder.run(upstream.secrets()));
         let mut driver = Self {
@@ -95,6 +98,7 @@ impl Driver {
             origin,
             meter,
             recorder,
+            stay,
         };
         driver.list();
         driver
@@ -206,7 +210,8 @@ impl Driver {
     ) -> (Box<Reading>, Option<Body>) {
         let now = Instant::now();
         match response {
-            Response::Stream(Ok(RunStream { run_id: _, date, body })) => {
+            Response::Stream(Ok(RunStream { run_id: _, date, body, stay })) => {
+                self.stay = stay;
                 if let Some(recorder) = &mut self.recorder {
                     recorder.on_join(date);
                 }
@@ -267,6 +272,7 @@ impl Driver {
             thread_id = self.run.thread_id,
             run_id = self.run_id(),
             caller,
+            url = self.stay.as_ref().map(Stay::url).map(tracing::field::display),
             "{what}"
         );
     }

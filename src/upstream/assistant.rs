@@ -1,5 +1,6 @@
 //! Assistants and their schemas, and the server itself, over HTTP.
 
+use futures_util::future::select_ok;
 use http::Method;
 use serde::Serialize;
 
@@ -86,8 +87,16 @@ impl Client {
         ServerInfo::parse(&body).ok_or(Error::NotUnderstood { what: "that of a LangGraph server" })
     }
 
-    /// Succeeds if the server is ready. aegra has no `/ok`, but `/health`.
+    /// Succeeds if the server is ready at one of its addresses. All are asked at the same time, so
+    /// that one that is away delays nothing.
     pub async fn probe(&self) -> Result<(), Error> {
+        let addresses = self.each_address();
+        let probes = addresses.iter().map(|address| Box::pin(address.probe_address()));
+        select_ok(probes).await.map(drop)
+    }
+
+    /// Probes the only address of this client. aegra has no `/ok`, but `/health`.
+    async fn probe_address(&self) -> Result<(), Error> {
         match self.find(Operation::Probe, &["ok"]).await {
             Err(error) if error.is_not_found() => self.get(Operation::Probe, &["health"]).await,
             answer => answer,

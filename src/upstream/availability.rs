@@ -16,10 +16,7 @@ pub const OUTAGE_FAILURES: u32 = 3;
 /// must not fill the disk.
 pub const OUTAGE_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A request that its caller gives up earlier than this does not count as unanswered.
-const MIN_WAIT: Duration = Duration::from_secs(2);
-
-/// Whether a server is available. The clients of one configured upstream share it.
+/// Whether the server at an address is available. The clients of one configured upstream share it.
 #[derive(Debug)]
 pub(super) struct Availability {
     /// The server's base URL, which holds no secret.
@@ -35,16 +32,9 @@ struct Record {
     logged_at: Option<Instant>,
 }
 
-/// A request without an answer yet. Its caller has given it up if this is dropped before
-/// [`finish`](Self::finish).
-pub(super) struct UnansweredRequest<'a> {
-    availability: &'a Availability,
-    since: Instant,
-    is_finished: bool,
-}
-
 /// What the result of a request says about the server.
-enum Evidence {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Evidence {
     /// The server answered.
     Answered,
     /// The server accepts no connection.
@@ -60,11 +50,7 @@ impl Availability {
         Self { url, record: Mutex::default() }
     }
 
-    pub(super) fn begin_request(&self) -> UnansweredRequest<'_> {
-        UnansweredRequest { availability: self, since: Instant::now(), is_finished: false }
-    }
-
-    fn note_answer(&self) {
+    pub(super) fn note_answer(&self) {
         let mut record = self.record.lock();
         let was_unavailable = std::mem::take(&mut record.is_unavailable);
         let failing = record.failing.take();
@@ -76,15 +62,16 @@ impl Availability {
         }
     }
 
-    /// Notes a failure, which counts as this many.
-    fn note_failure(&self, reason: &str, weight: u32) {
+    /// Notes a failure, which counts as this many. Returns whether the server counts as unavailable.
+    pub(super) fn note_failure(&self, reason: &str, weight: u32) -> bool {
         let now = Instant::now();
         let mut record = self.record.lock();
         let (since, failures) = record.failing.unwrap_or((now, 0));
         let failures = failures.saturating_add(weight);
         record.failing = Some((since, failures));
         let may_log = record.logged_at.is_none_or(|logged| now >= logged + OUTAGE_LOG_INTERVAL);
-        let is_new = failures >= OUTAGE_FAILURES && !record.is_unavailable && may_log;
+        let is_unavailable = failures >= OUTAGE_FAILURES;
+        let is_new = is_unavailable && !record.is_unavailable && may_log;
         if is_new {
             (record.is_unavailable, record.logged_at) = (true, Some(now));
         }
@@ -93,39 +80,14 @@ impl Availability {
             let url = &self.url;
             tracing::warn!(%url, "the LangGraph server at {url} is unavailable: {reason}");
         }
-    }
-}
-
-// === impl UnansweredRequest ===
-
-impl UnansweredRequest<'_> {
-    pub(super) fn finish<T>(mut self, answer: &Result<T, Error>) {
-        self.is_finished = true;
-        let Err(error) = answer else { return self.availability.note_answer() };
-        match Evidence::of(error) {
-            Evidence::Answered => self.availability.note_answer(),
-            Evidence::Refused => {
-                self.availability.note_failure(&error.to_string(), OUTAGE_FAILURES);
-            }
-            Evidence::Unanswered => self.availability.note_failure(&error.to_string(), 1),
-        }
-    }
-}
-
-impl Drop for UnansweredRequest<'_> {
-    fn drop(&mut self) {
-        let waited = self.since.elapsed();
-        if !self.is_finished && waited >= MIN_WAIT {
-            let seconds = Duration::from_secs(waited.as_secs());
-            self.availability.note_failure(&Error::Timeout { waited: seconds }.to_string(), 1);
-        }
+        is_unavailable
     }
 }
 
 // === impl Evidence ===
 
 impl Evidence {
-    fn of(error: &Error) -> Self {
+    pub(super) fn of(error: &Error) -> Self {
         match error {
             Error::Unreachable { .. } => Self::Refused,
             // A proxy answers so for a server that it does not reach.

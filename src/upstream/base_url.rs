@@ -40,6 +40,20 @@ impl BaseUrl {
         }
         url
     }
+
+    /// The URL below this one that has the same path and query as this URL has below `base`.
+    pub(super) fn instead_of(&self, base: &Self, url: &Url) -> Url {
+        // The path up to the slash before what `join` appends.
+        let prefix = |base: &Self| {
+            let url = base.join(&["x"]);
+            url.path().strip_suffix("/x").unwrap_or_default().to_owned()
+        };
+        let below = url.path().strip_prefix(&*prefix(base)).unwrap_or_default();
+        let mut moved = self.0.clone();
+        moved.set_path(&format!("{}{below}", prefix(self)));
+        moved.set_query(url.query());
+        moved
+    }
 }
 
 impl FromStr for BaseUrl {
@@ -80,6 +94,23 @@ mod tests {
         let url = |id| base.join(&["threads", id, "state"]).to_string();
         assert_eq!(url("T"), "http://h:1/a/threads/T/state");
         assert_eq!(url("../x?y#z"), "http://h:1/a/threads/..%2Fx%3Fy%23z/state");
+    }
+
+    #[test]
+    fn a_url_at_another_address_has_the_same_place_below_it() {
+        let bases: [BaseUrl; 5] =
+            ["http://a", "http://b:1/", "https://c/x", "http://d/x/y/", "http://e//"]
+                .map(|base| base.parse().unwrap());
+        let at = |base: &BaseUrl| {
+            let mut url = base.join(&["threads", "../ x?y#z%2f", "..", "runs"]);
+            url.query_pairs_mut().append_pair("limit", "1").append_pair("select", "a b&%+");
+            url
+        };
+        for from in &bases {
+            for to in &bases {
+                assert_eq!(to.instead_of(from, &at(from)), at(to), "{from} {to}");
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! One request to a LangGraph server: its limits, its metrics, and the three ways to read its
-//! answer.
+//! One request to a LangGraph server: the addresses that it is sent to, its limits, its metrics, and
+//! the three ways to read its answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +12,27 @@ use serde::Serialize;
 use tokio::time::Instant;
 use url::Url;
 
-use super::availability::Availability;
-use super::http1::{self, Http};
+use super::addresses::{Addresses, Attempt, may_go_on};
+use super::http1;
 use super::{ANSWER_TIMEOUT, Error, MAX_ANSWER_BYTES, RunStream, START_TIMEOUT, response};
 use crate::metrics::{Answer, Metrics, Operation};
 
 /// A request that is ready to be sent.
 pub(super) struct Call {
-    http: Http,
-    url: Url,
+    target: Target,
     request: Box<Request<Full<Bytes>>>,
     metrics: CallMetrics,
+}
+
+/// Where a request goes.
+pub(super) struct Target {
+    pub(super) addresses: Arc<Addresses>,
+    /// The only address that the request may go to, if it may not go to all.
+    pub(super) only: Option<usize>,
+    /// The URL at the address `only`, or else at the first address.
+    pub(super) url: Url,
+    /// The thread that the request concerns. Not set if there is one address.
+    pub(super) thread: Option<Arc<str>>,
 }
 
 /// How a request is counted.
@@ -30,7 +40,6 @@ pub(super) struct Call {
 pub(super) struct CallMetrics {
     operation: Operation,
     metrics: Metrics,
-    availability: Arc<Availability>,
     /// Whether 404 is an expected answer, so that it does not count as a failure.
     allows_not_found: bool,
 }
@@ -39,12 +48,18 @@ pub(super) struct CallMetrics {
 
 impl Call {
     pub(super) fn new(
-        http: Http,
-        url: Url,
+        target: Target,
         request: Box<Request<Full<Bytes>>>,
         metrics: CallMetrics,
     ) -> Self {
-        Self { http, url, request, metrics }
+        Self { target, request, metrics }
+    }
+
+    /// Names the thread that the request concerns. A thread with a live run stays at its address.
+    pub(super) fn about_thread(mut self, thread_id: &str) -> Self {
+        let are_several = self.target.addresses.are_several();
+        self.target.thread = are_several.then(|| Arc::from(thread_id));
+        self
     }
 
     /// Expects that the thread, run or stream may not exist: 404 does not count as a failure of the
@@ -73,41 +88,93 @@ impl Call {
 
     /// Sends the request and returns the event stream that answers it.
     pub(super) async fn stream(self) -> Result<RunStream, Error> {
-        let metrics = self.metrics.clone();
-        let answer = async {
-            // The time limit covers the body of a refusal too.
-            let response = within(START_TIMEOUT, self.send()).await?;
-            RunStream::new(response)
-        };
-        metrics.count(Box::pin(answer)).await
+        let (addresses, thread) = (Arc::clone(&self.target.addresses), self.target.thread.clone());
+        // The time limit covers the body of a refusal too.
+        self.answered(START_TIMEOUT, async |response, address| {
+            let stream = RunStream::new(response)?;
+            Ok(RunStream { stay: addresses.stay(thread, address), ..stream })
+        })
+        .await
     }
 
     /// Sends the request and reads the answer to its end, at most [`MAX_ANSWER_BYTES`].
     pub(super) async fn text(self) -> Result<String, Error> {
-        let metrics = self.metrics.clone();
-        let answer = async {
-            let mut response = self.send().await?;
+        self.answered(ANSWER_TIMEOUT, async |mut response, _| {
             let mut body = Vec::new();
             response::read(response.body_mut(), MAX_ANSWER_BYTES, &mut body).await?;
             let text = String::from_utf8(body);
             Ok(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
-        };
-        metrics.count(Box::pin(within(ANSWER_TIMEOUT, answer))).await
+        })
+        .await
     }
 
     /// Sends the request and waits until the server confirms it. The body is not read.
     pub(super) async fn confirmed(self) -> Result<(), Error> {
-        let metrics = self.metrics.clone();
-        metrics.count(Box::pin(within(ANSWER_TIMEOUT, self.send()))).await.map(drop)
+        self.answered(ANSWER_TIMEOUT, async |_, _| Ok(())).await
     }
 
-    /// Sends the request and waits for the headers of a successful response.
-    async fn send(self) -> Result<Response<http1::Body>, Error> {
-        let Self { http, url, request, metrics } = self;
-        let sent_at = Instant::now();
-        let response = http.send(*request, &url).await?;
-        metrics.metrics.upstream_headers(sent_at.elapsed());
-        response::successful(response).await
+    /// Sends the request and reads its answer, both within `limit`. `read` gets the response, and the
+    /// address that it came from. Counts the request as open until then, and notes the result.
+    async fn answered<T>(
+        self,
+        limit: Duration,
+        read: impl AsyncFnOnce(Response<http1::Body>, usize) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let metrics = self.metrics.clone();
+        let open = metrics.metrics.upstream_request();
+        // Dropped with the future, which notes that the caller gave up.
+        let mut attempt = None;
+        let answer = within(limit, async {
+            let (response, address) = self.send(&mut attempt).await?;
+            read(response, address).await
+        });
+        let answer = Box::pin(answer).await;
+        drop(open);
+        if let Some(attempt) = attempt {
+            attempt.finish(&answer);
+        }
+        metrics.answered(&answer);
+        answer
+    }
+
+    /// Sends the request and waits for the headers of a successful response. Returns also the address
+    /// that has answered. `attempt` is the request to the last address that was tried.
+    async fn send(
+        self,
+        attempt: &mut Option<Attempt>,
+    ) -> Result<(Response<http1::Body>, usize), Error> {
+        let Self { target, mut request, metrics } = self;
+        let Target { addresses, only, url, thread } = target;
+        let base = &addresses.get(only.unwrap_or(0)).url;
+        let mut order = match only {
+            Some(only) => vec![only],
+            None => addresses.order(thread.as_deref()),
+        }
+        .into_iter();
+        let mut index = order.next().unwrap_or_default();
+        loop {
+            let next = order.next().map(|next| (next, request.clone()));
+            let sent = Attempt::begin(Arc::clone(&addresses), index, metrics.metrics.clone());
+            *attempt = Some(sent);
+            let (address, sent_at) = (addresses.get(index), Instant::now());
+            let answer = match address.http.send(*request, &address.url_of(base, &url)).await {
+                Ok(response) => {
+                    metrics.metrics.upstream_headers(sent_at.elapsed());
+                    response::successful(response).await
+                }
+                Err(error) => Err(error.into()),
+            };
+            match (answer, next) {
+                (Err(error), Some((next, again))) if may_go_on(again.method(), &error) => {
+                    metrics.metrics.upstream_failed(error.answer());
+                    if let Some(attempt) = attempt.take() {
+                        attempt.finish(&Err::<(), _>(error));
+                    }
+                    (index, request) = (next, again);
+                }
+                (answer, _) => return answer.map(|response| (response, index)),
+            }
+        }
     }
 }
 
@@ -123,25 +190,16 @@ pub(super) async fn within<T>(
 // === impl CallMetrics ===
 
 impl CallMetrics {
-    pub(super) fn new(
-        operation: Operation,
-        metrics: Metrics,
-        availability: Arc<Availability>,
-    ) -> Self {
-        Self { operation, metrics, availability, allows_not_found: false }
+    pub(super) fn new(operation: Operation, metrics: Metrics) -> Self {
+        Self { operation, metrics, allows_not_found: false }
     }
 
-    /// Counts the request as open until `answer` is there, and then its result.
-    async fn count<T>(&self, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let (open, pending) = (self.metrics.upstream_request(), self.availability.begin_request());
-        let answer = answer.await;
-        drop(open);
-        pending.finish(&answer);
+    /// Counts the result of the request.
+    fn answered<T>(&self, answer: &Result<T, Error>) {
         let result = answer.as_ref().map_or_else(Error::answer, |_| Answer::Ok);
         self.metrics.upstream_answered(self.operation, result);
         if !(self.allows_not_found && result == Answer::NotFound) {
             self.metrics.upstream_failed(result);
         }
-        answer
     }
 }

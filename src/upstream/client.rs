@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request};
 use http_body_util::Full;
+use tokio::runtime::Handle;
 use url::Url;
 
-use super::availability::Availability;
-use super::call::{Call, CallMetrics};
-use super::http1::Http;
+use super::addresses::Addresses;
+use super::call::{Call, CallMetrics, Target};
+use super::choice::TRIAL_TIMEOUT;
 use super::{ApiKey, BaseUrl, Caller, Error, Identity, Purpose, Tls};
 use crate::metrics::{Metrics, Operation};
 use crate::sync::Mutex;
@@ -24,7 +25,10 @@ const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// A LangGraph API server, for one caller. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct Client {
-    http: Http,
+    addresses: Arc<Addresses>,
+    /// The only address that requests go to, if they may not go to all.
+    only: Option<usize>,
+    /// The URL of the address `only`, or else of the first address, which identifies the upstream.
     base: BaseUrl,
     /// Shared by all clients of this configured upstream, so that a new key reaches them all.
     key: Arc<Mutex<Option<ApiKey>>>,
@@ -37,7 +41,6 @@ pub struct Client {
     purpose: Purpose,
     /// Whether the server has rejected `select`, by what was listed.
     rejects_columns: Arc<[AtomicBool; 2]>,
-    availability: Arc<Availability>,
 }
 
 /// What is listed.
@@ -79,9 +82,21 @@ impl Client {
         headers: HeaderMap,
         tls: &Tls,
     ) -> Result<Self, SetupError> {
+        Self::at(base, Vec::new(), key, headers, tls)
+    }
+
+    /// A client of a server with several addresses, in the order in which they are tried. All of them
+    /// get the key and the headers. It does not connect yet.
+    pub fn at(
+        base: BaseUrl,
+        others: Vec<BaseUrl>,
+        key: Option<ApiKey>,
+        headers: HeaderMap,
+        tls: &Tls,
+    ) -> Result<Self, SetupError> {
         Ok(Self {
-            http: Http::new(tls)?,
-            availability: Arc::new(Availability::new(base.to_string())),
+            addresses: Arc::new(Addresses::new(base.clone(), others, tls)?),
+            only: None,
             base,
             key: Arc::new(Mutex::new(key)),
             metrics: Metrics::default(),
@@ -92,6 +107,20 @@ impl Client {
             purpose: Purpose::default(),
             rejects_columns: Arc::default(),
         })
+    }
+
+    /// A client for each address of the server, in order. Each sends its requests to that address
+    /// alone.
+    pub fn each_address(&self) -> Vec<Self> {
+        if self.only.is_some() || !self.addresses.are_several() {
+            return vec![self.clone()];
+        }
+        let at = |(index, base): (usize, &BaseUrl)| Self {
+            only: Some(index),
+            base: base.clone(),
+            ..self.clone()
+        };
+        self.addresses.urls().enumerate().map(at).collect()
     }
 
     /// Sets whether the server gets the credentials of callers.
@@ -151,6 +180,11 @@ impl Client {
         &self.caller
     }
 
+    /// Whether both clients are of the same configured upstream.
+    pub(crate) fn is_of_upstream(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.key, &other.key)
+    }
+
     /// The credentials of this client's requests.
     pub(crate) fn access(&self) -> Access {
         Access { configured: Arc::clone(&self.key), caller: self.caller.clone() }
@@ -178,7 +212,7 @@ impl Client {
         *self.key.lock() = key;
     }
 
-    /// The server's URL.
+    /// The server's URL. With several addresses, that of the first.
     pub fn base(&self) -> &BaseUrl {
         &self.base
     }
@@ -226,10 +260,16 @@ impl Client {
     }
 
     pub(super) fn call(&self, operation: Operation, method: Method, path: &[&str]) -> Call {
-        self.call_url(operation, method, self.base.join(path))
+        let call = self.call_url(operation, method, self.base.join(path));
+        match path {
+            ["threads", "search"] => call,
+            ["threads", thread_id, ..] => call.about_thread(thread_id),
+            _ => call,
+        }
     }
 
     pub(super) fn call_url(&self, operation: Operation, method: Method, url: Url) -> Call {
+        self.try_address();
         // A configured header replaces the caller's of the same name.
         let mut headers = self.caller.headers().clone();
         headers.extend(self.headers.clone());
@@ -239,9 +279,29 @@ impl Client {
         let mut request = Box::new(Request::new(Full::default()));
         *request.method_mut() = method;
         *request.headers_mut() = headers;
-        let (metrics, availability) = (self.metrics.clone(), Arc::clone(&self.availability));
-        let metrics = CallMetrics::new(operation, metrics, availability);
-        Call::new(self.http.clone(), url, request, metrics)
+        let metrics = CallMetrics::new(operation, self.metrics.clone());
+        let addresses = Arc::clone(&self.addresses);
+        Call::new(Target { addresses, only: self.only, url, thread: None }, request, metrics)
+    }
+
+    /// Tries an address that has failed, if it is time. No request waits for that: an address that
+    /// accepts no connection would delay it.
+    fn try_address(&self) {
+        if self.only.is_some() {
+            return;
+        }
+        let Some(index) = self.addresses.take_trial() else { return };
+        let (Ok(runtime), Some(client)) =
+            (Handle::try_current(), self.each_address().into_iter().nth(index))
+        else {
+            return;
+        };
+        // The trial is nobody's request.
+        let client = client.called_by(&Caller::default());
+        runtime.spawn(async move {
+            // The result is noted like that of any request.
+            let _ = tokio::time::timeout(TRIAL_TIMEOUT, client.probe()).await;
+        });
     }
 }
 

@@ -59,7 +59,7 @@ impl Dialer {
         match connected {
             Ok(Ok(socket)) => Ok(TokioIo::new(socket)),
             Ok(Err(error)) => Err(SendError::Connect(error).into()),
-            Err(_) => Err(SendError::ConnectTimeout.into()),
+            Err(_) => Err(SendError::ConnectTimeout { waited: CONNECT_TIMEOUT }.into()),
         }
     }
 

@@ -23,6 +23,7 @@ use std::fmt;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, HOST};
@@ -37,7 +38,6 @@ pub(super) use error::SendError;
 use pool::Pool;
 
 use super::dial::{Dialer, HttpSocket};
-use super::{CONNECT_TIMEOUT, SetupError, Tls};
 
 /// A client of one server. Clones share its connections.
 #[derive(Clone)]
@@ -45,6 +45,8 @@ pub(super) struct Http(Arc<Server>);
 
 struct Server {
     dialer: Dialer,
+    /// How long connecting may take.
+    timeout: Duration,
     pool: Arc<Pool>,
 }
 
@@ -61,9 +63,8 @@ struct Connection {
 
 impl Http {
     /// Does not connect yet.
-    pub(super) fn new(tls: &Tls) -> Result<Self, SetupError> {
-        let dialer = Dialer::new(tls)?;
-        Ok(Self(Arc::new(Server { dialer, pool: Arc::new(Pool::new()) })))
+    pub(super) fn new(dialer: Dialer, timeout: Duration) -> Self {
+        Self(Arc::new(Server { dialer, timeout, pool: Arc::new(Pool::new()) }))
     }
 
     /// Sends a request and waits for the response headers.
@@ -107,9 +108,10 @@ impl Http {
             let (sender, driver) = conn::handshake(socket).await?;
             Ok(Connection { sender, driver: Box::new(driver) })
         };
-        match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
+        let waited = self.0.timeout;
+        match tokio::time::timeout(waited, connecting).await {
             Ok(connected) => connected.map_err(SendError::Connect),
-            Err(_) => Err(SendError::ConnectTimeout),
+            Err(_) => Err(SendError::ConnectTimeout { waited }),
         }
     }
 }

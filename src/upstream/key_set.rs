@@ -14,7 +14,7 @@ use url::Url;
 
 use super::call::within;
 use super::http1::Http;
-use super::{Error, SetupError, Tls, response};
+use super::{CONNECT_TIMEOUT, Dialer, Error, SetupError, Tls, response};
 
 /// How long fetching a key set may take. A caller may wait for it.
 const KEY_SET_TIMEOUT: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ pub struct KeySets {
 impl KeySets {
     /// Does not connect yet.
     pub fn new(url: KeySetUrl, tls: &Tls) -> Result<Self, SetupError> {
-        let http = Http::new(tls)?;
+        let http = Http::new(Dialer::new(tls)?, CONNECT_TIMEOUT);
         Ok(Self { http, url })
     }
 

@@ -208,7 +208,8 @@ impl Client {
     ) -> Result<String, Error> {
         let call = |columns: &[&str]| {
             let url = self.run_list_url(thread_id, status, limit, columns);
-            self.call_url(Operation::Runs, Method::GET, url).allow_not_found()
+            let call = self.call_url(Operation::Runs, Method::GET, url);
+            call.about_thread(thread_id).allow_not_found()
         };
         self.list(Listed::Runs, columns, call).await
     }
@@ -239,7 +240,7 @@ impl Client {
         let mut url = self.base().join(&["threads", thread_id, "stream"]);
         url.query_pairs_mut().append_pair("stream_modes", "lifecycle");
         let call = self.call_url(Operation::ThreadLifecycle, Method::GET, url);
-        match call.allow_not_found().stream().await {
+        match call.about_thread(thread_id).allow_not_found().stream().await {
             Ok(stream) => Ok(Some(stream.body)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),

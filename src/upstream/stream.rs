@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::Response;
 use http::header::CONTENT_TYPE;
 
+use super::addresses::Stay;
 use super::{Error, http1, response};
 
 /// A response that streams a run.
@@ -18,6 +19,8 @@ pub struct RunStream {
     pub date: Option<u64>,
     /// The event stream.
     pub body: Body,
+    /// Keeps requests about the thread at the address of the stream. `None` if there is no other.
+    pub(crate) stay: Option<Stay>,
 }
 
 /// The bytes of a run's stream. Dropping it before its end closes the connection.
@@ -43,7 +46,8 @@ impl RunStream {
             return Err(Error::NotAnEventStream { content_type: content_type.to_owned() });
         }
         let (run_id, date) = (response::run_id(headers), response::date(headers));
-        Ok(Self { run_id, date, body: Body(BodySource::Http(response.into_body())) })
+        let body = Body(BodySource::Http(response.into_body()));
+        Ok(Self { run_id, date, body, stay: None })
     }
 }
 

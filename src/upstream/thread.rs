@@ -182,7 +182,8 @@ impl Client {
         if let Some(before) = before {
             url.query_pairs_mut().append_pair("before", before);
         }
-        self.call_url(Operation::ThreadHistory, Method::GET, url).text().await
+        let call = self.call_url(Operation::ThreadHistory, Method::GET, url);
+        call.about_thread(thread_id).text().await
     }
 
     /// Creates a thread with this metadata, which must be an object. Returns the thread as it is if

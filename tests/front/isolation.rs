@@ -105,6 +105,43 @@ async fn check_fails_before_a_server_that_accepts_what_nobody_has() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn check_reports_each_address_of_an_upstream() {
+    let (good, other) = (Server::answering(200).await, Server::answering(200).await);
+    let away = Upstream::bind().await.url();
+    for (second, is_good) in [(&*other.url, true), (&*away, false)] {
+        let file = File::new(&format!("[upstream]\nurls = [\"{}\", \"{second}\"]\n", good.url));
+        let output = ended(&["check", "--config", file.path()]).await;
+        let said = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(i32::from(!is_good)), "{said}");
+        let of = |url: &str| {
+            let prefix = format!("upstream default ({url}): ");
+            let mut lines = said.lines().filter_map(|line| line.strip_prefix(&*prefix));
+            lines.next().unwrap_or_else(|| panic!("{url} is not in\n{said}")).to_owned()
+        };
+        assert!(of(&good.url).contains("1 agent"), "{said}");
+        let expected = if is_good { "1 agent" } else { "cannot be reached" };
+        assert!(of(second).contains(expected), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_fails_if_one_address_accepts_what_nobody_has() {
+    let (refuses, accepts) = (Server::answering(401).await, Server::answering(200).await);
+    let urls = format!("urls = [\"{}\", \"{}\"]", refuses.url, accepts.url);
+    let file = File::new(&format!("auth.mode = \"upstream\"\n[upstream]\n{urls}\n"));
+    let output = ended(&["check", "--config", file.path()]).await;
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let accepting = said.lines().find(|line| line.contains(ACCEPTS));
+    assert!(accepting.is_some_and(|line| line.contains(&accepts.url)), "{said}");
+    // Nor does `serve` start where others can reach it.
+    let options = ["serve", "--listen", "0.0.0.0:0", "--config", file.path()];
+    let output = ended(&options).await;
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains(ACCEPTS), "{}", text(&output.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn serve_refuses_or_warns_where_callers_are_not_told_apart() {
     let server = Server::answering(200).await;
     let mode = ["--upstream", &server.url, "--auth-mode", "upstream"];

@@ -16,4 +16,5 @@ mod isolation;
 mod secrets;
 mod threads;
 mod tls;
+mod two_upstreams;
 mod websocket;

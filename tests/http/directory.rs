@@ -188,9 +188,14 @@ async fn lists(upstream: &Upstream) {
 
 /// The `/agui/info` for these agents.
 fn info(agents: &[String]) -> (String, String) {
+    partial_info(agents, "")
+}
+
+/// The agents, and the end of the object.
+fn partial_info(agents: &[String], end: &str) -> (String, String) {
     let threads = r#"{"list":false,"inspect":false,"mutations":false,"realtimeMetadata":false}"#;
     ok(&format!(
-        r#"{{"version":"{}","agents":{{{}}},"audioFileTranscriptionEnabled":false,"mode":"sse","threadEndpoints":{threads},"singleRoute":{{"resourceOperations":true,"threadEndpoints":{threads}}}}}"#,
+        r#"{{"version":"{}","agents":{{{}}},"audioFileTranscriptionEnabled":false,"mode":"sse","threadEndpoints":{threads},"singleRoute":{{"resourceOperations":true,"threadEndpoints":{threads}}}{end}}}"#,
         env!("CARGO_PKG_VERSION"),
         agents.join(",")
     ))
@@ -259,12 +264,14 @@ async fn an_upstream_that_does_not_tell_its_agents_is_left_out_unless_none_does(
     };
     let script = async { tokio::join!(lists(&two.a), fails(&two.b, "boom")) };
     let (info_told, _) = tokio::join!(get(two.address, "/agui/info"), script);
-    assert_eq!(info_told, info(&both("a:")));
+    let missing = |name: &str| format!(r#","missingUpstreams":{{"{name}":"failed"}}"#);
+    assert_eq!(info_told, partial_info(&both("a:"), &missing("b")));
 
     let script = async { tokio::join!(fails(&two.a, "boom"), lists(&two.b)) };
     let (info_told, _) = tokio::join!(get(two.address, "/agui/info"), script);
     let alias = [told("helper", "agent", "")];
-    assert_eq!(info_told, info(&[&alias[..], &both("b:")].concat()));
+    let agents = [&alias[..], &both("b:")].concat();
+    assert_eq!(info_told, partial_info(&agents, &missing("a")));
 
     let script = async { tokio::join!(fails(&two.a, "boom"), fails(&two.b, "bang")) };
     let (info_told, _) = tokio::join!(get(two.address, "/agui/info"), script);

@@ -281,6 +281,7 @@ impl Books {
         let segments: Vec<_> = path.trim_start_matches('/').split('/').collect();
         let missing = || Some((404, json!({"detail": "Thread or assistant not found."})));
         let answer = match (method, &*segments) {
+            ("GET", ["ok"]) => Some((200, json!({"ok": true}))),
             ("POST", ["assistants", "search"]) => {
                 let wanted = body.get("graph_id").and_then(Value::as_str);
                 let is_wanted =

@@ -14,6 +14,9 @@ use tokio::task::JoinSet;
 /// The key of a caller who may not see any thread.
 pub(crate) const STRANGER: &str = "stranger";
 
+/// The `/info` of a Python server.
+const PYTHON: &str = r#"{"version":"0.16.7","langgraph_py_version":"1.2.22"}"#;
+
 /// The `/info` of a JavaScript server.
 const JAVASCRIPT: &str = r#"{"version":"2.0.0","langgraph_js_version":"1.7.3"}"#;
 
@@ -45,7 +48,7 @@ pub(crate) struct Exchange {
 impl Upstream {
     /// A Python server.
     pub(crate) async fn bind() -> Self {
-        Self::telling(r#"{"version":"0.16.7","langgraph_py_version":"1.2.22"}"#).await
+        Self::telling(PYTHON).await
     }
 
     pub(crate) async fn javascript() -> Self {
@@ -56,6 +59,11 @@ impl Upstream {
     pub(crate) async fn at(address: SocketAddr) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         Self::listening(listener, JAVASCRIPT)
+    }
+
+    /// A Python server at the address of a former server.
+    pub(crate) async fn python_at(address: SocketAddr) -> Self {
+        Self::listening(TcpListener::bind(address).await.unwrap(), PYTHON)
     }
 
     /// A server with this `/info`.

@@ -382,6 +382,7 @@ impl Server {
                 run_id: Some("R".to_owned()),
                 date: None,
                 body: self.connects(&cursor),
+                stay: None,
             })),
             Asked::State => Response::State(Some(thread_state(&["hi"]))),
             Asked::Record => Response::Record(Ok(record())),
@@ -880,6 +881,7 @@ fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
         shared: Arc::clone(shared),
         origin: Origin::Started,
         owner: Owner::None,
+        stay: None,
     });
     drives(schedule, driver, reading, Some(world.server.connects("-1")));
 

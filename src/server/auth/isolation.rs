@@ -58,18 +58,24 @@ pub enum Judgement {
 #[derive(Clone, Debug)]
 struct Invented(HeaderMap);
 
-/// Whether every upstream is known to refuse invented credentials. The first request that needs
-/// this probes the upstreams. Once they have refused, they are not probed again.
+/// Whether upstreams are known to refuse invented credentials. The first request that needs this
+/// probes them. Once an upstream has refused, it is not probed again.
 #[derive(Clone, Debug)]
 pub(in crate::server) struct IsolationProof {
-    agents: Agents,
+    upstreams: Arc<[Unproven]>,
     auth: Auth,
     forward: Forward,
     blocked: Blocked,
-    is_proven: Arc<OnceLock<()>>,
-    /// When the upstreams were probed last. Locked while they are probed, so that requests at the
-    /// same time share one probe.
-    probed_at: Arc<Mutex<Option<Instant>>>,
+}
+
+/// An upstream, and what is known of it.
+#[derive(Debug)]
+struct Unproven {
+    upstream: Upstream,
+    is_proven: OnceLock<()>,
+    /// When the upstream was probed last. Locked while it is probed, so that requests at the same
+    /// time share one probe.
+    probed_at: Mutex<Option<Instant>>,
 }
 
 /// What is refused until the upstreams are known to check credentials.
@@ -81,12 +87,31 @@ pub(in crate::server) enum Blocked {
     ThreadRoutes,
 }
 
-/// Probes an upstream. Returns `None` where the gateway checks credentials itself, or where the
-/// upstream is not sent any.
+/// Probes an upstream at each of its addresses. Returns `None` where the gateway checks credentials
+/// itself, or where the upstream is not sent any.
+///
+/// An address that is away says nothing. All addresses have one configuration, so those that answer
+/// speak for it.
 ///
 /// # Errors
 /// The request that failed, so that it is not known whether the upstream checks credentials.
 pub async fn judge(
+    client: &Client,
+    auth: &Auth,
+    forward: &Forward,
+) -> Option<Result<Judgement, Error>> {
+    let addresses = client.each_address();
+    let judged = addresses.iter().map(|address| judge_address(address, auth, forward));
+    // An address that accepts invented credentials comes first, then one that refuses them.
+    let rank = |judged: &Result<Judgement, Error>| match judged {
+        Ok(Judgement::Accepts { .. }) => 0,
+        Ok(Judgement::Refuses) => 1,
+        Err(_) => 2,
+    };
+    join_all(judged).await.into_iter().flatten().min_by_key(rank)
+}
+
+async fn judge_address(
     client: &Client,
     auth: &Auth,
     forward: &Forward,
@@ -110,11 +135,16 @@ pub async fn judge(
     Some(judged.unwrap_or(Err(Error::Timeout { waited: PROBE_TIMEOUT })))
 }
 
-/// Probes each upstream until the result is known, and logs a warning for each that accepts
-/// invented credentials.
+/// Probes each address of each upstream until the result is known, and logs a warning for each that
+/// accepts invented credentials.
 pub async fn warn(agents: Agents, settings: Settings) {
     let Settings { auth, forward, .. } = settings;
-    let mut unknown = agents.upstreams().to_vec();
+    let at = |upstream: &Upstream| {
+        let name = upstream.name.clone();
+        let addresses = upstream.client.each_address().into_iter();
+        addresses.map(move |client| Upstream { name: name.clone(), client })
+    };
+    let mut unknown: Vec<_> = agents.upstreams().iter().flat_map(at).collect();
     while !unknown.is_empty() {
         let mut away = Vec::new();
         for upstream in unknown {
@@ -123,6 +153,7 @@ pub async fn warn(agents: Agents, settings: Settings) {
                 Some(Ok(accepts)) => {
                     tracing::warn!(
                         upstream = upstream.name,
+                        url = %upstream.client.base(),
                         "callers are not distinguished: {accepts}"
                     );
                 }
@@ -199,40 +230,39 @@ impl fmt::Display for Judgement {
 
 impl IsolationProof {
     pub(in crate::server) fn new(
-        agents: Agents,
+        agents: &Agents,
         auth: Auth,
         forward: Forward,
         blocked: Blocked,
     ) -> Self {
-        let (is_proven, probed_at) = Default::default();
-        Self { agents, auth, forward, blocked, is_proven, probed_at }
+        let unproven = |upstream: &Upstream| Unproven {
+            upstream: upstream.clone(),
+            is_proven: OnceLock::new(),
+            probed_at: Mutex::default(),
+        };
+        Self {
+            upstreams: agents.upstreams().iter().map(unproven).collect(),
+            auth,
+            forward,
+            blocked,
+        }
     }
 
-    /// Whether every upstream is known to check credentials. Probes them, but not within
+    /// Whether an upstream is known to check credentials. Probes it, but not within
     /// [`PROBE_PAUSE`] of the last probe.
-    pub(in crate::server) async fn is_held(&self) -> bool {
-        if self.is_proven.get().is_some() {
-            return true;
+    pub(in crate::server) async fn is_held_by(&self, client: &Client) -> bool {
+        let mut upstreams = self.upstreams.iter();
+        match upstreams.find(|unproven| unproven.upstream.client.is_of_upstream(client)) {
+            Some(unproven) => self.holds(unproven).await,
+            None => false,
         }
-        let mut probed_at = self.probed_at.lock().await;
-        if self.is_proven.get().is_some() {
-            return true;
-        }
-        if probed_at.is_some_and(|at| at.elapsed() < PROBE_PAUSE) {
-            return false;
-        }
-        let is_proven = self.prove().await;
-        *probed_at = Some(Instant::now());
-        if is_proven {
-            // Nobody else sets it while `probed_at` is locked.
-            let _ = self.is_proven.set(());
-        }
-        is_proven
     }
 
     /// Refuses until every upstream is known to check credentials.
     pub(super) async fn expect(&self) -> Result<(), Reject> {
-        if self.is_held().await {
+        // All at once, since a caller waits, and an upstream that hangs takes its whole timeout.
+        let held = join_all(self.upstreams.iter().map(|unproven| self.holds(unproven))).await;
+        if held.into_iter().all(|is_held| is_held) {
             return Ok(());
         }
         let message = "the gateway refuses all requests until LangGraph has refused invented \
@@ -240,40 +270,53 @@ impl IsolationProof {
         Err(Reject::new(StatusCode::SERVICE_UNAVAILABLE, "auth_unproven", message))
     }
 
-    async fn prove(&self) -> bool {
-        // All at once, since a caller waits, and an upstream that hangs takes its whole timeout.
-        let probes = self.agents.upstreams().iter().map(|Upstream { name, client }| async move {
-            (name, judge(client, &self.auth, &self.forward).await)
-        });
-        let mut is_proven = true;
-        for (name, judged) in join_all(probes).await {
-            match judged {
-                None | Some(Ok(Judgement::Refuses)) => continue,
-                Some(Ok(accepts)) => match self.blocked {
-                    Blocked::Requests => tracing::error!(
-                        upstream = name,
-                        "all requests are refused: {accepts}; or use --insecure"
-                    ),
-                    Blocked::ThreadRoutes => tracing::warn!(
-                        upstream = name,
-                        "no threads are listed: {accepts}; or set `thread_routes`"
-                    ),
-                },
-                Some(Err(error)) => {
-                    let waits = match self.blocked {
-                        Blocked::Requests => "all requests are refused",
-                        Blocked::ThreadRoutes => "no threads are listed",
-                    };
-                    tracing::warn!(
-                        upstream = name,
-                        %error,
-                        "{waits}: whether the LangGraph server refuses invented credentials is \
-                         not known"
-                    );
-                }
-            }
-            is_proven = false;
+    async fn holds(&self, unproven: &Unproven) -> bool {
+        let Unproven { upstream, is_proven, probed_at } = unproven;
+        if is_proven.get().is_some() {
+            return true;
         }
-        is_proven
+        let mut probed_at = probed_at.lock().await;
+        if is_proven.get().is_some() {
+            return true;
+        }
+        if probed_at.is_some_and(|at| at.elapsed() < PROBE_PAUSE) {
+            return false;
+        }
+        let has_proven = self.prove(upstream).await;
+        *probed_at = Some(Instant::now());
+        if has_proven {
+            // Nobody else sets it while `probed_at` is locked.
+            let _ = is_proven.set(());
+        }
+        has_proven
+    }
+
+    async fn prove(&self, Upstream { name, client }: &Upstream) -> bool {
+        match judge(client, &self.auth, &self.forward).await {
+            None | Some(Ok(Judgement::Refuses)) => return true,
+            Some(Ok(accepts)) => match self.blocked {
+                Blocked::Requests => tracing::error!(
+                    upstream = name,
+                    "all requests are refused: {accepts}; or use --insecure"
+                ),
+                Blocked::ThreadRoutes => tracing::warn!(
+                    upstream = name,
+                    "no threads are listed: {accepts}; or set `thread_routes`"
+                ),
+            },
+            Some(Err(error)) => {
+                let waits = match self.blocked {
+                    Blocked::Requests => "all requests are refused",
+                    Blocked::ThreadRoutes => "no threads are listed",
+                };
+                tracing::warn!(
+                    upstream = name,
+                    %error,
+                    "{waits}: whether the LangGraph server refuses invented credentials is \
+                     not known"
+                );
+            }
+        }
+        false
     }
 }

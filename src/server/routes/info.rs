@@ -14,11 +14,13 @@ use threadway_translate::json::{self, Json, ObjectWriter, Text};
 /// CopilotKit's name for the kind of an agent, which its client only displays.
 const CLASS_NAME: &str = "LangGraphAgent";
 
-/// Lists the agents. The upstreams are asked each time, since agents change with their servers. An
-/// upstream that does not answer is left out. If none answers, the request fails.
+/// Lists the agents. The upstreams are asked each time, since agents change with their servers. The
+/// agents of an upstream that does not answer are left out, and `missingUpstreams` names it. If none
+/// answers, the request fails.
 pub(super) async fn info(call: Call) -> Result<Response, Reject> {
     let (gateway, caller) = (&*call.gateway, &call.caller);
     let mut agents = ObjectWriter::new();
+    let mut missing = ObjectWriter::new();
     let mut fault = None;
     let mut is_answered = false;
     // Both at the same time, since CopilotKit's client waits 5 s at most.
@@ -46,10 +48,12 @@ pub(super) async fn info(call: Call) -> Result<Response, Reject> {
                 if !error.is_unreachable() {
                     tracing::warn!(upstream, %error, "the agents of an upstream could not be listed");
                 }
+                missing = missing.string(&upstream, error.answer().as_str());
                 fault = fault.or(Some((error, asked_as)));
             }
         }
     }
+    let is_partial = fault.is_some();
     if let Some((error, caller)) = fault.filter(|_| !is_answered) {
         return Err(call.upstream_failed(&error, &caller));
     }
@@ -66,6 +70,10 @@ pub(super) async fn info(call: Call) -> Result<Response, Reject> {
         .string("mode", "sse")
         .raw("threadEndpoints", endpoints.get())
         .raw("singleRoute", single_route.get());
+    let info = match is_partial {
+        true => info.raw("missingUpstreams", missing.finish().get()),
+        false => info,
+    };
     Ok(response::json(&info.finish()))
 }
 

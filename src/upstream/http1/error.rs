@@ -3,16 +3,17 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
-use crate::upstream::{CONNECT_TIMEOUT, Error, SILENCE_TIMEOUT};
+use crate::upstream::{Error, SILENCE_TIMEOUT};
 
 /// Why there is no response.
 #[derive(Debug)]
 pub(in crate::upstream) enum SendError {
     /// No connection could be made, so nothing was sent.
     Connect(Box<dyn StdError + Send + Sync>),
-    /// No connection was made within [`CONNECT_TIMEOUT`].
-    ConnectTimeout,
+    /// No connection was made in this time.
+    ConnectTimeout { waited: Duration },
     /// The connection broke. The request may have had its effect.
     Broken(hyper::Error),
 }
@@ -35,8 +36,8 @@ impl fmt::Display for SendError {
                 f.write_str("it speaks http, not https; write its URL with http://")
             }
             Self::Connect(error) => f.write_str(&last_cause(&**error)),
-            Self::ConnectTimeout => {
-                write!(f, "no connection within {} s", CONNECT_TIMEOUT.as_secs())
+            Self::ConnectTimeout { waited } => {
+                write!(f, "no connection within {} s", waited.as_secs())
             }
             Self::Broken(error) if error.is_parse() => {
                 f.write_str("its answer is not HTTP; if it speaks TLS, write its URL with https://")
@@ -51,7 +52,9 @@ impl From<SendError> for Error {
         let reason = error.to_string();
         match error {
             // Nothing was sent, so this is no `Timeout`.
-            SendError::Connect(_) | SendError::ConnectTimeout => Self::Unreachable { reason },
+            SendError::Connect(_) | SendError::ConnectTimeout { .. } => {
+                Self::Unreachable { reason }
+            }
             SendError::Broken(_) => Self::Interrupted { reason },
         }
     }

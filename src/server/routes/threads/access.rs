@@ -3,6 +3,7 @@
 //! A list shows a caller every thread that LangGraph shows to the caller's credentials. Where
 //! LangGraph cannot distinguish callers, these are the threads of all callers.
 
+use futures_util::future::join_all;
 use http::StatusCode;
 
 use crate::agents::Agents;
@@ -44,12 +45,8 @@ impl Access {
         // Where the gateway checks credentials itself, LangGraph gets none to check.
         let is_unproven = routes == ThreadRoutes::Callers && !auth.is_for_langgraph();
         let routes = if is_unproven { ThreadRoutes::Off } else { routes };
-        let proof = IsolationProof::new(
-            agents.clone(),
-            auth.clone(),
-            forward.clone(),
-            Blocked::ThreadRoutes,
-        );
+        let proof =
+            IsolationProof::new(agents, auth.clone(), forward.clone(), Blocked::ThreadRoutes);
         Self { routes, agents: agents.clone(), proof }
     }
 
@@ -59,9 +56,10 @@ impl Access {
             ThreadRoutes::Off => false,
             ThreadRoutes::All => true,
             ThreadRoutes::Callers => {
-                let mut upstreams = self.agents.upstreams().iter();
-                upstreams.any(|upstream| upstream.client.identity() == Identity::Forwarded)
-                    && self.proof.is_held().await
+                let upstreams = self.agents.upstreams().iter().map(|upstream| &upstream.client);
+                let upstreams = upstreams.filter(|client| client.identity() == Identity::Forwarded);
+                let held = join_all(upstreams.map(|client| self.proof.is_held_by(client))).await;
+                held.into_iter().any(|is_held| is_held)
             }
         }
     }
@@ -79,7 +77,7 @@ impl Access {
                 "the gateway does not send this agent's server who its callers are, so that it \
                  lists, changes and inspects no threads there",
             )),
-            ThreadRoutes::Callers if self.proof.is_held().await => Ok(()),
+            ThreadRoutes::Callers if self.proof.is_held_by(upstream).await => Ok(()),
             ThreadRoutes::Callers => Err(Reject::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "auth_unproven",
