@@ -13,7 +13,7 @@ import { calling, FULL, output, Raw, withEditor, withWire, words } from "./acp.m
 import { Langgraph } from "./langgraph.mjs";
 import { PYTHON, reasonOf, requestOf } from "./servers.mjs";
 
-const OPTIONS = { concurrency: 6, timeout: 180_000, skip: !PYTHON };
+const OPTIONS = { concurrency: PYTHON?.name === "aegra" ? 3 : 6, timeout: 180_000, skip: !PYTHON };
 const DIALOG_MS = 3_000; // a user who does not look at the dialog
 const SHORT_MS = 300;
 const BARE = {};

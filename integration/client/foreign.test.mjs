@@ -499,8 +499,11 @@ function named(at) {
       const audience = new Audience(at, "text", threadId);
       audience.attach(["follow"]);
       const { script, texts } = scriptOf("text");
-      const everyFifthSecond = { schedule: "* * * * * */5", ...runOf("text", script), stream_mode: MODES["messages-tuple"] };
-      const { cron_id: cronId } = await at.langgraph.post(`/threads/${threadId}/runs/crons`, everyFifthSecond);
+      // aegra starts the first run at once, and answers with it instead of the cron.
+      const schedule = { Python: "* * * * * */5", aegra: "0 0 1 1 *" }[name];
+      const cron = { schedule, ...runOf("text", script), stream_mode: MODES["messages-tuple"] };
+      const made = await at.langgraph.post(`/threads/${threadId}/runs/crons`, cron);
+      const cronId = made.cron_id ?? (await at.langgraph.post("/runs/crons/search", { thread_id: threadId }))[0].cron_id;
       const end = now() + CRON_MS;
       let runs = [];
       while (runs.length === 0) {
