@@ -13,12 +13,13 @@ Servers:
                    It needs Python 3.12 or newer, which AEGRA_PYTHON may name, and Debian's PostgreSQL
   --demo           only the scripted server of `threadway demo`, in DEMO_URL, and a Python with langgraph-sdk in LANGGRAPH_PYTHON
   --none           no server
-  --auth           a Python server whose tenants have keys (upstream/python-auth), in LANGGRAPH_AUTH_URL, and no other unless its option is given
+  --auth           a Python server whose tenants have keys (upstream/python-auth), in LANGGRAPH_AUTH_URL, and no other unless its option is given;
+                   with --aegra an aegra instead
   --upstream-only  no threadway
   --proxies        nginx and Caddy, in NGINX and CADDY, and a `threadway demo`, whose gateway is in DEMO_GATEWAY_URL
   --page           the page's build tools, and a `threadway demo`: its gateway is in DEMO_GATEWAY_URL, its LangGraph in DEMO_URL
-  --spare          in LANGGRAPH_SPARE and LANGGRAPH_JS_SPARE how to start another LangGraph server, which COMMAND may kill:
-                   the command without its port, its directory, and its additional environment variables
+  --spare          in LANGGRAPH_SPARE, LANGGRAPH_JS_SPARE or LANGGRAPH_AEGRA_SPARE how to start another LangGraph server, which COMMAND
+                   may kill: the command without its port, its directory, its additional environment variables, its health route
 Clients and tools:
   --copilot, --tanstack, --wire   CopilotKit's client, TanStack AI's, AG-UI's own adapter of LangGraph
   --examples       copies of `examples/`, whose folder is in EXAMPLES
@@ -348,7 +349,7 @@ def prepare(options: set[str]) -> dict[str, str]:
             found["TRANSLATE_WASM"] = build_wasm()
         if "--upstream-only" not in options:
             found["THREADWAY_BIN"] = str(build_threadway())
-        if {"--demo", "--auth"} & options or "python" in upstreams(options):
+        if "--demo" in options or auth_server(options) == "python" or "python" in upstreams(options):
             found["LANGGRAPH_PYTHON"] = str(install_langgraph() / "bin" / "python")
         if "js" in upstreams(options):
             install_langgraph_js()
@@ -362,6 +363,13 @@ def upstreams(options: set[str]) -> list[str]:
     """The names of the LangGraph servers that the options ask for."""
     chosen = {"--python", "--js", "--aegra", "--demo", "--none", "--auth", "--proxies"} & options or {"--python", "--js"}
     return [name for name in UPSTREAMS if f"--{name}" in chosen]
+
+
+def auth_server(options: set[str]) -> str | None:
+    """The name of the server whose tenants have keys."""
+    if "--auth" not in options:
+        return None
+    return "aegra" if "--aegra" in options else "python"
 
 
 @contextlib.contextmanager
@@ -449,10 +457,13 @@ class Server:
     project: Path
     environment: dict[str, str] = dataclasses.field(default_factory=lambda: LANGGRAPH_ENVIRONMENT)
     health: str = "/ok"
+    is_cold: bool = False  # it imports each graph at its first use, for which a gateway does not wait on a busy machine
+    headers: dict[str, str] = dataclasses.field(default_factory=dict)  # a caller's, if it has callers
 
     def spare(self) -> str:
         """What another process needs to start it."""
-        return json.dumps({"command": [str(part) for part in self.command], "cwd": str(self.project), "env": self.environment})
+        command = [str(part) for part in self.command]
+        return json.dumps({"command": command, "cwd": str(self.project), "env": self.environment, "health": self.health})
 
 
 def start_langgraph(processes: Processes, logs: Path, name: str, server: Server) -> str:
@@ -463,7 +474,19 @@ def start_langgraph(processes: Processes, logs: Path, name: str, server: Server)
         process = processes.start([*server.command, "--port", port], cwd=server.project, env=os.environ | server.environment,
                                   stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         wait_for(f"langgraph-{name}", process, LANGGRAPH_READY_SECONDS, log, lambda: answers(url + server.health))
+    if server.is_cold:
+        with step(f"let langgraph-{name} import its graphs"):
+            for assistant in ask(f"{url}/assistants/search", server.headers, {"limit": 100}):
+                ask(f"{url}/assistants/{assistant['assistant_id']}/schemas", server.headers)
     return url
+
+
+def ask(url: str, headers: dict[str, str], body: dict | None = None):
+    """The JSON of the answer."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"content-type": "application/json"} | headers)
+    with urllib.request.urlopen(request, timeout=LANGGRAPH_READY_SECONDS) as response:
+        return json.load(response)
 
 
 class Postgres:
@@ -530,14 +553,13 @@ def prepare_python(run: str, name: str) -> Server:
     return Server([venv / "bin" / "langgraph", "dev", *options, *LOCAL], fresh_project(PYTHON, run, name))
 
 
-def prepare_python_auth(run: str, name: str) -> Server:
-    """The same graphs, for callers with a key."""
-    server = prepare_python(run, name)
+def with_keys(server: Server, config: str) -> Server:
+    """The same server for callers with a key. `config` is the file that names its graphs."""
     shutil.copy(PYTHON_AUTH / "auth.py", server.project)
-    settings = json.loads((server.project / "langgraph.json").read_text())
+    settings = json.loads((server.project / config).read_text())
     settings["auth"] = {"path": "./auth.py:auth"}
-    (server.project / "langgraph.json").write_text(json.dumps(settings))
-    return server
+    (server.project / config).write_text(json.dumps(settings))
+    return dataclasses.replace(server, headers=A_CALLER)
 
 
 def prepare_aegra(run: str, name: str, database: dict[str, str]) -> Server:
@@ -546,7 +568,7 @@ def prepare_aegra(run: str, name: str, database: dict[str, str]) -> Server:
     graphs = json.loads((project / "langgraph.json").read_text())["graphs"]
     (project / "aegra.json").write_text(json.dumps({"graphs": graphs}))
     command = [install_aegra() / "bin" / "python", "-m", "uvicorn", "aegra_api.main:app", "--host", "127.0.0.1"]
-    return Server(command, project, AEGRA_ENVIRONMENT | database, "/health")
+    return Server(command, project, AEGRA_ENVIRONMENT | database, "/health", is_cold=True)
 
 
 def prepare_js(run: str, name: str) -> Server:
@@ -555,6 +577,11 @@ def prepare_js(run: str, name: str) -> Server:
     (project / "node_modules").symlink_to(directory / "node_modules")
     return Server([directory / "node_modules" / ".bin" / "langgraphjs", "dev", *LOCAL], project)
 
+
+A_CALLER = {"x-api-key": "key-of-alice"}  # of upstream/python-auth
+
+# The files that name the graphs of the servers that can have keys.
+CONFIGS = {"python": "langgraph.json", "aegra": "aegra.json"}
 
 # The variables of each server in the command's environment.
 UPSTREAMS = {
@@ -629,14 +656,16 @@ def start_servers(processes: Processes, run: str, logs: Path, options: set[str],
         environment["DEMO_GATEWAY_URL"] = start_demo(processes, logs, binary, GATEWAY_TOLD)
     if "--page" in options:
         environment["DEMO_GATEWAY_URL"], environment["DEMO_URL"] = start_both(processes, logs, binary)
-    if "--auth" in options:
-        environment["LANGGRAPH_AUTH_URL"] = start_langgraph(processes, logs, "python-auth", prepare_python_auth(run, "python-auth"))
     postgres = Postgres(processes, logs) if "aegra" in upstreams(options) else None
     prepare_server = {
         "python": lambda name: prepare_python(run, name),
         "js": lambda name: prepare_js(run, name),
         "aegra": lambda name: prepare_aegra(run, name, postgres.create(name)),
     }
+    if kind := auth_server(options):
+        name = f"{kind}-auth"
+        server = with_keys(prepare_server[kind](name), CONFIGS[kind])
+        environment["LANGGRAPH_AUTH_URL"] = start_langgraph(processes, logs, name, server)
     for name in upstreams(options):
         langgraph, threadway = UPSTREAMS[name]
         url = environment[f"{langgraph}_URL"] = start_langgraph(processes, logs, name, prepare_server[name](name))

@@ -6,11 +6,11 @@ import { describe, test } from "node:test";
 import { createHttpStream } from "@agentclientprotocol/sdk/experimental/http-client";
 import { createWebSocketStream } from "@agentclientprotocol/sdk/experimental/ws-client";
 import { WebSocket } from "ws";
-import { assertSame, Editor, FULL, output, SERVERS, turn } from "./acp.mjs";
+import { assertSame, Editor, FULL, output, turn } from "./acp.mjs";
+import { SERVERS } from "./servers.mjs";
 import { Judge } from "./acp-judge.mjs";
 
 const OPTIONS = { concurrency: 4, timeout: 120_000 };
-const GATEWAYS = { Python: process.env.THREADWAY_URL, JavaScript: process.env.THREADWAY_JS_URL };
 const LAST_FRAMES = 40;
 
 /** The transports of the SDK. `cut` breaks the connection without a word. */
@@ -101,7 +101,7 @@ async function withAgent(editor, agent) {
 }
 
 for (const server of SERVERS) {
-  const gateway = GATEWAYS[server.name];
+  const gateway = server.threadway;
   for (const transport of Object.keys(TRANSPORTS)) {
     describe(`ACP over ${transport}, ${server.name}`, OPTIONS, () => {
       test("no authentication method and no logout is offered", () =>

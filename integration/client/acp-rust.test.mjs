@@ -7,11 +7,11 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { AGENT, scratch, SERVERS } from "./acp.mjs";
+import { AGENT, scratch } from "./acp.mjs";
+import { PYTHON as server } from "./servers.mjs";
 
 const TIMEOUT_MS = 60_000; // five scenarios of two seconds each
 const TAP = fileURLToPath(new URL("acp-tap.mjs", import.meta.url));
-const server = SERVERS.find(({ name }) => name === "Python");
 
 test("the Rust SDK's client: a turn, loads, permissions, a cancel, a close", { skip: !server }, async () => {
   const report = join(scratch(), "report");

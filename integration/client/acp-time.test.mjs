@@ -4,7 +4,8 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
-import { assertSame, SERVERS, turn, withEditor, words } from "./acp.mjs";
+import { assertSame, turn, withEditor, words } from "./acp.mjs";
+import { SERVERS } from "./servers.mjs";
 import { Langgraph } from "./langgraph.mjs";
 import { Pipe } from "./proxy.mjs";
 

@@ -391,9 +391,3 @@ export async function withWire(server, options, body) {
 
 /** A working directory that no other test's sessions have. */
 export const ownCwd = () => `/srv/${randomUUID()}`;
-
-/** The LangGraph servers that were started. */
-export const SERVERS = [
-  { name: "Python", langgraph: process.env.LANGGRAPH_URL },
-  { name: "JavaScript", langgraph: process.env.LANGGRAPH_JS_URL },
-].filter(({ langgraph }) => langgraph);

@@ -9,8 +9,9 @@ import { text as textOf } from "node:stream/consumers";
 import { after, describe, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { AGENT, scratch, SERVERS } from "./acp.mjs";
+import { AGENT, scratch } from "./acp.mjs";
 import { Langgraph } from "./langgraph.mjs";
+import { PYTHON as server } from "./servers.mjs";
 
 const ACPX = fileURLToPath(import.meta.resolve("acpx/dist/cli.js"));
 const TAP = fileURLToPath(new URL("acp-tap.mjs", import.meta.url));
@@ -19,7 +20,6 @@ const TTL_SECONDS = 30; // how long acpx keeps an agent after a prompt; the test
 const WAIT_MS = 15_000; // for a process or a run
 const POLL_MS = 100;
 const DENIED = 5; // acpx's exit status if every permission was denied
-const server = SERVERS.find(({ name }) => name === "Python");
 const lg = server && new Langgraph(server);
 
 const home = scratch();

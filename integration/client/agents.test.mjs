@@ -10,6 +10,7 @@ import { fileURLToPath } from "node:url";
 import jsonpatch from "fast-json-patch";
 import { from, lastValueFrom } from "rxjs";
 import { bodies, cancel, clientOf, GENERATIONS, readThread, SERVERS } from "./gateway.mjs";
+import { reasonOf } from "./servers.mjs";
 import { exact, firstDifference, interruptIds, ofClient, ofThread, stateOf } from "./thread.mjs";
 
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
@@ -18,7 +19,7 @@ const PATCHES_BYTES = 10_000; // the limit for a run that changes a few rows of 
 const VALIDATE_MS = 120_000; // for 230 streams, which take 3 s
 const LEFT_RUN_MS = 20_000; // a run of one second, on a busy machine
 
-/** The differences of the two servers. */
+/** The differences of the servers. */
 const EXPECTED = {
   Python: {
     // The server hides the messages of exceptions that are not in its list.
@@ -32,6 +33,12 @@ const EXPECTED = {
     big: ["12345678901234567891", "12345678901234567892"],
     halfDenied: { call_e: false, call_d: true },
     cancelled: "interrupted",
+  },
+  aegra: {
+    failures: Object.fromEntries(["ValueError", "RuntimeError", "TimeoutError", "ConnectionError", "CustomBoom"].map((code) => [code, reasonOf({ hidesReasons: true }, code)])),
+    big: ["12345678901234567891", "12345678901234567892"],
+    halfDenied: { call_e: false, call_d: true },
+    cancelled: "idle",
   },
   JavaScript: {
     failures: {
@@ -90,7 +97,7 @@ function checkEnd(client, { events, runId, after }, end) {
   if (end.error) {
     const code = end.error;
     const message = EXPECTED[client.server.name].failures[code];
-    // The JavaScript server stores nothing of an error on the thread.
+    // The other servers store nothing of an error on the thread.
     if (client.server.name === "Python") same(after.thread.error, { error: code, message }, "LangGraph's own error");
     same(pick(last, ["type", "code", "message"]), { type: "RUN_ERROR", code, message }, "the terminal event");
     return;
@@ -190,7 +197,7 @@ function oneTurn({ server, Client }) {
   });
 
   // A Python string contains whole characters only.
-  if (server.name === "JavaScript") {
+  if (server.graphs === "JavaScript") {
     test("a character that is split between two tokens is whole at the end", async () => {
       const client = new Client("text");
       client.say({ words: ["a\ud83d", "\ude00b", "\ud83d", "\ude00", "\n\u0000\u2028"] });
@@ -524,7 +531,7 @@ function gateway({ server, Client }) {
   });
 
   // The JavaScript server cannot read the schema of a graph whose state is an `Annotation`.
-  if (server.name === "Python") {
+  if (server.graphs === "Python") {
     test("the client's own tools and context are sent to the graph, and removed again", async () => {
       const client = new Client("client_tools");
       client.say("paint");

@@ -44,7 +44,7 @@ const BOTH = {
   "hitl denied": { graph: "hitl", turns: [say({}, interrupt), answer(({ toolCallId }) => ({ approved: toolCallId === "call_e" }))], words: 4 },
 };
 
-/** Cases of the Python server only. */
+/** Cases of the Python graphs only. */
 const PYTHON = {
   hitl_per_call: { graph: "hitl_per_call", turns: [say({}, interrupt), approve], words: 4 },
   interrupt_form: { graph: "interrupt_form", turns: [say({}, interrupt), answer(() => ({ level: "low" }))] },
@@ -55,7 +55,7 @@ const PYTHON = {
   endless: { graph: "endless", turns: [say({ rounds: [{ calls: [["ping", {}]] }], again: true }, failed("GraphRecursionError"))] },
 };
 
-export const casesOf = (server) => (server.name === "Python" ? { ...BOTH, ...PYTHON } : BOTH);
+export const casesOf = (server) => (server.graphs === "Python" ? { ...BOTH, ...PYTHON } : BOTH);
 
 /**
  * One run of a case: the thread, the input and the end of each turn, and the texts that its models send, each once, with

@@ -30,7 +30,7 @@ const BATCH = 8; // runs of a server when it is killed: it runs ten at once
 /** When to kill, from the start of the runs. A server writes its data every ten seconds, or after three quiet ones. */
 const KILL_MS = { SIGTERM: [500, 4000], SIGKILL: [1000, 9000] };
 /** How long to wait for a run of a killed server to end. The JavaScript server does not continue such runs. */
-const GONE_MS = { Python: 90_000, JavaScript: 5_000 };
+const GONE_MS = { Python: 90_000, JavaScript: 5_000, aegra: 5_000 };
 const TIMEOUT = { timeout: IS_FULL ? 3_600_000 : 600_000 };
 const SHOWN = 3; // printed differences of a part
 
@@ -504,9 +504,8 @@ describe("cut", { concurrency: SERVERS.length, ...TIMEOUT }, () => {
       });
 
       test("when LangGraph dies", TIMEOUT, async (context) => {
-        const how = { Python: process.env.LANGGRAPH_SPARE, JavaScript: process.env.LANGGRAPH_JS_SPARE }[server.name];
-        at.spare = await Spare.start(server.name, how);
-        at.spareLanggraph = new Langgraph({ name: server.name, langgraph: at.spare.url });
+        at.spare = await Spare.start(server.name, server.spare);
+        at.spareLanggraph = new Langgraph({ ...server, langgraph: at.spare.url });
         const able = shuffled().filter((name) => !cases[name].turns.some(({ cancelAt }) => cancelAt));
         const batches = [];
         while (able.length > 0 && batches.length < PLAN.batches) batches.push(able.splice(0, BATCH));

@@ -5,12 +5,10 @@ import { randomUUID } from "node:crypto";
 import * as client1 from "@ag-ui/client";
 import * as schemas1 from "@ag-ui/core/schemas";
 import * as client0 from "ag-ui-client-0";
+import { SERVERS as STARTED } from "./servers.mjs";
 
 /** The LangGraph servers that were started, each with the threadway in front of it. */
-export const SERVERS = [
-  { name: "Python", langgraph: process.env.LANGGRAPH_URL, threadway: process.env.THREADWAY_URL },
-  { name: "JavaScript", langgraph: process.env.LANGGRAPH_JS_URL, threadway: process.env.THREADWAY_JS_URL },
-].filter(({ langgraph, threadway }) => langgraph && threadway);
+export const SERVERS = STARTED.filter(({ threadway }) => threadway);
 if (SERVERS.length === 0) throw new Error("LANGGRAPH_URL and THREADWAY_URL are not set: start this with integration/run");
 
 const { HttpAgent, verifyEvents, buildResumeArray } = client1;

@@ -33,7 +33,7 @@ export class Facts {
     facts.runs = [];
     for (const [n, run] of runs.entries()) {
       const { status } = await langgraph.record(threadId, run.runId);
-      facts.runs.push(facts.#fact(run, status, runs.slice(n + 1)));
+      facts.runs.push(facts.#fact(run, status, runs.slice(n + 1), langgraph.server));
     }
     return facts;
   }
@@ -53,12 +53,12 @@ export class Facts {
   }
 
   /** Checks that the run came into the situation that the test is about. */
-  #fact({ runId, end, shownId = runId }, status, later) {
+  #fact({ runId, end, shownId = runId }, status, later, { asking }) {
     const isLater = ({ metadata }) => later.some((run) => run.runId === metadata.run_id);
     // A run that never began leaves the thread unchanged.
     const checkpoint = this.history.find(({ metadata }) => metadata.run_id === runId) ?? this.history.find((known) => !isLater(known));
     const open = checkpoint ? interruptIds(checkpoint) : [];
-    const statuses = { success: ["success"], interrupt: ["success"], cancelled: ["interrupted", "error"], error: ["error"] };
+    const statuses = { success: ["success"], interrupt: [asking], cancelled: ["interrupted", "error"], error: ["error"] };
     assert.ok(statuses[end.outcome].includes(status), `run ${runId}, which was to end as ${end.outcome}, has the status ${status}`);
     assert.equal(open.length > 0, end.outcome === "interrupt", `run ${runId} has open interrupts`);
     return { runId, end, shownId, checkpoint, open };

@@ -16,7 +16,7 @@ const LAST_NODE = { text: "model", counter: "finish", failing: "model", subgraph
 
 export class Langgraph {
   constructor(server) {
-    this.name = server.name;
+    this.server = server;
     this.url = server.langgraph;
   }
 
@@ -50,7 +50,7 @@ export class Langgraph {
 
   /** Changes a thread's state without a run. */
   update(threadId, graph, values) {
-    const node = LAST_NODES[this.name][graph] ?? LAST_NODE[graph];
+    const node = LAST_NODES[this.server.graphs][graph] ?? LAST_NODE[graph];
     return this.post(`/threads/${threadId}/state`, { values, as_node: node });
   }
 

@@ -33,13 +33,13 @@ export class Spare {
   }
 
   async restart() {
-    const { command, cwd, env } = this.how;
+    const { command, cwd, env, health } = this.how;
     const [program, ...options] = command;
     this.child = spawn(program, [...options, "--port", this.port], { cwd, env: { ...process.env, ...env }, stdio: ["ignore", "pipe", "pipe"] });
     this.child.stdout.pipe(this.log, { end: false });
     this.child.stderr.pipe(this.log, { end: false });
     const end = performance.now() + READY_MS;
-    while (!(await fetch(`${this.url}/ok`).then(({ ok }) => ok, () => false))) {
+    while (!(await fetch(this.url + health).then(({ ok }) => ok, () => false))) {
       if (performance.now() > end) throw new Error(`the spare LangGraph server was not ready after ${READY_MS} ms`);
       await new Promise((wake) => setTimeout(wake, POLL_MS));
     }

@@ -12,6 +12,9 @@
 //!
 //!   Polling: a run that must not be joined. Its record and its thread's state are read in turn,
 //!   with pauses, until the record says that it is over (CheckingEnd).
+//!
+//!   ReadingRecord: beside a joined stream that has brought only heartbeats. If the run goes on,
+//!   the stream is read on (Streaming); otherwise it will bring nothing (CheckingEnd).
 //! ```
 //! A connection that was cut is joined again after the last part that was read, without asking
 //! for the run's record first.
@@ -67,6 +70,14 @@ const SILENCE: Duration = Duration::from_secs(20);
 /// and shows whether the connection was dead or the run is slow.
 const SILENCE_WITHOUT_HEARTBEATS: Duration = Duration::from_secs(30);
 
+/// How long a joined stream of a live run may bring only heartbeats before the run's record is
+/// read, and the shortest time between two such reads. For a run that was over before the join it is
+/// [`CATCH_UP`].
+///
+/// A run that waits for its turn has such a stream. aegra sends one for ever for a run that is over
+/// and whose parts it no longer has, as after a restart (aegra-api 0.11.0).
+const EMPTY_JOIN: Duration = Duration::from_secs(10);
+
 /// A connection that is older than this and brings bytes is not counted as a failed attempt.
 const PROVEN: Duration = Duration::from_secs(1);
 
@@ -99,6 +110,10 @@ enum Phase {
         stream: Streaming,
         why: StateReason,
     },
+    /// The run's record, because the open stream has brought only heartbeats.
+    ReadingRecord {
+        stream: Streaming,
+    },
     /// Whether the run is over.
     CheckingEnd,
     /// The time of the next attempt.
@@ -117,6 +132,9 @@ struct Streaming {
     last_bytes_at: Instant,
     /// When a replay counts as over. `None` after the replay, or without one.
     quiet_at: Option<Instant>,
+    /// From when on a heartbeat leads to a read of the run's record, if no part has come. `None`
+    /// for the response that started the run.
+    doubted_at: Option<Instant>,
     /// How many parts had come before this connection.
     count: u64,
 }
@@ -139,6 +157,9 @@ impl Reading {
     pub(super) fn started(feed: Feed, server: Capabilities, now: Instant) -> Self {
         let mut reading = Self::new(feed, History::Complete, None, server, Source::Stream);
         reading.stream(now);
+        if let Phase::Streaming(stream) = &mut reading.phase {
+            stream.doubted_at = None;
+        }
         reading
     }
 
@@ -194,13 +215,19 @@ impl Reading {
 
     /// Whether the stream is open. If not, the driver closes the connection.
     pub(super) fn has_stream(&self) -> bool {
-        matches!(self.phase, Phase::Streaming(_) | Phase::ReadingState { .. })
+        matches!(
+            self.phase,
+            Phase::Streaming(_) | Phase::ReadingState { .. } | Phase::ReadingRecord { .. }
+        )
     }
 
     /// Since when the upstream has not answered. `None` while it does.
     pub(super) fn away_since(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Streaming(_) | Phase::ReadingState { .. } | Phase::Over => None,
+            Phase::Streaming(_)
+            | Phase::ReadingState { .. }
+            | Phase::ReadingRecord { .. }
+            | Phase::Over => None,
             Phase::Opening | Phase::CheckingEnd | Phase::Pausing { .. } | Phase::Polling => {
                 self.retry.lost_at()
             }
@@ -222,6 +249,7 @@ impl Reading {
             Phase::Pausing { until } => Some(*until),
             Phase::Opening
             | Phase::ReadingState { .. }
+            | Phase::ReadingRecord { .. }
             | Phase::CheckingEnd
             | Phase::Polling
             | Phase::Over => None,
@@ -255,7 +283,10 @@ impl Reading {
 
     /// The stream has ended, or could not be opened.
     pub(super) fn on_closed(&mut self, end: BodyEnd, now: Instant) {
-        if let Phase::Streaming(stream) | Phase::ReadingState { stream, .. } = &self.phase {
+        if let Phase::Streaming(stream)
+        | Phase::ReadingState { stream, .. }
+        | Phase::ReadingRecord { stream } = &self.phase
+        {
             if self.feed.count() > stream.count {
                 self.retry = Retry::default();
             } else if now - stream.opened_at >= self.longest_silence() {
@@ -293,14 +324,18 @@ impl Reading {
             }
             other @ (Phase::Opening
             | Phase::Streaming(_)
+            | Phase::ReadingRecord { .. }
             | Phase::CheckingEnd
             | Phase::Pausing { .. }
             | Phase::Over) => self.phase = other,
         }
     }
 
-    /// The record of a run that is not joined, or why it could not be read.
+    /// The run's record, as requested, or why it could not be read.
     pub(super) fn on_record(&mut self, record: Result<RunRecord, BodyEnd>, now: Instant) {
+        if let Phase::ReadingRecord { stream } = self.phase {
+            return self.on_record_of_stream(stream, record, now);
+        }
         match record {
             Ok(record) if record.status.is_live() => {
                 self.retry = Retry::default();
@@ -352,6 +387,7 @@ impl Reading {
             Phase::Pausing { .. }
             | Phase::Opening
             | Phase::ReadingState { .. }
+            | Phase::ReadingRecord { .. }
             | Phase::CheckingEnd
             | Phase::Polling
             | Phase::Over => {}

@@ -1,5 +1,7 @@
 //! Threads and their states, over HTTP.
 
+use std::borrow::Cow;
+
 use http::Method;
 use http::header::HeaderName;
 use serde::Serialize;
@@ -10,13 +12,24 @@ use super::client::Listed;
 use super::{Client, Error};
 use crate::metrics::Operation;
 use threadway_translate::json::{self, Json, ObjectWriter};
-use threadway_translate::langgraph::{CLIENT_THREAD_ID, RunError, ThreadMark, ThreadRecord};
+use threadway_translate::langgraph::{
+    CLIENT_THREAD_ID, RunError, ThreadMark, ThreadRecord, ThreadState,
+};
 
 /// The request header that asks for a short answer.
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 
 /// The largest page of threads. Both servers reject a larger limit.
 pub const MAX_THREAD_PAGE: usize = 1_000;
+
+/// How many states one request reads for the last one of a run. Nearly always it is among the
+/// newest.
+const PAGE_STATES: usize = 20;
+
+/// How many such pages are read.
+const MAX_PAGES: usize = 5;
+
+const STATES: &str = "a list of states";
 
 /// Which threads to list.
 #[derive(Clone, Copy, Debug)]
@@ -144,10 +157,36 @@ impl Client {
         let search = HistorySearch { limit: 1, metadata: RunMetadata { run_id } };
         let post =
             self.call(Operation::ThreadHistory, Method::POST, &["threads", thread_id, "history"]);
-        let body = post.json(&search).text().await?;
-        let states: Vec<&RawValue> = serde_json::from_str(&body)
-            .map_err(|_| Error::NotUnderstood { what: "a list of states" })?;
-        Ok(states.first().map(|state| one_line(state.get().to_owned())))
+        match post.json(&search).text().await {
+            Ok(body) => Ok(states(&body)?.first().map(|state| one_line(state.get().to_owned()))),
+            // aegra answers every search by metadata so: it passes an argument to LangGraph that
+            // LangGraph does not have (aegra-api 0.11.0).
+            Err(Error::Status { code: 500, .. }) => self.find_run_state(thread_id, run_id).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// [`last_run_state`](Self::last_run_state), found among the thread's newest states. `None` also
+    /// if it is older than these.
+    async fn find_run_state(&self, thread_id: &str, run_id: &str) -> Result<Option<String>, Error> {
+        let mut before: Option<String> = None;
+        for _ in 0..MAX_PAGES {
+            let page = self.history_page(thread_id, before.as_deref(), PAGE_STATES).await?;
+            let page = states(&page)?;
+            let is_last = page.len() < PAGE_STATES;
+            for state in page {
+                let parsed = ThreadState::parse(state.get());
+                let parsed = parsed.ok_or(Error::NotUnderstood { what: STATES })?;
+                if parsed.run_id.as_deref() == Some(run_id) {
+                    return Ok(Some(one_line(state.get().to_owned())));
+                }
+                before = parsed.checkpoint_id.map(Cow::into_owned);
+            }
+            if is_last || before.is_none() {
+                break;
+            }
+        }
+        Ok(None)
     }
 
     /// Creates a thread unless it exists, and stores the client's id of it in the metadata.
@@ -314,6 +353,10 @@ impl Client {
             Err(error) => Err(error),
         }
     }
+}
+
+fn states(body: &str) -> Result<Vec<&RawValue>, Error> {
+    serde_json::from_str(body).map_err(|_| Error::NotUnderstood { what: STATES })
 }
 
 /// Whether there is no such thread, or no thread can have this id.

@@ -196,6 +196,44 @@ async fn what_a_stopped_run_has_committed_behind_its_stream_is_told() {
     }
 }
 
+/// aegra 0.11.0 answers 500.
+#[tokio::test]
+async fn the_history_of_a_server_that_cannot_search_it_is_read_page_by_page() {
+    let state = |id: usize, run_id: &str, step: usize| {
+        let values = json!({"messages": [], "step": step});
+        json!({"values": values, "next": ["n"], "metadata": {"run_id": run_id},
+               "checkpoint": {"checkpoint_id": format!("c{id}")}})
+    };
+    let others = |from: usize| (from..from + 20).map(|id| state(id, "another", 9)).collect();
+    // The run's state is on the first page, on the second, or nowhere.
+    let first = vec![state(1, "another", 9), state(2, RUN, 3), state(3, RUN, 2)];
+    let second = vec![state(21, RUN, 3)];
+    let none = (0..5).map(|page| others(page * 20)).collect();
+    let cases: [(Vec<Vec<Value>>, bool); 3] =
+        [(vec![first], true), (vec![others(1), second], true), (none, false)];
+    for (pages, is_told) in cases {
+        let gateway = Gateway::start().await;
+        let (mut response, mut run) = gateway.run().await;
+        run.send(part("values", &json!({"messages": [], "step": 1}))).await;
+        run.end().await;
+        gateway.status("interrupted").await;
+        gateway.state(Some(state(0, "another", 9))).await;
+        let post = gateway.upstream.expect(&format!("POST /threads/{THREAD}/history")).await;
+        post.json(500, r#"{"detail":"unexpected keyword argument 'metadata'"}"#).await;
+        let mut path = format!("GET /threads/{THREAD}/history?limit=20");
+        for page in pages {
+            let last = page.last().unwrap()["checkpoint"]["checkpoint_id"].clone();
+            gateway.upstream.expect(&path).await.json(200, &json!(page).to_string()).await;
+            let last = last.as_str().unwrap();
+            path = format!("GET /threads/{THREAD}/history?limit=20&before={last}");
+        }
+        let body = response.body().await;
+        let step = data(r#"{"type":"STATE_SNAPSHOT","snapshot":{"step":3}}"#);
+        assert_eq!(body.contains(&step), is_told, "{body}");
+        assert!(body.ends_with(&finished("cancelled")), "{body}");
+    }
+}
+
 #[tokio::test]
 async fn a_record_that_lags_behind_its_stream_is_read_again() {
     let gateway = Gateway::start().await;

@@ -24,6 +24,7 @@ mod corpus;
 mod emit;
 mod errors;
 mod first_steps;
+mod limits;
 mod messages_key;
 mod promises;
 mod prose;

@@ -198,7 +198,8 @@ impl Rig {
             _ => assert!(self.asked.is_some() && timeout.is_none(), "{self:?}"),
         }
         assert_eq!(self.reading.takes_bytes(), phase == "Streaming");
-        assert_eq!(self.reading.has_stream(), matches!(phase, "Streaming" | "ReadingState"));
+        let with_stream = ["Streaming", "ReadingState", "ReadingRecord"];
+        assert_eq!(self.reading.has_stream(), with_stream.contains(&phase));
     }
 
     // --- inputs ---
@@ -245,6 +246,17 @@ impl Rig {
     fn looks(&mut self, status: EndStatus) {
         let Some(Request::EndStatus { .. }) = self.asked.take() else { panic!("no status") };
         self.feed(|reading, now, _| reading.on_end_status(status, now));
+    }
+
+    /// The stream brings heartbeats for so long, or until the reading makes a request.
+    fn beats_for(&mut self, time: Duration) {
+        let (end, beat) = (self.now + time, Duration::from_secs(5));
+        while self.now < end && self.asked.is_none() {
+            self.passes(beat.min(end - self.now));
+            if self.asked.is_none() {
+                self.sends_bytes(b": heartbeat\r\n\r\n");
+            }
+        }
     }
 
     /// Lets time pass, until the reading makes a request.
@@ -308,6 +320,7 @@ impl Rig {
                 Phase::Streaming(_) => "bytes".to_owned(),
                 Phase::Opening
                 | Phase::ReadingState { .. }
+                | Phase::ReadingRecord { .. }
                 | Phase::CheckingEnd
                 | Phase::Polling
                 | Phase::Over => "nothing".to_owned(),
@@ -358,6 +371,7 @@ fn phase(reading: &Reading) -> &'static str {
         Phase::Opening => "Opening",
         Phase::Streaming(_) => "Streaming",
         Phase::ReadingState { .. } => "ReadingState",
+        Phase::ReadingRecord { .. } => "ReadingRecord",
         Phase::CheckingEnd => "CheckingEnd",
         Phase::Pausing { .. } => "Pausing",
         Phase::Polling => "Polling",
@@ -412,11 +426,20 @@ fn each_arrow_of_the_picture_can_be_followed() {
     rig.passes(LONGEST_PAUSE);
     arrows.append(&mut rig.arrows);
 
+    // A stream of heartbeats, of a run that goes on and then is over.
+    let mut rig = Rig::joined(record(RunStatus::Pending));
+    rig.opens();
+    for status in [RunStatus::Running, RunStatus::Success] {
+        rig.beats_for(EMPTY_JOIN);
+        rig.records(Ok(record(status)));
+    }
+    arrows.append(&mut rig.arrows);
+
     assert_eq!(Vec::from_iter(arrows), PICTURE);
 }
 
 /// Every change of the phase that one input can make.
-const PICTURE: [(&str, &str); 14] = [
+const PICTURE: [(&str, &str); 17] = [
     ("CheckingEnd", "Over"),
     ("CheckingEnd", "Pausing"),
     ("Opening", "CheckingEnd"),
@@ -427,19 +450,24 @@ const PICTURE: [(&str, &str); 14] = [
     ("Pausing", "Polling"),
     ("Polling", "CheckingEnd"),
     ("Polling", "Pausing"),
+    ("ReadingRecord", "CheckingEnd"),
+    ("ReadingRecord", "Streaming"),
     ("ReadingState", "Streaming"),
     ("Streaming", "CheckingEnd"),
     ("Streaming", "Pausing"),
+    ("Streaming", "ReadingRecord"),
     ("Streaming", "ReadingState"),
 ];
 
 /// Changes in which one input goes through two arrows.
-const SHORT_CUTS: [(&str, &str); 7] = [
+const SHORT_CUTS: [(&str, &str); 8] = [
     // The state is read right after the join.
     ("Opening", "ReadingState"),
     // The bytes after the state cannot be read, or may be a repeat.
     ("ReadingState", "CheckingEnd"),
     ("ReadingState", "Pausing"),
+    // What came while the state was read is no part.
+    ("ReadingState", "ReadingRecord"),
     // The run is out of reach for too long.
     ("Opening", "Over"),
     ("Streaming", "Over"),
@@ -960,9 +988,13 @@ fn a_replay_that_brings_nothing_is_over_after_two_seconds_with_the_state() {
 fn a_run_that_waits_for_its_turn_is_never_taken_for_caught_up() {
     let mut rig = Rig::joined(record(RunStatus::Pending));
     rig.opens();
-    for _ in 0..60 {
-        rig.passes(Duration::from_secs(5));
-        rig.sends_bytes(b": heartbeat\r\n\r\n");
+    for _ in 0..30 {
+        // Its record is read again and again.
+        rig.beats_for(EMPTY_JOIN.saturating_sub(MILLISECOND));
+        assert_eq!((&*rig.next(), rig.is_replaying()), ("bytes", true));
+        rig.beats_for(MILLISECOND);
+        assert_eq!(rig.next(), "the record");
+        rig.records(Ok(record(RunStatus::Pending)));
         assert_eq!((&*rig.next(), rig.is_replaying()), ("bytes", true));
     }
     rig.sends(&whole_run()[..3]);
@@ -981,6 +1013,62 @@ fn the_replay_of_a_run_that_is_over_is_over_with_its_end() {
     rig.sends(&whole_run()[3..]);
     let told = rig.succeeds();
     assert_eq!(told, uncut(Rig::joined(record(RunStatus::Success)), &whole_run()));
+}
+
+// === a stream of heartbeats ===
+
+#[test]
+fn the_record_is_read_beside_a_join_that_brings_only_heartbeats() {
+    // A run that was over before: the client has its beginning and wants the rest.
+    let mut rig = Rig::joined(record(RunStatus::Success));
+    rig.opens();
+    rig.beats_for(Duration::from_secs(5));
+    assert_eq!(rig.next(), "the record");
+    rig.records(Ok(record(RunStatus::Success)));
+    assert_eq!(rig.next(), r#"the status: Cut("the stream has only heartbeats")"#);
+    assert_ne!(rig.seen().coverage, Coverage::Whole);
+    let state = Some(FinalState::OfRun(thread_state(&["hi", "you"])));
+    rig.looks(EndStatus::Ended(Ending { state, ..success() }));
+    rig.ends();
+    let last = rig.events.last().unwrap();
+    assert!(matches!(last, RunEvent::Ended { outcome: Outcome::Finished { .. }, .. }), "{last:?}");
+
+    // A run whose connection was cut, and which ends before it is joined again.
+    let mut rig = Rig::started();
+    rig.sends(&whole_run()[..3]);
+    rig.closes(cut());
+    rig.passes(NO_PAUSE);
+    rig.opens();
+    rig.beats_for(EMPTY_JOIN);
+    assert_eq!(rig.next(), "the record");
+    // An answer that says nothing changes nothing, and is asked for again.
+    rig.records(Err(cut()));
+    assert_eq!(rig.next(), "bytes");
+    rig.beats_for(EMPTY_JOIN);
+    rig.records(Ok(record(RunStatus::Running)));
+    assert_eq!(rig.next(), "bytes");
+    rig.beats_for(EMPTY_JOIN);
+    rig.records(Ok(record(RunStatus::Interrupted)));
+    assert_eq!(rig.next(), r#"the status: Cut("the stream has only heartbeats")"#);
+
+    // The run was deleted.
+    let mut rig = Rig::joined(record(RunStatus::Pending));
+    rig.opens();
+    rig.beats_for(EMPTY_JOIN);
+    rig.records(Err(BodyEnd::Refused));
+    assert_eq!(rig.next(), "the status: Refused");
+}
+
+#[test]
+fn a_stream_that_brings_parts_or_has_started_its_run_is_never_in_doubt() {
+    let mut joined = Rig::joined(record(RunStatus::Running));
+    joined.opens();
+    joined.sends(&whole_run()[..3]);
+    joined.passes(QUIET);
+    for mut rig in [joined, Rig::started()] {
+        rig.beats_for(10 * EMPTY_JOIN);
+        assert_eq!(rig.next(), "bytes");
+    }
 }
 
 // === a run that is followed by its record ===

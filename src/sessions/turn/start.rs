@@ -73,7 +73,8 @@ impl Turn {
         let (hides, forgets) = (kept.to_vec(), kept.to_vec());
         let name = self.first_name.lock().clone();
         let new = NewRun::new(name.unwrap_or_else(|| Uuid::new_v4().to_string()), start);
-        let run = NewRun { configured, hides, forgets, ..new };
+        let read_by_graphs = Some(config.kept.write_directories());
+        let run = NewRun { configured, read_by_graphs, hides, forgets, ..new };
         Ok((thread, run))
     }
 

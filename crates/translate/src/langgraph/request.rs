@@ -23,6 +23,8 @@ pub struct RunRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     command: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    checkpoint: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     checkpoint_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     config: Option<Json>,
@@ -88,18 +90,21 @@ impl Multitask {
 impl RunRequest {
     /// A run of an assistant. `run_id` is the client's name of the run.
     pub fn new(assistant: &str, run_id: &str, start: Start) -> Self {
-        let (input, command) = match start {
-            Start::Input(input) => (Some(input), None),
+        let (input, command, checkpoint) = match start {
+            Start::Input(input) => (Some(input), None, None),
             Start::Resume(answers) => {
                 let command = ObjectWriter::new().raw("resume", answers.get()).finish();
-                (None, Some(command))
+                (None, Some(command), None)
             }
-            Start::Continue => (None, None),
+            // aegra refuses a run that has none of the three. For all servers an empty checkpoint
+            // is the newest one.
+            Start::Continue => (None, None, Some(Json::empty_object())),
         };
         Self {
             assistant_id: assistant.to_owned(),
             input,
             command,
+            checkpoint,
             checkpoint_id: None,
             config: None,
             context: None,
@@ -141,6 +146,22 @@ impl RunRequest {
         let metadata = self.metadata_writer();
         let hidden = keys.iter().fold(metadata, |object, key| object.raw(key, "null"));
         self.metadata = hidden.finish();
+        self
+    }
+
+    /// Repeats members of the thread's metadata in the run's, for a server that gives its graphs no
+    /// metadata of threads. The other servers do so themselves.
+    #[must_use]
+    pub(crate) fn repeating(mut self, members: Option<&Json>, server: Capabilities) -> Self {
+        if server.drops_run_metadata
+            && let Some(members) = members.and_then(|members| json::members(members))
+        {
+            let given = self.metadata;
+            self.metadata = members
+                .0
+                .iter()
+                .fold(given, |metadata, (name, value)| json::with_member(&metadata, name, value));
+        }
         self
     }
 
@@ -241,6 +262,20 @@ mod tests {
     }
 
     #[test]
+    fn a_run_always_says_where_it_begins_and_that_a_disconnect_does_not_cancel_it() {
+        let sent = |start| {
+            let body = serde_json::to_value(RunRequest::new("agent", "r", start)).unwrap();
+            assert_eq!(body["on_disconnect"], "continue");
+            let given = ["input", "command", "checkpoint"].map(|name| body.get(name).cloned());
+            given.map(|member| member.map_or_else(|| "-".to_owned(), |member| member.to_string()))
+        };
+        let input = json::raw(r#"{"a":1}"#.to_owned());
+        assert_eq!(sent(Start::Input(input.clone())), [r#"{"a":1}"#, "-", "-"]);
+        assert_eq!(sent(Start::Resume(input)), ["-", r#"{"resume":{"a":1}}"#, "-"]);
+        assert_eq!(sent(Start::Continue), ["-", "-", "{}"]);
+    }
+
+    #[test]
     fn a_busy_thread_is_handled_as_is_said_unless_the_run_answers() {
         let sent = |ids: &[String], multitask| {
             let request = RunRequest::new("agent", "r", Start::Continue);
@@ -293,6 +328,23 @@ mod tests {
             aegra(Some(r#"{"metadata":{"threadway_run_id":"x","a":1},"recursion_limit":5}"#)),
             r#"{"metadata":{"threadway_run_id":"r","a":1},"recursion_limit":5}"#
         );
+    }
+
+    #[test]
+    fn what_graphs_read_of_a_thread_is_repeated_where_the_server_does_not_pass_it_on() {
+        let sent = |server| {
+            let members = json::raw(r#"{"cwd":"/srv","dirs":["/a"]}"#.to_owned());
+            let request = RunRequest::new("agent", "r", Start::Continue)
+                .repeating(Some(&members), server)
+                .keeping_metadata(server);
+            let request = serde_json::to_value(request).unwrap();
+            (request["metadata"].to_string(), request["config"].to_string())
+        };
+        let own = r#"{"threadway_run_id":"r"}"#.to_owned();
+        assert_eq!(sent(Capabilities::PYTHON), (own.clone(), "null".to_owned()));
+        assert_eq!(sent(Capabilities::JAVASCRIPT), (own, "null".to_owned()));
+        let all = r#"{"metadata":{"threadway_run_id":"r","cwd":"/srv","dirs":["/a"]}}"#.to_owned();
+        assert_eq!(sent(Capabilities::AEGRA), ("{}".to_owned(), all));
     }
 
     #[test]

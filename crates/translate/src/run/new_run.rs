@@ -27,6 +27,9 @@ pub struct NewRun {
     pub update: Option<Json>,
     /// What happens if the thread has another run. `None` leaves that to the server.
     pub multitask: Option<Multitask>,
+    /// Members of the thread's metadata that graphs read, as an object. They are sent to a server
+    /// that does not itself give the thread's metadata to its runs.
+    pub read_by_graphs: Option<Json>,
     /// The keys of the thread's metadata that must not be copied to the run: they keep decisions.
     pub hides: Vec<String>,
     /// Those keys of `hides` that are cleared once the run has started.
@@ -109,6 +112,7 @@ impl NewRun {
             answers: Vec::new(),
             update: None,
             multitask: None,
+            read_by_graphs: None,
             hides: Vec::new(),
             forgets: Vec::new(),
         }
@@ -125,6 +129,7 @@ impl NewRun {
         let request = RunRequest::new(assistant, &self.name, self.start)
             .answering(&self.answers)
             .hiding(&self.hides)
+            .repeating(self.read_by_graphs.as_ref(), server)
             .when_busy(self.multitask)
             .updating(self.update)
             .at_checkpoint(checkpoint)

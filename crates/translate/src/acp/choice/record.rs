@@ -97,6 +97,14 @@ impl SessionRecord {
             .finish()
     }
 
+    /// The members of the metadata that graphs read: the session's directories.
+    pub fn write_directories(&self) -> Json {
+        ObjectWriter::new()
+            .optional(key::CWD, self.cwd.as_deref().map(Text::new).as_ref())
+            .raw(key::ADDITIONAL_DIRECTORIES, write_texts(&self.additional_directories).get())
+            .finish()
+    }
+
     /// The record as metadata.
     pub fn write(&self) -> Json {
         let Self { cwd, additional_directories, choices, always: _, title } = self;
