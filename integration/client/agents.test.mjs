@@ -91,8 +91,10 @@ function checkEnd(client, { events, runId, after }, end) {
   if (end.error) {
     const code = end.error;
     const message = EXPECTED[client.server.name].failures[code];
-    // The JavaScript server stores nothing of an error on the thread.
-    if (client.server.name === "Python") same(after.thread.error, { error: code, message }, "LangGraph's own error");
+    // The JavaScript server stores nothing of an error on the thread. An old Python server (0.7.0) stores it in base64.
+    const { error } = after.thread;
+    if (typeof error === "string") same(JSON.parse(Buffer.from(error, "base64").toString()).error, code, "LangGraph's own error");
+    else if (client.server.name === "Python") same(error, { error: code, message }, "LangGraph's own error");
     same(pick(last, ["type", "code", "message"]), { type: "RUN_ERROR", code, message }, "the terminal event");
     return;
   }
