@@ -34,6 +34,8 @@ Clients and tools:
   --wasm               the translation as WebAssembly
 
 THREADWAY_BIN names a built binary. Without it `cargo build` makes one, and COMMAND gets its path in THREADWAY_BIN.
+LANGGRAPH_PYTHON_LOCK and LANGGRAPH_JS_LOCK name the lock file, or the folder of one, of other versions of a server.
+LANGGRAPH_WITHOUT names the graphs that they cannot load, separated by commas. `integration/matrix` sets all three.
 Everything is installed and written in integration/.cache. Runs of different names (default: `run`) may be active at the same
 time: each has its own projects and its own logs, in the directory in LOGS. Two runs of one name wait for each other.
 """
@@ -446,6 +448,10 @@ def fresh_project(source: Path, run: str, name: str) -> Path:
     project = CACHE / "upstream" / run / name
     shutil.rmtree(project, ignore_errors=True)
     shutil.copytree(source, project, ignore=shutil.ignore_patterns(".*", "__pycache__", "node_modules"))
+    if without := os.environ.get("LANGGRAPH_WITHOUT"):
+        settings = json.loads((project / "langgraph.json").read_text())
+        settings["graphs"] = {graph: at for graph, at in settings["graphs"].items() if graph not in without.split(",")}
+        (project / "langgraph.json").write_text(json.dumps(settings))
     return project
 
 
@@ -535,15 +541,17 @@ LOCAL = ["--no-browser", "--host", "127.0.0.1"]
 
 
 def install_langgraph() -> Path:
-    venv = CACHE / "python"
-    install_venv("langgraph-python", PYTHON / "requirements.lock.txt", venv)
+    other = os.environ.get("LANGGRAPH_PYTHON_LOCK")
+    venv = CACHE / "versions" / Path(other).stem if other else CACHE / "python"
+    install_venv(f"langgraph-{venv.name}", Path(other or PYTHON / "requirements.lock.txt").resolve(), venv)
     return venv
 
 
 def install_langgraph_js() -> Path:
-    directory = CACHE / "js"
+    other = os.environ.get("LANGGRAPH_JS_LOCK")
+    directory = CACHE / "versions" / Path(other).name if other else CACHE / "js"
     # The server's packages require an SDK version that the graph's package excludes; they work together nevertheless.
-    install_node_modules("langgraph-js", JS, directory, ("--legacy-peer-deps",))
+    install_node_modules(f"langgraph-{directory.name}", Path(other or JS), directory, ("--legacy-peer-deps",))
     return directory
 
 

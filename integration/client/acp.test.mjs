@@ -7,7 +7,7 @@ import { createServer, request } from "node:http";
 import { describe, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { assertSame, calling, FULL, output, ownCwd, read, refused, scratch, transcriptOf, turn, withEditor, words } from "./acp.mjs";
-import { Langgraph } from "./langgraph.mjs";
+import { isServed, Langgraph } from "./langgraph.mjs";
 import { without } from "./limits.mjs";
 import { Pipe, Proxy } from "./proxy.mjs";
 import { PYTHON, reasonOf, requestOf, SERVERS } from "./servers.mjs";
@@ -90,6 +90,26 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           ]);
           for (const { kind } of session.calls.values()) assert.equal(kind, "think");
         }));
+
+      if (isServed(server, "deep")) {
+        test("a deep agent: its plan, and the calls of its subagents but not their text", () =>
+          withEditor(server, { agent: "deep" }, async (editor) => {
+            const session = await editor.new();
+            assert.deepEqual(await session.prompt({}), { stopReason: "end_turn" });
+            const plans = session.of("plan").map(({ entries }) => entries.map(({ status }) => status));
+            assert.deepEqual(plans, [["in_progress", "pending"], ["completed", "in_progress"], ["completed", "completed"]]);
+            assert.equal(session.text(), "I plan first.Now both cities.The report is written.");
+            assert.equal(session.text("agent_thought"), "Let me plan.");
+            const calls = [...session.calls.values()];
+            assert.deepEqual([...new Set(calls.map(({ status }) => status))], ["completed"]);
+            const own = ["write_todos", "write_file", "task", "task", "edit_file", "write_todos", "read_file", "write_todos"];
+            assert.deepEqual(calls.map(({ name }) => name).sort(), [...own, "write_file", "write_file"].sort());
+            // A thread holds the agent's own calls only.
+            await editor.load(session.id);
+            assert.deepEqual([...session.calls.values()].map(({ name }) => name), own);
+            await assertSame(server, session);
+          }));
+      }
 
       test("a subagent's text is not sent, the call that started it is", () =>
         withEditor(server, { agent: "subagent" }, async (editor) => {

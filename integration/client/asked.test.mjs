@@ -7,7 +7,7 @@ import { writeFileSync } from "node:fs";
 import { after, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { clientOf, GENERATIONS, readThread, SERVERS } from "./gateway.mjs";
-import { Langgraph } from "./langgraph.mjs";
+import { isServed, Langgraph } from "./langgraph.mjs";
 import { LOGS } from "./logs.mjs";
 import { firstDifference, interruptIds, ofClient, ofThread } from "./thread.mjs";
 import { startThreadway } from "./threadway.mjs";
@@ -264,7 +264,7 @@ for (const server of SERVERS) {
   after(rejecting.stop);
   describe(`on the ${server.name} server`, { concurrency: GENERATIONS.length }, () => {
     for (const generation of GENERATIONS) {
-      for (const graph of GRAPHS[server.name]) {
+      for (const graph of GRAPHS[server.name].filter((graph) => isServed(server, graph))) {
         const Client = clientOf(server, generation);
         describe(`${graph}, with client ${generation.version}`, OPTIONS, () => cases({ server, generation, Client, graph, rejecting }));
       }

@@ -6,6 +6,13 @@ import { exact } from "./thread.mjs";
 const POLL_MS = 60;
 const RUN_MS = 40_000; // a run of four seconds after another one, on a busy machine
 const ALIVE = ["pending", "running"];
+const ONLY_PYTHON = ["deep"];
+
+/** Whether a server has this graph. LANGGRAPH_WITHOUT names the graphs that an older Python server cannot load. */
+export function isServed({ name }, graph) {
+  const lacking = (process.env.LANGGRAPH_WITHOUT ?? "").split(",");
+  return !(name === "Python" ? lacking : ONLY_PYTHON).includes(graph);
+}
 
 /** The nodes in whose name a state is written so that the graph has nothing left to do. */
 const LAST_NODES = {

@@ -80,10 +80,11 @@ export function ofClient(messages) {
 
 /**
  * The ids under which a client must get a thread's open interrupts: a batched approval has one for each action. The
- * JavaScript server keeps an interrupt next to the result of its task while other tasks of the step wait.
+ * JavaScript server keeps an interrupt next to the result of its task while other tasks of the step wait. An old Python
+ * server (0.7.0) has an empty result next to an open interrupt of a node that asks again.
  */
 export function interruptIds(threadState) {
-  const interrupts = threadState.tasks.filter(({ result }) => !result).flatMap((task) => task.interrupts);
+  const interrupts = threadState.tasks.filter(({ result }) => Object.keys(result ?? {}).length === 0).flatMap((task) => task.interrupts);
   return interrupts.flatMap(({ id, value }) => {
     const actions = value?.action_requests ?? value?.actionRequests ?? [];
     return actions.length > 1 ? actions.map((_, n) => `${id}:${n}`) : [id];

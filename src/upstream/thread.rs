@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use http::Method;
 use http::header::HeaderName;
 use serde::Serialize;
@@ -110,7 +111,7 @@ impl Client {
         let body = self.get(Operation::ThreadRecord, &["threads", thread_id]).await?;
         let members: json::Members<'_> = serde_json::from_str(&body).unwrap_or_default();
         let error = members.get("error").filter(|error| error.get() != "null");
-        Ok(error.map(|error| RunError::parse(error.get())))
+        Ok(error.map(stored_error))
     }
 
     /// The JSON of a thread's newest state. `None` if the thread does not exist.
@@ -368,6 +369,17 @@ fn is_no_thread(error: &Error) -> bool {
     matches!(error, Error::Status { code: 404 | 400 | 422, .. })
 }
 
+/// The error in a thread's record. langgraph-api 0.7.0 stores its JSON in base64.
+fn stored_error(error: &RawValue) -> RunError {
+    let decoded = json::string(error).and_then(|text| {
+        let mut bytes = vec![0; text.len()]; // the decoded text is shorter
+        let length = BASE64_STANDARD.decode_slice(&*text, &mut bytes).ok()?;
+        bytes.truncate(length);
+        String::from_utf8(bytes).ok().filter(|decoded| decoded.starts_with('{'))
+    });
+    RunError::parse(decoded.as_deref().unwrap_or(error.get()))
+}
+
 /// Puts JSON on one line. The JavaScript server indents it, and the gateway sends states in frames
 /// of one line.
 fn one_line(body: String) -> String {
@@ -382,6 +394,19 @@ fn one_line(body: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_error_of_a_thread_is_read_from_json_and_from_base64() {
+        let said = |error: &str| {
+            let error = stored_error(serde_json::from_str(error).unwrap());
+            (error.code, error.message)
+        };
+        let boom = ("ValueError".to_owned(), "boom".to_owned());
+        assert_eq!(said(r#"{"error":"ValueError","message":"boom"}"#), boom);
+        assert_eq!(said(r#""eyJlcnJvciI6IlZhbHVlRXJyb3IiLCJtZXNzYWdlIjoiYm9vbSJ9""#), boom);
+        assert_eq!(said(r#""boom""#), ("Error".to_owned(), "boom".to_owned()));
+        assert_eq!(said(r#""YWJj""#), ("Error".to_owned(), "YWJj".to_owned()));
+    }
 
     #[test]
     fn an_indented_state_is_put_on_one_line() {

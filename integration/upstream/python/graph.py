@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import inspect
 import json
 import operator
 from typing import Annotated, Any, AsyncIterator, Iterator, Literal
 
 from langchain.agents import create_agent
-from langchain.agents.middleware import HumanInTheLoopMiddleware, TodoListMiddleware, ToolErrorMiddleware
+from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware, TodoListMiddleware
 from langchain_core.callbacks.manager import adispatch_custom_event
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
@@ -27,6 +28,23 @@ from langgraph.runtime import Runtime
 from langgraph.types import interrupt
 from pydantic import Field
 from typing_extensions import TypedDict
+
+try:
+    from langchain.agents.middleware import ToolErrorMiddleware
+except ImportError:
+    class ToolErrorMiddleware(AgentMiddleware):
+        """The same for older versions of langchain, which have none."""
+
+        def __init__(self, tell) -> None:
+            super().__init__()
+            self.tell = tell
+
+        async def awrap_tool_call(self, request, handler):
+            try:
+                return await handler(request)
+            except Exception as error:
+                call = request.tool_call
+                return ToolMessage(self.tell(error, request), tool_call_id=call["id"], name=call["name"], status="error")
 
 DEFAULTS: dict[str, Any] = {
     "delay": 0.01,        # seconds between chunks
@@ -41,6 +59,7 @@ DEFAULTS: dict[str, Any] = {
     "error": "ValueError",
     "message": None,      # of that exception
     "rounds": None,       # editor: what the model does in each round of the turn, see EDIT
+    "prefix": None,       # editor: of the call ids
     "again": False,       # editor: start over after the last round instead of ending
     "media": True,        # media: an image and more, else text
 }
@@ -113,6 +132,7 @@ class FakeStreamingModel(BaseChatModel):
 
     script: str = "agent"
     prefix: str = ""      # of the editor's call ids, where several models speak in one turn
+    rounds: list | None = None  # of the editor, if the message names none
 
     @property
     def _llm_type(self) -> str:
@@ -148,13 +168,13 @@ class FakeStreamingModel(BaseChatModel):
                 response_metadata={"finish_reason": finish, "model_name": "fake-1", "model_provider": "fake"}))
 
         s = self.script
-        rounds = p["rounds"] if s == "editor" else None
+        rounds = p["rounds"] or self.rounds if s == "editor" else None
         if rounds and (rnd < len(rounds) or p["again"]):
             r = rounds[rnd % len(rounds)]
             out += [reasoning_chunk(f, w, i) for i, w in enumerate(r.get("think", []))]
             out += [text_chunk(f, w) for w in r.get("say", [])]
             if calls := r.get("calls"):
-                tool_calls([(f"{self.prefix}call_{len(messages)}_{i}", name, args) for i, (name, args) in enumerate(calls)])
+                tool_calls([(f"{p['prefix'] or self.prefix}call_{len(messages)}_{i}", name, args) for i, (name, args) in enumerate(calls)])
             usage(11, 22, r.get("finish", "tool_calls" if calls else "stop"))
         elif s in ("agent", "hitl", "todos", "subagent", "tool_error") and rnd == 0 and p["tools"]:
             if f != "string":
@@ -273,8 +293,9 @@ async def divide(dividend: int, divisor: int) -> str:
 agent = create_agent(FakeStreamingModel(script="agent"), tools=[get_weather, search])
 hitl = create_agent(FakeStreamingModel(script="hitl"), tools=[send_email, delete_file], middleware=[
     HumanInTheLoopMiddleware(interrupt_on={"send_email": True, "delete_file": {"allowed_decisions": ["approve", "reject"]}})])
-hitl_per_call = create_agent(FakeStreamingModel(script="hitl"), tools=[send_email, delete_file], middleware=[HumanInTheLoopMiddleware(
-    interrupt_on={"send_email": True, "delete_file": {"allowed_decisions": ["approve", "reject"]}}, interrupt_mode="per_call")])
+if "interrupt_mode" in inspect.signature(HumanInTheLoopMiddleware).parameters:  # older versions of langchain have none
+    hitl_per_call = create_agent(FakeStreamingModel(script="hitl"), tools=[send_email, delete_file], middleware=[HumanInTheLoopMiddleware(
+        interrupt_on={"send_email": True, "delete_file": {"allowed_decisions": ["approve", "reject"]}}, interrupt_mode="per_call")])
 WARNING = "This goes to 5,000 customers and cannot be undone."
 described = create_agent(FakeStreamingModel(script="hitl"), tools=[send_email, delete_file], middleware=[HumanInTheLoopMiddleware(
     interrupt_on={name: {"allowed_decisions": ["approve", "reject"], "description": WARNING} for name in ("send_email", "delete_file")})])

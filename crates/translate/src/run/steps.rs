@@ -3,11 +3,15 @@
 //! A task path (`node:task|node:task`) names each step from the root to a node, and each subgraph
 //! on the way. Everything on a path is opened. A subgraph closes with the step that runs it.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
+
 use super::brackets::Brackets;
-use super::{Id, Role, Subagent};
+use super::{Call, Id, Message, Role, Subagent};
+use crate::json;
 
 /// How many levels of nested subgraphs are distinguished. Deeper ones belong to the last level.
 ///
@@ -100,7 +104,8 @@ impl Steps {
         let id = self.unused(id);
         let call_id =
             self.calls.get(task).cloned().or_else(|| only_open_call(parent.as_ref(), out));
-        let name = Id::from(agent_name.unwrap_or(node));
+        let named = call_id.as_ref().and_then(|call| subagent_type(call, out));
+        let name = Id::from(agent_name.or(named.as_deref()).unwrap_or(node));
         self.subagents.insert(namespace.to_owned(), Arc::clone(&id));
         self.used.insert(Arc::clone(&id));
         out.start_subagent(Subagent { id: Arc::clone(&id), name, parent, call_id });
@@ -126,6 +131,29 @@ impl Steps {
     /// Stores which call a task executes.
     pub(super) fn executes(&mut self, task: &str, call: Id) {
         self.calls.insert(task.to_owned(), call);
+    }
+
+    /// Whether the subagent of a subgraph has started.
+    pub(super) fn has_entered(&self, namespace: &str) -> bool {
+        self.subagents.contains_key(bounded(namespace))
+    }
+
+    /// Stores which call a subgraph works for that begins with this text: an open one that has the
+    /// text as an argument, and no other subgraph. The tool `task` of deepagents makes its subagents
+    /// so, and no part of the gateway's modes names the call.
+    pub(super) fn begins_with(&mut self, namespace: &str, text: &str, out: &Brackets) {
+        let namespace = bounded(namespace);
+        let (outer, task) = namespace.rsplit_once('|').unwrap_or(("", namespace));
+        let is_reachable = outer.is_empty() || self.subagents.contains_key(outer);
+        if !is_reachable || self.calls.contains_key(task) {
+            return;
+        }
+        let is_free = |call: &&Call| !self.calls.values().any(|taken| *taken == call.id);
+        let mut open = open_calls(self.subagents.get(outer), out).filter(is_free);
+        let call = open.find(|call| has_argument(call, text)).map(|call| Arc::clone(&call.id));
+        if let Some(call) = call {
+            self.calls.insert(task.to_owned(), call);
+        }
     }
 
     /// The open step of a task that has ended.
@@ -263,15 +291,39 @@ fn bounded(path: &str) -> &str {
 
 /// The call of an agent that has no result, if it is the only one.
 fn only_open_call(agent: Option<&Id>, out: &Brackets) -> Option<Id> {
-    let view = out.view();
-    let assistant = view
-        .messages()
-        .iter()
-        .rev()
-        .find(|message| message.role == Role::Assistant && message.agent.as_ref() == agent)?;
-    let mut open = assistant.calls.iter().filter(|call| !view.is_answered(&call.id));
+    let mut open = open_calls(agent, out);
     match (open.next(), open.next()) {
         (Some(call), None) => Some(Arc::clone(&call.id)),
         _ => None,
     }
+}
+
+/// The calls without a result in the last message of an agent.
+fn open_calls<'a>(agent: Option<&Id>, out: &'a Brackets) -> impl Iterator<Item = &'a Call> {
+    let view = out.view();
+    let is_agents = |message: &&Arc<Message>| {
+        message.role == Role::Assistant && message.agent.as_ref() == agent
+    };
+    let calls = view.messages().iter().rev().find(is_agents).map(|message| &message.calls);
+    calls.into_iter().flatten().filter(|call| !view.is_answered(&call.id))
+}
+
+/// Whether an argument of a call is this text.
+fn has_argument(call: &Call, text: &str) -> bool {
+    let args = call.args.to_text();
+    let args = args.decode();
+    let members = serde_json::from_str::<&RawValue>(&args).ok().and_then(json::members);
+    let mut values = members.iter().flat_map(|members| members.0.iter());
+    values.any(|(_, value)| json::string(value).is_some_and(|value| value == text))
+}
+
+/// The name of the subagent that a call asks for, as the tool `task` of deepagents has it.
+///
+/// A subgraph whose first node says nothing starts before any part has the name of its agent.
+fn subagent_type(call_id: &str, out: &Brackets) -> Option<String> {
+    let (_, call) = out.view().call(call_id)?;
+    let args = call.args.to_text();
+    let args = args.decode();
+    let members = serde_json::from_str::<&RawValue>(&args).ok().and_then(json::members)?;
+    members.string("subagent_type").filter(|name| !name.is_empty()).map(Cow::into_owned)
 }

@@ -179,6 +179,49 @@ fn a_second_attempt_starts_its_subagents_anew() {
     assert_eq!(ids, ["t1", "t1~2"]);
 }
 
+/// Two calls of a tool, in one message, and the state with which the subgraph of each begins.
+fn subagents_at_once(descriptions: [&str; 2]) -> Vec<(String, Option<String>)> {
+    let [one, two] = descriptions;
+    let call = |id: &str, text: &str| json!({"id": id, "name": "task", "args": {"kind": "helper", "description": text}});
+    let asks = json!({"type": "ai", "id": "m", "content": "", "tool_calls": [call("c1", one), call("c2", two)]});
+    let begins = |text: &str| json!({"messages": [{"type": "human", "id": "h", "content": text}]});
+    let origin = |task: &str| json!({"langgraph_node": "model", "langgraph_checkpoint_ns": format!("tools:{task}|model:{task}m")});
+    let told = told(&[
+        ("values", json!({"messages": []})),
+        ("updates", json!({"model": {"messages": [asks]}})),
+        ("values|tools:t2", begins(two)),
+        ("values|tools:t1", begins(one)),
+        ("messages|tools:t1", json!([chunk("a", &json!("x")), origin("t1")])),
+        ("messages|tools:t2", json!([chunk("b", &json!("y")), origin("t2")])),
+    ]);
+    let started = told.events.iter().filter(|event| event["type"] == "SUBAGENT_STARTED");
+    let of = |event: &Value, member: &str| event[member].as_str().map(str::to_owned);
+    started
+        .map(|event| (of(event, "subagentRunId").unwrap(), of(event, "parentToolCallId")))
+        .collect()
+}
+
+#[test]
+fn subagents_at_once_work_for_the_calls_that_were_made_with_their_texts() {
+    let work = |task: &str, call: &str| (task.to_owned(), Some(call.to_owned()));
+    assert_eq!(subagents_at_once(["A \"1\"", "B"]), [work("t1", "c1"), work("t2", "c2")]);
+    // Two calls with one text are two calls: the first subgraph has the first.
+    assert_eq!(subagents_at_once(["same", "same"]), [work("t1", "c2"), work("t2", "c1")]);
+}
+
+#[test]
+fn a_subagent_that_begins_in_silence_has_the_name_that_its_call_asks_for() {
+    let call =
+        json!({"id": "c", "name": "task", "args": {"description": "x", "subagent_type": "helper"}});
+    let asks = json!({"type": "ai", "id": "m", "content": "", "tool_calls": [call]});
+    let told = told(&[
+        ("values", json!({"messages": []})),
+        ("updates", json!({"model": {"messages": [asks]}})),
+        ("updates|tools:t1", json!({"before": null})),
+    ]);
+    assert_eq!(each(&told, "SUBAGENT_STARTED", "name"), ["helper"]);
+}
+
 #[test]
 fn an_attempt_that_begins_behind_a_live_join_is_a_new_one() {
     let told = told(&[

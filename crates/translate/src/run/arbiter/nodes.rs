@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
+
 use super::Arbiter;
 use super::speech::Speech;
+use crate::json;
 use crate::langgraph::dialect::utterance::{Edge, Speaker};
-use crate::langgraph::{self, NodeUpdate};
+use crate::langgraph::{self, MessageType, NodeUpdate};
 use crate::run::{Id, ToolStatus};
 
 impl Arbiter {
@@ -116,6 +119,19 @@ impl Arbiter {
                 self.steps.enter_subgraph(namespace, agent, &mut self.out);
             }
             Edge::End => self.steps.leave_subgraph(namespace, &mut self.out),
+        }
+    }
+
+    /// The state of a subgraph. Before the subgraph does anything, its person's message shows which
+    /// call it works for, if several are open.
+    pub(in crate::run) fn on_subgraph_state(&mut self, namespace: &str, messages: &[&RawValue]) {
+        if self.steps.has_entered(namespace) {
+            return;
+        }
+        let mut parsed = messages.iter().rev().filter_map(|item| langgraph::Message::parse(item));
+        let person = parsed.find(|message| message.kind() == MessageType::Human);
+        if let Some(text) = person.and_then(|message| message.content()).and_then(json::string) {
+            self.steps.begins_with(namespace, &text, &self.out);
         }
     }
 

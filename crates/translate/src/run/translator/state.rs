@@ -16,7 +16,11 @@ impl Translator {
     pub(super) fn on_values(&mut self, namespace: &str, values: &Values<'_>) {
         self.questions.on_list(values.interrupts.as_deref());
         // A subgraph's state is its own; the JavaScript server sends interrupts without a state.
-        if !namespace.is_empty() || values.is_only_interrupts() {
+        if !namespace.is_empty() {
+            let messages = values.messages.as_deref().unwrap_or_default();
+            return self.arbiter.on_subgraph_state(namespace, messages);
+        }
+        if values.is_only_interrupts() {
             return;
         }
         self.arbiter.on_superstep();
