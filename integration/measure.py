@@ -98,6 +98,11 @@ def make_threads(cluster: parts.Cluster, number: int) -> list[str]:
         return list(pool.map(one, range(number)))
 
 
+def jobs(runs: int) -> int:
+    """How many runs each loop of a worker takes, so that none of them waits."""
+    return runs // parts.WORKER_LOOPS + 1
+
+
 def say(*words) -> None:
     print(*words, flush=True)
 

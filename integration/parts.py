@@ -20,7 +20,7 @@ READY_SECONDS = 120.0  # of an aegra on two busy cores: it imports for 10 s
 ADDRESS = "127.0.0.1"
 # The graphs that the clients of a cluster run. Fewer graphs make an aegra start sooner.
 GRAPHS = ["agent", "counter", "hitl", "interrupt_node", "slow", "text"]
-# Runs of one worker at a time.
+# A worker has this many loops, and each loop this many runs at a time.
 WORKER_LOOPS, JOBS_OF_A_LOOP = 2, 10
 # By default an aegra keeps up to 50 connections to PostgreSQL.
 POOLS = {"SQLALCHEMY_POOL_SIZE": "5", "SQLALCHEMY_MAX_OVERFLOW": "15", "LANGGRAPH_MIN_POOL_SIZE": "2", "LANGGRAPH_MAX_POOL_SIZE": "20"}
@@ -142,7 +142,7 @@ class Aegra(Part):
         server = cluster.aegra
         environment = server.environment | {
             "REDIS_BROKER_ENABLED": "true", "REDIS_URL": f"redis://{ADDRESS}:{cluster.redis.port}/0",
-            "WORKER_COUNT": str(loops), "N_JOBS_PER_WORKER": str(JOBS_OF_A_LOOP), "LOG_LEVEL": "INFO",
+            "WORKER_COUNT": str(loops), "N_JOBS_PER_WORKER": str(cluster.jobs), "LOG_LEVEL": "INFO",
             "RUN_MIGRATIONS_ON_STARTUP": "false" if cluster.aegras else "true", **POOLS, **cluster.timing,
         }
         self.options = {"cwd": server.project, "env": os.environ | environment}
@@ -161,7 +161,7 @@ class Threadway(Part):
 
     def start(self) -> None:
         bare = {name: value for name, value in os.environ.items() if not name.startswith("THREADWAY_")}
-        self.options = {"env": bare | self.cluster.threadway_environment}
+        self.options = {"env": bare}
         super().start()
 
 
@@ -207,10 +207,9 @@ class Cluster:
 
     def __init__(self, processes: servers.Processes, run: str, logs: Path, programs: dict[str, str], *,
                  gateways: int = 2, serving: int = 2, workers: int = 2, timing: dict[str, str] | None = None,
-                 redis_forgets: bool = False, threadway_environment: dict[str, str] | None = None) -> None:
-        self.redis_forgets = redis_forgets
+                 redis_forgets: bool = False, jobs: int = JOBS_OF_A_LOOP) -> None:
+        self.redis_forgets, self.jobs = redis_forgets, jobs
         self.processes, self.logs, self.programs, self.timing = processes, logs, programs, timing or {}
-        self.threadway_environment = threadway_environment or {}
         self.directory = processes.directory("threadway-cluster-")
         self.postgres = Postgres(self)
         self.redis = Redis(self, "redis")

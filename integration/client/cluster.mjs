@@ -97,8 +97,8 @@ createInterface({ input: process.stdin }).on("line", (line) => {
 class Watchdog {
   gaps = [];
 
-  constructor(kind) {
-    Object.assign(this, { kind, began: Date.now(), last: Date.now() });
+  constructor(kind, where = "") {
+    Object.assign(this, { kind, where, began: Date.now(), last: Date.now() });
     clients.push(this);
   }
 
@@ -326,14 +326,14 @@ async function judgeShown(client, truth, end) {
 /** One turn: its starter, and watchers that come at any moment. */
 async function turnOf(play, turn, held, random, where) {
   const reader = readerOf(play, held);
-  const dog = new Watchdog("starter");
+  const dog = new Watchdog("starter", where);
   const watchers = [];
   const views = [];
   const route = random.one(ROUTES);
   const watch = async (kind, wait) => {
     await pause(wait);
     const watcher = readerOf(play, { messages: [], state: {} });
-    const own = new Watchdog("watcher");
+    const own = new Watchdog("watcher", where);
     watchers.push(watcher);
     try {
       await finish(watcher, own, random, kind, { stopAt: random.random() < 0.5 ? 1 + Math.floor(random.between(0, 20)) : Infinity });
@@ -445,6 +445,11 @@ function report() {
   console.log(`# ${of("hole").length} clients were shown a text with a hole, until it was whole: Redis had forgotten it`);
   for (const { why, seen } of of("failed").slice(0, SHOWN)) console.log(`# a failed run: ${seen}, by its record: ${why}`);
   for (const { text } of of("500").slice(0, 3)) console.log(`# a 500: ${text}`);
+  const waits = clients.flatMap(({ kind, where, gaps }) => gaps.map(({ from, to }) => ({ kind, where, from, to, ms: to - from })));
+  for (const { kind, where, from, to, ms } of waits.sort((a, b) => b.ms - a.ms).slice(0, 6)) {
+    const dead = kills.filter(({ at }) => at > from - 1000 && at < to).map(({ part }) => part);
+    console.log(`# a long wait: ${seconds(ms)} s from ${new Date(from).toISOString()}, ${kind} of ${where}; killed: ${dead.join(", ")}`);
+  }
   console.log(faults.length === 0 ? "# nothing lost, nothing doubled, nobody stuck" : `# ${faults.length} FAULTS`);
   for (const fault of faults.list.slice(0, SHOWN)) console.log(`- ${fault}`);
 }
