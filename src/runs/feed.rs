@@ -203,6 +203,9 @@ impl Feed {
             // An error is a stream's last part, and the Python server does not store it: it takes
             // no part in the order of cursors.
             let is_error = frame.event.as_deref() == Some("error");
+            if *id_form == IdForm::OfRun {
+                replay.is_counted();
+            }
             let novelty = if is_error { Novelty::New } else { replay.take(cursor, digest) };
             // A `metadata` part begins an attempt, and nothing is missing before it.
             let is_beginning = frame.event.as_deref() == Some("metadata");
