@@ -198,7 +198,8 @@ impl Rig {
             _ => assert!(self.asked.is_some() && timeout.is_none(), "{self:?}"),
         }
         assert_eq!(self.reading.takes_bytes(), phase == "Streaming");
-        assert_eq!(self.reading.has_stream(), matches!(phase, "Streaming" | "ReadingState"));
+        let has_stream = matches!(phase, "Streaming" | "ReadingState" | "CheckingBeat");
+        assert_eq!(self.reading.has_stream(), has_stream);
     }
 
     // --- inputs ---
@@ -309,6 +310,7 @@ impl Rig {
                 Phase::Opening
                 | Phase::ReadingState { .. }
                 | Phase::CheckingEnd
+                | Phase::CheckingBeat { .. }
                 | Phase::Polling
                 | Phase::Over => "nothing".to_owned(),
             },
@@ -359,6 +361,7 @@ fn phase(reading: &Reading) -> &'static str {
         Phase::Streaming(_) => "Streaming",
         Phase::ReadingState { .. } => "ReadingState",
         Phase::CheckingEnd => "CheckingEnd",
+        Phase::CheckingBeat { .. } => "CheckingBeat",
         Phase::Pausing { .. } => "Pausing",
         Phase::Polling => "Polling",
         Phase::Over => "Over",
@@ -412,11 +415,24 @@ fn each_arrow_of_the_picture_can_be_followed() {
     rig.passes(LONGEST_PAUSE);
     arrows.append(&mut rig.arrows);
 
+    // A stream brings heartbeats alone. The run goes on, and then is over.
+    let mut rig = Rig::started();
+    for status in [EndStatus::Running, EndStatus::Ended(success())] {
+        while rig.asked.is_none() {
+            rig.sends_bytes(HEARTBEAT);
+            rig.passes(Duration::from_secs(15));
+        }
+        rig.looks(status);
+    }
+    arrows.append(&mut rig.arrows);
+
     assert_eq!(Vec::from_iter(arrows), PICTURE);
 }
 
 /// Every change of the phase that one input can make.
-const PICTURE: [(&str, &str); 14] = [
+const PICTURE: [(&str, &str); 17] = [
+    ("CheckingBeat", "Over"),
+    ("CheckingBeat", "Streaming"),
     ("CheckingEnd", "Over"),
     ("CheckingEnd", "Pausing"),
     ("Opening", "CheckingEnd"),
@@ -428,6 +444,7 @@ const PICTURE: [(&str, &str); 14] = [
     ("Polling", "CheckingEnd"),
     ("Polling", "Pausing"),
     ("ReadingState", "Streaming"),
+    ("Streaming", "CheckingBeat"),
     ("Streaming", "CheckingEnd"),
     ("Streaming", "Pausing"),
     ("Streaming", "ReadingState"),
@@ -563,6 +580,64 @@ fn a_join_that_is_refused_is_asked_about_and_made_again() {
     assert!(rig.is_replaying());
 }
 
+const HEARTBEAT: &[u8] = b": heartbeat\r\n\r\n";
+
+/// The request after a time of heartbeats.
+const BEATS: &str = r#"the status: Cut("the stream has heartbeats alone")"#;
+
+#[test]
+fn a_stream_that_only_beats_is_asked_about_and_read_on_until_the_run_is_over() {
+    let mut rig = Rig::started();
+    rig.sends(&whole_run()[..3]);
+    let beat = |rig: &mut Rig| {
+        rig.passes(Duration::from_secs(5));
+        if rig.asked.is_none() {
+            rig.sends_bytes(HEARTBEAT);
+        }
+    };
+    for status in [EndStatus::Running, EndStatus::Unknown("503".to_owned())] {
+        for _ in 0..5 {
+            beat(&mut rig);
+            assert_eq!(rig.next(), "bytes");
+        }
+        beat(&mut rig);
+        assert_eq!(rig.next(), BEATS);
+        rig.looks(status);
+        assert_eq!(rig.next(), "bytes", "the stream is still open");
+    }
+    // A part postpones the next request, and so does one that has begun.
+    beat(&mut rig);
+    rig.sends(&whole_run()[3..4]);
+    rig.passes(Duration::from_secs(19));
+    rig.sends_bytes(b"id: 1003-0\r\n");
+    rig.passes(Duration::from_secs(19));
+    assert_eq!(rig.next(), "bytes");
+    rig.sends_bytes(b"\r\n");
+    while rig.asked.is_none() {
+        beat(&mut rig);
+    }
+    assert_eq!(rig.next(), BEATS);
+    rig.looks(EndStatus::Ended(success()));
+    assert_eq!(rig.next(), "the end");
+}
+
+#[test]
+fn a_join_that_only_beats_is_asked_about_at_once() {
+    // aegra's stream of a run that is over and no longer stored.
+    let mut rig = Rig::started();
+    rig.sends(&whole_run()[..3]);
+    rig.closes(cut());
+    rig.pause();
+    rig.opens();
+    rig.passes(Duration::from_secs(5));
+    assert_eq!(rig.next(), "bytes");
+    rig.sends_bytes(HEARTBEAT);
+    rig.passes(MILLISECOND);
+    assert_eq!(rig.next(), BEATS);
+    rig.looks(EndStatus::Ended(success()));
+    assert_eq!(rig.next(), "the end");
+}
+
 #[test]
 fn a_silent_stream_is_joined_again_and_after_two_that_brought_nothing_asked_about() {
     for (server, seconds) in
@@ -573,7 +648,10 @@ fn a_silent_stream_is_joined_again_and_after_two_that_brought_nothing_asked_abou
         rig.sends(&whole_run()[..3]);
         // A heartbeat is enough.
         rig.passes(silence.saturating_sub(MILLISECOND));
-        rig.sends_bytes(b": heartbeat\r\n\r\n");
+        rig.sends_bytes(HEARTBEAT);
+        rig.passes(silence.saturating_sub(MILLISECOND));
+        assert_eq!(rig.next(), BEATS, "heartbeats alone do not show that the run goes on");
+        rig.looks(EndStatus::Running);
         rig.passes(silence.saturating_sub(MILLISECOND));
         assert_eq!(rig.next(), "bytes");
         rig.passes(MILLISECOND);

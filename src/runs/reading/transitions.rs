@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{
-    Action, CATCH_UP, PROVEN, Phase, QUIET, Reading, ReadingEnd, Request, SILENCE,
+    Action, CATCH_UP, PARTLESS, PARTLESS_JOIN, PROVEN, Phase, QUIET, Reading, ReadingEnd, Request, SILENCE,
     SILENCE_WITHOUT_HEARTBEATS, STATUS_INTERVAL, Source, StateReason, Streaming, TIMED_CATCH_UP,
     TIMED_QUIET,
 };
@@ -79,10 +79,13 @@ impl Reading {
         // The replay of a run that is over ends with the run's end.
         let is_live = self.record.as_ref().is_none_or(|record| record.status.is_live());
         let is_replayed = is_live && self.history == History::Replaying;
+        let partless = if self.is_joined { PARTLESS_JOIN } else { PARTLESS };
         self.phase = Phase::Streaming(Streaming {
             opened_at: now,
             last_bytes_at: now,
             quiet_at: is_replayed.then(|| now + CATCH_UP),
+            has_beaten: false,
+            partless_at: now + partless,
             count: self.feed.count(),
         });
     }
@@ -100,9 +103,23 @@ impl Reading {
             return self.check_end(BodyEnd::Clean);
         };
         self.phase = Phase::Opening;
+        self.is_joined = true;
         self.rejoin = Rejoin::Cut;
         let cursor = self.feed.rejoin();
         self.action = Some(Action::Ask(Request::Stream { run_id, cursor, again }));
+    }
+
+    /// Asks whether the run is over whose open stream brings heartbeats alone.
+    pub(super) fn check_beat(&mut self, stream: Streaming, now: Instant) {
+        if self.feed.run_id().is_none() {
+            // A run is asked about by its id.
+            self.phase = Phase::Streaming(Streaming { partless_at: now + PARTLESS, ..stream });
+            return;
+        }
+        self.phase = Phase::CheckingBeat { stream };
+        let seen = self.feed.summary().into();
+        let end = BodyEnd::Cut("the stream has heartbeats alone".to_owned());
+        self.action = Some(Action::Ask(Request::EndStatus { seen, end }));
     }
 
     pub(super) fn read_record(&mut self) {
