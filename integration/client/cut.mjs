@@ -53,6 +53,12 @@ export class Reader {
   isDone = false;
   /** Whether the client must get the run's own end, and not the state of the idle thread after it. */
   isOfRun = false;
+  /** Statuses of proxies and gateways that are away: a client that gets one reconnects. */
+  awayStatuses = [];
+  /** How long a response may take. */
+  responseMs = RESPONSE_MS;
+  /** Whether a response may have several runs, one after the other. */
+  isFollower = false;
   counts = { continued: 0, over: 0, ended: 0, lost: 0 };
 
   /** `sent`: the messages and the state that the client holds before. */
@@ -89,6 +95,7 @@ export class Reader {
       return this.#ask(`${base}/agui/agent/${graph}/connect`, input, options);
     }
     const url = `${base}/agui/agent/${graph}/threads/${threadId}/events`;
+    if (route === "follow") return this.#ask(`${url}?follow=thread`, { headers: id === "" ? {} : { "last-event-id": id } }, options);
     if (route === "query" && id !== "") return this.#ask(`${url}?last_event_id=${encodeURIComponent(id)}`, {}, options);
     return this.#ask(url, { headers: id === "" ? {} : { "last-event-id": id } }, options);
   }
@@ -129,9 +136,9 @@ export class Reader {
   }
 
   /** The frames of the response, and `how` the client continues. An unreachable or broken response has fewer frames. */
-  async #ask(url, { headers, ...init }, { stopAt = Infinity, onEvent } = {}) {
+  async #ask(url, { headers, ...init }, { stopAt = Infinity, onEvent, signal: leaveSignal } = {}) {
     const leave = new AbortController();
-    const signal = AbortSignal.any([leave.signal, AbortSignal.timeout(RESPONSE_MS)]);
+    const signal = AbortSignal.any([leave.signal, AbortSignal.timeout(this.responseMs), ...(leaveSignal ? [leaveSignal] : [])]);
     const answer = { how: "broken", frames: [] };
     const isFirst = this.streams.length === 0;
     let began = this.frames.length;
@@ -141,6 +148,9 @@ export class Reader {
       if (response.status === 204) {
         this.isDone = true;
         answer.how = "ended";
+      } else if (this.awayStatuses.includes(response.status)) {
+        answer.how = "away";
+        answer.text = await response.text();
       } else if (response.status !== 200) {
         throw new assert.AssertionError({ message: `${url}: ${response.status} ${await response.text()}` });
       } else {
@@ -151,7 +161,7 @@ export class Reader {
             answer.how = "lost";
             break;
           }
-          if (answer.frames.length === 0) this.#begin(frame, answer);
+          if (answer.frames.length === 0 || (this.isFollower && frame.event.type === "RUN_STARTED")) this.#begin(frame, answer);
           answer.frames.push(frame);
           this.streams.at(-1).push(frame);
           if (TERMINAL.includes(frame.event.type)) this.isDone = true;
@@ -164,7 +174,7 @@ export class Reader {
       }
     } catch (failure) {
       if (failure instanceof assert.AssertionError || failure instanceof SyntaxError) throw failure;
-      if (failure.name === "TimeoutError") throw new Error(`${url}: no end after ${RESPONSE_MS} ms and ${answer.frames.length} events`);
+      if (failure.name === "TimeoutError") throw new Error(`${url}: no end after ${this.responseMs} ms and ${answer.frames.length} events`);
     }
     if (answer.how in this.counts && !isFirst) this.counts[answer.how] += 1;
     return answer;
@@ -186,23 +196,27 @@ export async function truthOf(langgraph, play, { isLeftBusy = false } = {}) {
   return { state, ...ofThread(state.values, play.threadId) };
 }
 
-/** Judges the content of a client whose run ended as `end`, or in any way if that is not given. */
-export async function judgeReader(reader, truth, end) {
+/**
+ * Judges the content of a client whose run ended as `end`, or in any way if that is not given. `isFinalOnly` leaves out
+ * what the client was shown before the end.
+ */
+export async function judgeReader(reader, truth, end, options = {}) {
   try {
-    return await judged(reader, truth, end);
+    return await judged(reader, truth, end, options);
   } catch (failure) {
     failure.message += `; all of it: ${reader.keep()}`;
     throw failure;
   }
 }
 
-async function judged(reader, truth, end) {
+async function judged(reader, truth, end, { isFinalOnly = false }) {
   const { play, streams } = reader;
   assert.ok(streams.length > 0, "no event was sent");
   const held = await reader.hold();
   checkEnd(reader, truth, end);
   same(ofClient(held.messages), ofThread(truth.state.values, play.threadId), "the client's messages against the thread's");
   same(held.state, stateOf(truth.state.values), "the client's state against the thread's");
+  if (isFinalOnly) return held;
   const texts = truth.messages.filter(({ role }) => role === "assistant").map(({ content }) => content);
   // Brackets that were open at the end of the run are closed early, and the whole text comes in a snapshot.
   const isWhole = end && !reader.frames.some((frame) => isNumbered(frame) && stageOf(frame.id) === CLOSE);

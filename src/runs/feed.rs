@@ -36,6 +36,8 @@ pub struct Feed {
     id_form: IdForm,
     join: Option<Join>,
     parts: Parts,
+    /// How many events have come, with repeats.
+    frames: u64,
 }
 
 /// Facts about a run that its stream has shown so far.
@@ -104,6 +106,7 @@ impl Feed {
             id_form: IdForm::default(),
             join: None,
             parts,
+            frames: 0,
         }
     }
 
@@ -192,8 +195,9 @@ impl Feed {
 
     /// Reads the buffered bytes. After an error only [`end`](Self::end) may be called.
     pub(super) fn advance(&mut self, out: &mut Events) -> Result<Progress, DecodeError> {
-        let Self { decoder, replay, id_form, join, parts } = self;
+        let Self { decoder, replay, id_form, join, parts, frames } = self;
         while let Some(frame) = decoder.next_frame()? {
+            *frames += 1;
             let id = frame.id.as_deref().and_then(Cursor::of_event);
             let cursor = id.map(|(cursor, form)| {
                 *id_form = form;
@@ -203,6 +207,9 @@ impl Feed {
             // An error is a stream's last part, and the Python server does not store it: it takes
             // no part in the order of cursors.
             let is_error = frame.event.as_deref() == Some("error");
+            if *id_form == IdForm::OfRun {
+                replay.is_counted();
+            }
             let novelty = if is_error { Novelty::New } else { replay.take(cursor, digest) };
             // A `metadata` part begins an attempt, and nothing is missing before it.
             let is_beginning = frame.event.as_deref() == Some("metadata");
@@ -281,6 +288,12 @@ impl Feed {
     /// How many parts have come, without repeats.
     pub(super) fn count(&self) -> u64 {
         self.parts.count
+    }
+
+    /// How many events of the stream have come, with repeats and with one that has begun. Heartbeats
+    /// do not count.
+    pub(super) fn frames(&self) -> u64 {
+        self.frames + u64::from(self.decoder.buffered() > 0)
     }
 
     /// Whether the replay of a joined run is over; `None` if the stream does not show it.

@@ -10,11 +10,11 @@
 //!      |                    ReadingState                             v
 //!      +--------------------------------------------------------- Pausing
 //!
+//!   CheckingBeat: a stream that is open and brings heartbeats alone. The upstream is asked whether
+//!   the run is over (Over), or goes on (Streaming).
+//!
 //!   Polling: a run that must not be joined. Its record and its thread's state are read in turn,
 //!   with pauses, until the record says that it is over (CheckingEnd).
-//!
-//!   ReadingRecord: beside a joined stream that has brought only heartbeats. If the run goes on,
-//!   the stream is read on (Streaming); otherwise it will bring nothing (CheckingEnd).
 //! ```
 //! A connection that was cut is joined again after the last part that was read, without asking
 //! for the run's record first.
@@ -70,13 +70,14 @@ const SILENCE: Duration = Duration::from_secs(20);
 /// and shows whether the connection was dead or the run is slow.
 const SILENCE_WITHOUT_HEARTBEATS: Duration = Duration::from_secs(30);
 
-/// How long a joined stream of a live run may bring only heartbeats before the run's record is
-/// read, and the shortest time between two such reads. For a run that was over before the join it is
-/// [`CATCH_UP`].
-///
-/// A run that waits for its turn has such a stream. aegra sends one for ever for a run that is over
-/// and whose parts it no longer has, as after a restart (aegra-api 0.11.0).
-const EMPTY_JOIN: Duration = Duration::from_secs(10);
+/// How long a stream may bring heartbeats and no part, until the upstream is asked whether the run
+/// is over. aegra's stream of a run that is over beats for ever if its end was lost, as when Redis
+/// was away. A run that is silent for a good reason costs a request in this time.
+const PARTLESS: Duration = Duration::from_secs(30);
+
+/// The same for a stream that was joined and has brought no part yet. aegra's stream of a run that
+/// is over and no longer stored beats from the start.
+const PARTLESS_JOIN: Duration = Duration::from_secs(5);
 
 /// A connection that is older than this and brings bytes is not counted as a failed attempt.
 const PROVEN: Duration = Duration::from_secs(1);
@@ -96,6 +97,8 @@ pub(super) struct Reading {
     retry: Retry,
     /// Why the stream is joined again, if it is.
     rejoin: Rejoin,
+    /// Whether the stream was joined, and is not the response that started the run.
+    is_joined: bool,
 }
 
 /// How far the reading is: each phase waits for something.
@@ -110,12 +113,12 @@ enum Phase {
         stream: Streaming,
         why: StateReason,
     },
-    /// The run's record, because the open stream has brought only heartbeats.
-    ReadingRecord {
-        stream: Streaming,
-    },
     /// Whether the run is over.
     CheckingEnd,
+    /// The same, of a run whose stream is open and beats.
+    CheckingBeat {
+        stream: Streaming,
+    },
     /// The time of the next attempt.
     Pausing {
         until: Instant,
@@ -132,9 +135,10 @@ struct Streaming {
     last_bytes_at: Instant,
     /// When a replay counts as over. `None` after the replay, or without one.
     quiet_at: Option<Instant>,
-    /// From when on a heartbeat leads to a read of the run's record, if no part has come. `None`
-    /// for the response that started the run.
-    doubted_at: Option<Instant>,
+    /// Whether a heartbeat has come.
+    has_beaten: bool,
+    /// When the upstream is asked whether the run is over, unless an event comes before.
+    partless_at: Instant,
     /// How many parts had come before this connection.
     count: u64,
 }
@@ -157,9 +161,6 @@ impl Reading {
     pub(super) fn started(feed: Feed, server: Capabilities, now: Instant) -> Self {
         let mut reading = Self::new(feed, History::Complete, None, server, Source::Stream);
         reading.stream(now);
-        if let Phase::Streaming(stream) = &mut reading.phase {
-            stream.doubted_at = None;
-        }
         reading
     }
 
@@ -197,6 +198,7 @@ impl Reading {
             action: None,
             retry: Retry::default(),
             rejoin: Rejoin::Cut,
+            is_joined: false,
         }
     }
 
@@ -217,7 +219,7 @@ impl Reading {
     pub(super) fn has_stream(&self) -> bool {
         matches!(
             self.phase,
-            Phase::Streaming(_) | Phase::ReadingState { .. } | Phase::ReadingRecord { .. }
+            Phase::Streaming(_) | Phase::ReadingState { .. } | Phase::CheckingBeat { .. }
         )
     }
 
@@ -226,7 +228,7 @@ impl Reading {
         match self.phase {
             Phase::Streaming(_)
             | Phase::ReadingState { .. }
-            | Phase::ReadingRecord { .. }
+            | Phase::CheckingBeat { .. }
             | Phase::Over => None,
             Phase::Opening | Phase::CheckingEnd | Phase::Pausing { .. } | Phase::Polling => {
                 self.retry.lost_at()
@@ -242,15 +244,16 @@ impl Reading {
     /// When [`on_timeout`](Self::on_timeout) is due.
     pub(super) fn timeout(&self) -> Option<Instant> {
         match &self.phase {
-            Phase::Streaming(Streaming { quiet_at, last_bytes_at, .. }) => {
-                let silent_at = *last_bytes_at + self.longest_silence();
-                Some(quiet_at.map_or(silent_at, |quiet_at| quiet_at.min(silent_at)))
+            Phase::Streaming(stream) => {
+                let silent_at = Some(stream.last_bytes_at + self.longest_silence());
+                let partless_at = stream.has_beaten.then_some(stream.partless_at);
+                [silent_at, partless_at, stream.quiet_at].into_iter().flatten().min()
             }
             Phase::Pausing { until } => Some(*until),
             Phase::Opening
             | Phase::ReadingState { .. }
-            | Phase::ReadingRecord { .. }
             | Phase::CheckingEnd
+            | Phase::CheckingBeat { .. }
             | Phase::Polling
             | Phase::Over => None,
         }
@@ -278,14 +281,22 @@ impl Reading {
         if let Phase::Streaming(stream) = &mut self.phase {
             stream.last_bytes_at = now;
         }
+        let frames = self.feed.frames();
         self.advance(now, out);
+        let has_beaten = self.feed.frames() == frames;
+        if let Phase::Streaming(stream) | Phase::ReadingState { stream, .. } = &mut self.phase {
+            stream.has_beaten |= has_beaten;
+            if !has_beaten {
+                stream.partless_at = now + PARTLESS;
+            }
+        }
     }
 
     /// The stream has ended, or could not be opened.
     pub(super) fn on_closed(&mut self, end: BodyEnd, now: Instant) {
         if let Phase::Streaming(stream)
         | Phase::ReadingState { stream, .. }
-        | Phase::ReadingRecord { stream } = &self.phase
+        | Phase::CheckingBeat { stream } = &self.phase
         {
             if self.feed.count() > stream.count {
                 self.retry = Retry::default();
@@ -324,18 +335,15 @@ impl Reading {
             }
             other @ (Phase::Opening
             | Phase::Streaming(_)
-            | Phase::ReadingRecord { .. }
             | Phase::CheckingEnd
+            | Phase::CheckingBeat { .. }
             | Phase::Pausing { .. }
             | Phase::Over) => self.phase = other,
         }
     }
 
-    /// The run's record, as requested, or why it could not be read.
+    /// The record of a run that is not joined, or why it could not be read.
     pub(super) fn on_record(&mut self, record: Result<RunRecord, BodyEnd>, now: Instant) {
-        if let Phase::ReadingRecord { stream } = self.phase {
-            return self.on_record_of_stream(stream, record, now);
-        }
         match record {
             Ok(record) if record.status.is_live() => {
                 self.retry = Retry::default();
@@ -353,6 +361,15 @@ impl Reading {
 
     /// Whether the run is over, as requested.
     pub(super) fn on_end_status(&mut self, status: EndStatus, now: Instant) {
+        if let Phase::CheckingBeat { stream } = self.phase
+            && !matches!(status, EndStatus::Ended(_))
+        {
+            // The stream may have parts by now. If it has none, it is silent from now on.
+            let partless_at = now + PARTLESS;
+            let stream = Streaming { last_bytes_at: now, partless_at, ..stream };
+            self.phase = Phase::Streaming(stream);
+            return;
+        }
         match status {
             EndStatus::Ended(ending) => self.finish(ReadingEnd::Ended(ending)),
             EndStatus::Running => {
@@ -382,13 +399,15 @@ impl Reading {
                     self.rejoin = Rejoin::Silent;
                     let seconds = self.longest_silence().as_secs();
                     self.on_closed(BodyEnd::Cut(format!("silent for {seconds} s")), now);
+                } else if stream.has_beaten && now >= stream.partless_at {
+                    self.check_beat(stream, now);
                 }
             }
             Phase::Pausing { .. }
             | Phase::Opening
             | Phase::ReadingState { .. }
-            | Phase::ReadingRecord { .. }
             | Phase::CheckingEnd
+            | Phase::CheckingBeat { .. }
             | Phase::Polling
             | Phase::Over => {}
         }

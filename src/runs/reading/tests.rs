@@ -198,8 +198,8 @@ impl Rig {
             _ => assert!(self.asked.is_some() && timeout.is_none(), "{self:?}"),
         }
         assert_eq!(self.reading.takes_bytes(), phase == "Streaming");
-        let with_stream = ["Streaming", "ReadingState", "ReadingRecord"];
-        assert_eq!(self.reading.has_stream(), with_stream.contains(&phase));
+        let has_stream = matches!(phase, "Streaming" | "ReadingState" | "CheckingBeat");
+        assert_eq!(self.reading.has_stream(), has_stream);
     }
 
     // --- inputs ---
@@ -246,17 +246,6 @@ impl Rig {
     fn looks(&mut self, status: EndStatus) {
         let Some(Request::EndStatus { .. }) = self.asked.take() else { panic!("no status") };
         self.feed(|reading, now, _| reading.on_end_status(status, now));
-    }
-
-    /// The stream brings heartbeats for so long, or until the reading makes a request.
-    fn beats_for(&mut self, time: Duration) {
-        let (end, beat) = (self.now + time, Duration::from_secs(5));
-        while self.now < end && self.asked.is_none() {
-            self.passes(beat.min(end - self.now));
-            if self.asked.is_none() {
-                self.sends_bytes(b": heartbeat\r\n\r\n");
-            }
-        }
     }
 
     /// Lets time pass, until the reading makes a request.
@@ -320,8 +309,8 @@ impl Rig {
                 Phase::Streaming(_) => "bytes".to_owned(),
                 Phase::Opening
                 | Phase::ReadingState { .. }
-                | Phase::ReadingRecord { .. }
                 | Phase::CheckingEnd
+                | Phase::CheckingBeat { .. }
                 | Phase::Polling
                 | Phase::Over => "nothing".to_owned(),
             },
@@ -371,8 +360,8 @@ fn phase(reading: &Reading) -> &'static str {
         Phase::Opening => "Opening",
         Phase::Streaming(_) => "Streaming",
         Phase::ReadingState { .. } => "ReadingState",
-        Phase::ReadingRecord { .. } => "ReadingRecord",
         Phase::CheckingEnd => "CheckingEnd",
+        Phase::CheckingBeat { .. } => "CheckingBeat",
         Phase::Pausing { .. } => "Pausing",
         Phase::Polling => "Polling",
         Phase::Over => "Over",
@@ -426,12 +415,14 @@ fn each_arrow_of_the_picture_can_be_followed() {
     rig.passes(LONGEST_PAUSE);
     arrows.append(&mut rig.arrows);
 
-    // A stream of heartbeats, of a run that goes on and then is over.
-    let mut rig = Rig::joined(record(RunStatus::Pending));
-    rig.opens();
-    for status in [RunStatus::Running, RunStatus::Success] {
-        rig.beats_for(EMPTY_JOIN);
-        rig.records(Ok(record(status)));
+    // A stream brings heartbeats alone. The run goes on, and then is over.
+    let mut rig = Rig::started();
+    for status in [EndStatus::Running, EndStatus::Ended(success())] {
+        while rig.asked.is_none() {
+            rig.sends_bytes(HEARTBEAT);
+            rig.passes(Duration::from_secs(15));
+        }
+        rig.looks(status);
     }
     arrows.append(&mut rig.arrows);
 
@@ -440,6 +431,8 @@ fn each_arrow_of_the_picture_can_be_followed() {
 
 /// Every change of the phase that one input can make.
 const PICTURE: [(&str, &str); 17] = [
+    ("CheckingBeat", "Over"),
+    ("CheckingBeat", "Streaming"),
     ("CheckingEnd", "Over"),
     ("CheckingEnd", "Pausing"),
     ("Opening", "CheckingEnd"),
@@ -450,24 +443,20 @@ const PICTURE: [(&str, &str); 17] = [
     ("Pausing", "Polling"),
     ("Polling", "CheckingEnd"),
     ("Polling", "Pausing"),
-    ("ReadingRecord", "CheckingEnd"),
-    ("ReadingRecord", "Streaming"),
     ("ReadingState", "Streaming"),
+    ("Streaming", "CheckingBeat"),
     ("Streaming", "CheckingEnd"),
     ("Streaming", "Pausing"),
-    ("Streaming", "ReadingRecord"),
     ("Streaming", "ReadingState"),
 ];
 
 /// Changes in which one input goes through two arrows.
-const SHORT_CUTS: [(&str, &str); 8] = [
+const SHORT_CUTS: [(&str, &str); 7] = [
     // The state is read right after the join.
     ("Opening", "ReadingState"),
     // The bytes after the state cannot be read, or may be a repeat.
     ("ReadingState", "CheckingEnd"),
     ("ReadingState", "Pausing"),
-    // What came while the state was read is no part.
-    ("ReadingState", "ReadingRecord"),
     // The run is out of reach for too long.
     ("Opening", "Over"),
     ("Streaming", "Over"),
@@ -591,6 +580,64 @@ fn a_join_that_is_refused_is_asked_about_and_made_again() {
     assert!(rig.is_replaying());
 }
 
+const HEARTBEAT: &[u8] = b": heartbeat\r\n\r\n";
+
+/// The request after a time of heartbeats.
+const BEATS: &str = r#"the status: Cut("the stream has heartbeats alone")"#;
+
+#[test]
+fn a_stream_that_only_beats_is_asked_about_and_read_on_until_the_run_is_over() {
+    let mut rig = Rig::started();
+    rig.sends(&whole_run()[..3]);
+    let beat = |rig: &mut Rig| {
+        rig.passes(Duration::from_secs(5));
+        if rig.asked.is_none() {
+            rig.sends_bytes(HEARTBEAT);
+        }
+    };
+    for status in [EndStatus::Running, EndStatus::Unknown("503".to_owned())] {
+        for _ in 0..5 {
+            beat(&mut rig);
+            assert_eq!(rig.next(), "bytes");
+        }
+        beat(&mut rig);
+        assert_eq!(rig.next(), BEATS);
+        rig.looks(status);
+        assert_eq!(rig.next(), "bytes", "the stream is still open");
+    }
+    // A part postpones the next request, and so does one that has begun.
+    beat(&mut rig);
+    rig.sends(&whole_run()[3..4]);
+    rig.passes(Duration::from_secs(19));
+    rig.sends_bytes(b"id: 1003-0\r\n");
+    rig.passes(Duration::from_secs(19));
+    assert_eq!(rig.next(), "bytes");
+    rig.sends_bytes(b"\r\n");
+    while rig.asked.is_none() {
+        beat(&mut rig);
+    }
+    assert_eq!(rig.next(), BEATS);
+    rig.looks(EndStatus::Ended(success()));
+    assert_eq!(rig.next(), "the end");
+}
+
+#[test]
+fn a_join_that_only_beats_is_asked_about_at_once() {
+    // aegra's stream of a run that is over and no longer stored.
+    let mut rig = Rig::started();
+    rig.sends(&whole_run()[..3]);
+    rig.closes(cut());
+    rig.pause();
+    rig.opens();
+    rig.passes(Duration::from_secs(5));
+    assert_eq!(rig.next(), "bytes");
+    rig.sends_bytes(HEARTBEAT);
+    rig.passes(MILLISECOND);
+    assert_eq!(rig.next(), BEATS);
+    rig.looks(EndStatus::Ended(success()));
+    assert_eq!(rig.next(), "the end");
+}
+
 #[test]
 fn a_silent_stream_is_joined_again_and_after_two_that_brought_nothing_asked_about() {
     for (server, seconds) in
@@ -601,7 +648,10 @@ fn a_silent_stream_is_joined_again_and_after_two_that_brought_nothing_asked_abou
         rig.sends(&whole_run()[..3]);
         // A heartbeat is enough.
         rig.passes(silence.saturating_sub(MILLISECOND));
-        rig.sends_bytes(b": heartbeat\r\n\r\n");
+        rig.sends_bytes(HEARTBEAT);
+        rig.passes(silence.saturating_sub(MILLISECOND));
+        assert_eq!(rig.next(), BEATS, "heartbeats alone do not show that the run goes on");
+        rig.looks(EndStatus::Running);
         rig.passes(silence.saturating_sub(MILLISECOND));
         assert_eq!(rig.next(), "bytes");
         rig.passes(MILLISECOND);
@@ -988,13 +1038,9 @@ fn a_replay_that_brings_nothing_is_over_after_two_seconds_with_the_state() {
 fn a_run_that_waits_for_its_turn_is_never_taken_for_caught_up() {
     let mut rig = Rig::joined(record(RunStatus::Pending));
     rig.opens();
-    for _ in 0..30 {
-        // Its record is read again and again.
-        rig.beats_for(EMPTY_JOIN.saturating_sub(MILLISECOND));
-        assert_eq!((&*rig.next(), rig.is_replaying()), ("bytes", true));
-        rig.beats_for(MILLISECOND);
-        assert_eq!(rig.next(), "the record");
-        rig.records(Ok(record(RunStatus::Pending)));
+    for _ in 0..60 {
+        rig.passes(Duration::from_secs(5));
+        rig.sends_bytes(b": heartbeat\r\n\r\n");
         assert_eq!((&*rig.next(), rig.is_replaying()), ("bytes", true));
     }
     rig.sends(&whole_run()[..3]);
@@ -1013,62 +1059,6 @@ fn the_replay_of_a_run_that_is_over_is_over_with_its_end() {
     rig.sends(&whole_run()[3..]);
     let told = rig.succeeds();
     assert_eq!(told, uncut(Rig::joined(record(RunStatus::Success)), &whole_run()));
-}
-
-// === a stream of heartbeats ===
-
-#[test]
-fn the_record_is_read_beside_a_join_that_brings_only_heartbeats() {
-    // A run that was over before: the client has its beginning and wants the rest.
-    let mut rig = Rig::joined(record(RunStatus::Success));
-    rig.opens();
-    rig.beats_for(Duration::from_secs(5));
-    assert_eq!(rig.next(), "the record");
-    rig.records(Ok(record(RunStatus::Success)));
-    assert_eq!(rig.next(), r#"the status: Cut("the stream has only heartbeats")"#);
-    assert_ne!(rig.seen().coverage, Coverage::Whole);
-    let state = Some(FinalState::OfRun(thread_state(&["hi", "you"])));
-    rig.looks(EndStatus::Ended(Ending { state, ..success() }));
-    rig.ends();
-    let last = rig.events.last().unwrap();
-    assert!(matches!(last, RunEvent::Ended { outcome: Outcome::Finished { .. }, .. }), "{last:?}");
-
-    // A run whose connection was cut, and which ends before it is joined again.
-    let mut rig = Rig::started();
-    rig.sends(&whole_run()[..3]);
-    rig.closes(cut());
-    rig.passes(NO_PAUSE);
-    rig.opens();
-    rig.beats_for(EMPTY_JOIN);
-    assert_eq!(rig.next(), "the record");
-    // An answer that says nothing changes nothing, and is asked for again.
-    rig.records(Err(cut()));
-    assert_eq!(rig.next(), "bytes");
-    rig.beats_for(EMPTY_JOIN);
-    rig.records(Ok(record(RunStatus::Running)));
-    assert_eq!(rig.next(), "bytes");
-    rig.beats_for(EMPTY_JOIN);
-    rig.records(Ok(record(RunStatus::Interrupted)));
-    assert_eq!(rig.next(), r#"the status: Cut("the stream has only heartbeats")"#);
-
-    // The run was deleted.
-    let mut rig = Rig::joined(record(RunStatus::Pending));
-    rig.opens();
-    rig.beats_for(EMPTY_JOIN);
-    rig.records(Err(BodyEnd::Refused));
-    assert_eq!(rig.next(), "the status: Refused");
-}
-
-#[test]
-fn a_stream_that_brings_parts_or_has_started_its_run_is_never_in_doubt() {
-    let mut joined = Rig::joined(record(RunStatus::Running));
-    joined.opens();
-    joined.sends(&whole_run()[..3]);
-    joined.passes(QUIET);
-    for mut rig in [joined, Rig::started()] {
-        rig.beats_for(10 * EMPTY_JOIN);
-        assert_eq!(rig.next(), "bytes");
-    }
 }
 
 // === a run that is followed by its record ===

@@ -5,16 +5,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{
-    Action, CATCH_UP, EMPTY_JOIN, PROVEN, Phase, QUIET, Reading, ReadingEnd, Request, SILENCE,
-    SILENCE_WITHOUT_HEARTBEATS, STATUS_INTERVAL, Source, StateReason, Streaming, TIMED_CATCH_UP,
-    TIMED_QUIET,
+    Action, CATCH_UP, PARTLESS, PARTLESS_JOIN, PROVEN, Phase, QUIET, Reading, ReadingEnd, Request,
+    SILENCE, SILENCE_WITHOUT_HEARTBEATS, STATUS_INTERVAL, Source, StateReason, Streaming,
+    TIMED_CATCH_UP, TIMED_QUIET,
 };
 use crate::metrics::Rejoin;
 use crate::runs::batch::Events;
 use crate::runs::ending::BodyEnd;
 use crate::runs::feed::Progress;
 use crate::runs::published::History;
-use threadway_translate::langgraph::{RunRecord, RunStatus};
+use threadway_translate::langgraph::RunStatus;
 use threadway_translate::sse;
 
 impl Reading {
@@ -37,9 +37,6 @@ impl Reading {
         if now - stream.opened_at > PROVEN {
             self.retry.in_reach();
         }
-        if self.feed.count() == stream.count && stream.doubted_at.is_some_and(|at| now >= at) {
-            return self.doubt();
-        }
         // A heartbeat is no part of a replay.
         if stream.quiet_at.is_some() && self.feed.has_begun() {
             let is_over = self.feed.is_history_over();
@@ -51,37 +48,6 @@ impl Reading {
                 self.caught_up();
             } else {
                 stream.quiet_at = Some(now + pause);
-            }
-        }
-    }
-
-    /// Reads the run's record beside the open stream, which has brought only heartbeats.
-    fn doubt(&mut self) {
-        if let Phase::Streaming(stream) = self.phase
-            && let Some(run_id) = self.feed.run_id().map(str::to_owned)
-        {
-            self.phase = Phase::ReadingRecord { stream };
-            self.action = Some(Action::Ask(Request::Record { run_id }));
-        }
-    }
-
-    /// The run's record, or why it could not be read, beside a stream of heartbeats. A run that is
-    /// over sends no more parts, so its end is made of its state.
-    pub(super) fn on_record_of_stream(
-        &mut self,
-        stream: Streaming,
-        record: Result<RunRecord, BodyEnd>,
-        now: Instant,
-    ) {
-        match record {
-            Ok(record) if !record.status.is_live() => {
-                self.check_end(BodyEnd::Cut("the stream has only heartbeats".to_owned()));
-            }
-            Err(end @ BodyEnd::Refused) => self.check_end(end),
-            Ok(_) | Err(_) => {
-                let doubted_at = Some(now + EMPTY_JOIN);
-                self.phase =
-                    Phase::Streaming(Streaming { last_bytes_at: now, doubted_at, ..stream });
             }
         }
     }
@@ -113,11 +79,13 @@ impl Reading {
         // The replay of a run that is over ends with the run's end.
         let is_live = self.record.as_ref().is_none_or(|record| record.status.is_live());
         let is_replayed = is_live && self.history == History::Replaying;
+        let partless = if self.is_joined { PARTLESS_JOIN } else { PARTLESS };
         self.phase = Phase::Streaming(Streaming {
             opened_at: now,
             last_bytes_at: now,
             quiet_at: is_replayed.then(|| now + CATCH_UP),
-            doubted_at: Some(now + if is_live { EMPTY_JOIN } else { CATCH_UP }),
+            has_beaten: false,
+            partless_at: now + partless,
             count: self.feed.count(),
         });
     }
@@ -135,9 +103,23 @@ impl Reading {
             return self.check_end(BodyEnd::Clean);
         };
         self.phase = Phase::Opening;
+        self.is_joined = true;
         self.rejoin = Rejoin::Cut;
         let cursor = self.feed.rejoin();
         self.action = Some(Action::Ask(Request::Stream { run_id, cursor, again }));
+    }
+
+    /// Asks whether the run is over whose open stream brings heartbeats alone.
+    pub(super) fn check_beat(&mut self, stream: Streaming, now: Instant) {
+        if self.feed.run_id().is_none() {
+            // A run is asked about by its id.
+            self.phase = Phase::Streaming(Streaming { partless_at: now + PARTLESS, ..stream });
+            return;
+        }
+        self.phase = Phase::CheckingBeat { stream };
+        let seen = self.feed.summary().into();
+        let end = BodyEnd::Cut("the stream has heartbeats alone".to_owned());
+        self.action = Some(Action::Ask(Request::EndStatus { seen, end }));
     }
 
     pub(super) fn read_record(&mut self) {

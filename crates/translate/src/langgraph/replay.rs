@@ -14,6 +14,10 @@
 //! ```
 //! A later connection starts below the last id, so that the frames with that id come again. If they
 //! come, nothing is missing. If they are the same, it is still the same attempt at the run.
+//!
+//! aegra (0.11.0) reads its store first and starts to listen then, so a joined stream may lack the
+//! frames between the two. Its ids are a count in steps of 1, or of 2 with Redis. After a longer
+//! step a new connection brings the missing frames from the store.
 
 use super::Cursor;
 
@@ -29,6 +33,10 @@ const BLOCK_WINDOW_MS: u64 = 5_000;
 /// state contains it.
 const MAX_DOUBTS: u32 = 32;
 
+/// The longest step between two ids of a server that counts its frames. aegra counts each frame
+/// twice if it stores frames in Redis.
+const LONGEST_STEP: u64 = 2;
+
 /// Tells repeated frames from new ones.
 #[derive(Debug)]
 pub struct Replay {
@@ -42,6 +50,17 @@ pub struct Replay {
     joined_at: Option<u64>,
     block: RepeatBlock,
     doubts: u32,
+    /// The steps of a server that counts its frames. `None` for other servers.
+    steps: Option<Steps>,
+}
+
+/// Which frames of a count have come on a connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct Steps {
+    /// The number of the last frame. `None` if the connection begins anywhere.
+    last: Option<u64>,
+    /// The frame after which frames were missing on an earlier connection.
+    missing_after: Option<u64>,
 }
 
 /// Whether a frame is new.
@@ -113,12 +132,23 @@ impl Replay {
             joined_at: None,
             block: RepeatBlock::Never,
             doubts: 0,
+            steps: None,
         }
     }
 
     /// For a stream that is joined from its start.
     pub fn joined() -> Self {
         Self { block: RepeatBlock::Before { is_guessed: false }, ..Self::started() }
+    }
+
+    /// The server counts its frames, so a long step between two ids shows that frames are missing.
+    /// To be called before each frame; the first call decides where the connection begins.
+    pub fn is_counted(&mut self) {
+        if self.steps.is_none() {
+            // The response that started the run begins with its first frame.
+            let last = matches!(self.block, RepeatBlock::Never).then_some(0);
+            self.steps = Some(Steps { last, missing_after: None });
+        }
     }
 
     /// Sets when the connection was answered, by the server's clock.
@@ -145,6 +175,9 @@ impl Replay {
         self.block = RepeatBlock::Before { is_guessed: false };
         self.joined_at = None;
         self.asked = self.here.below;
+        if let Some(steps) = &mut self.steps {
+            steps.last = self.asked.map(Cursor::number);
+        }
         self.asked
     }
 
@@ -171,9 +204,24 @@ impl Replay {
         if self.asked >= Some(cursor) {
             return Novelty::OfAnotherAttempt;
         }
+        let mut is_after_missing = false;
+        if let Some(steps) = &mut self.steps {
+            match steps.take(cursor.number()) {
+                Step::Next => {}
+                Step::Missing if self.doubts < MAX_DOUBTS => {
+                    self.doubts += 1;
+                    return Novelty::Doubtful;
+                }
+                Step::Missing | Step::Lost => is_after_missing = true,
+            }
+        }
         let here = self.take_here(cursor, digest);
         if here != Novelty::New {
             return here;
+        }
+        if is_after_missing {
+            self.settle();
+            return Novelty::AfterGap;
         }
         let Earlier::Awaited { seen, met } = &mut self.known else { return Novelty::New };
         if seen.highest > Some(cursor) {
@@ -266,6 +314,34 @@ impl Replay {
         let time = self.here.highest?.number();
         let joined_at = self.joined_at.filter(|_| time > FIRST_TIME)?;
         Some(time >= joined_at || !matches!(self.block, RepeatBlock::Before { .. }))
+    }
+}
+
+/// How a frame's number follows the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// None is missing.
+    Next,
+    /// Frames are missing on this connection. They may be in the store.
+    Missing,
+    /// Frames are missing that the store has not brought either.
+    Lost,
+}
+
+// === impl Steps ===
+
+impl Steps {
+    fn take(&mut self, number: u64) -> Step {
+        let Some(last) = self.last.replace(number) else { return Step::Next };
+        if number <= last + LONGEST_STEP {
+            // A count that has begun again says nothing.
+            return Step::Next;
+        }
+        if self.missing_after == Some(last) {
+            return Step::Lost;
+        }
+        self.missing_after = Some(last);
+        Step::Missing
     }
 }
 

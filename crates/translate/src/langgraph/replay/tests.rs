@@ -177,3 +177,40 @@ fn the_history_is_over_with_what_came_after_the_join() {
         assert_eq!(replay.is_over(), Some(is_over), "{id}");
     }
 }
+
+/// The novelty of each frame of a server that counts its frames.
+fn counted(replay: &mut Replay, frames: &[(&str, u32)]) -> String {
+    let mut counted = |frame| {
+        replay.is_counted();
+        take(replay, frame)
+    };
+    frames.iter().map(|frame| counted(*frame)).collect()
+}
+
+#[test]
+fn frames_that_a_count_lacks_are_asked_for_once() {
+    let mut replay = Replay::started();
+    let frames = [("1", 1), ("3", 2), ("5", 3), ("11", 6)];
+    assert_eq!(counted(&mut replay, &frames), "nnn?");
+    // The store has them.
+    assert_eq!(replay.rejoin(true).unwrap().to_string(), "3");
+    let rest = [("5", 3), ("7", 4), ("9", 5), ("11", 6), ("13", 7)];
+    assert_eq!(counted(&mut replay, &rest), "rnnnn");
+    // The next ones are lost: after one more connection the step is what there is.
+    assert_eq!(counted(&mut replay, &[("19", 9)]), "?");
+    assert_eq!(replay.rejoin(true).unwrap().to_string(), "11");
+    assert_eq!(counted(&mut replay, &[("13", 7), ("19", 9), ("21", 10)]), "rgn");
+}
+
+#[test]
+fn the_first_frames_of_a_count_are_asked_for_by_the_client_that_started_the_run() {
+    let mut replay = Replay::started();
+    assert_eq!(counted(&mut replay, &[("5", 3)]), "?");
+    assert_eq!(replay.rejoin(false), None);
+    assert_eq!(counted(&mut replay, &[("1", 1), ("3", 2), ("5", 3)]), "nnn");
+    // The store of a joined run may begin anywhere.
+    assert_eq!(counted(&mut Replay::joined(), &[("20001", 1), ("20003", 2), ("20009", 3)]), "nn?");
+    // In steps of 1 too, and if the count begins again.
+    let steps = [("1", 1), ("2", 2), ("3", 3), ("1", 4), ("2", 5)];
+    assert_eq!(counted(&mut Replay::started(), &steps), "nnnnn");
+}
