@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Error;
+use crate::metrics::{Answer, Metrics};
 use crate::sync::Mutex;
 
 /// How many requests in a row must get no answer until a server that accepts connections counts as
@@ -39,6 +40,7 @@ struct Record {
 /// [`finish`](Self::finish).
 pub(super) struct UnansweredRequest<'a> {
     availability: &'a Availability,
+    metrics: &'a Metrics,
     since: Instant,
     is_finished: bool,
 }
@@ -60,8 +62,9 @@ impl Availability {
         Self { url, record: Mutex::default() }
     }
 
-    pub(super) fn begin_request(&self) -> UnansweredRequest<'_> {
-        UnansweredRequest { availability: self, since: Instant::now(), is_finished: false }
+    pub(super) fn begin_request<'a>(&'a self, metrics: &'a Metrics) -> UnansweredRequest<'a> {
+        let since = Instant::now();
+        UnansweredRequest { availability: self, metrics, since, is_finished: false }
     }
 
     fn note_answer(&self) {
@@ -116,6 +119,7 @@ impl Drop for UnansweredRequest<'_> {
     fn drop(&mut self) {
         let waited = self.since.elapsed();
         if !self.is_finished && waited >= MIN_WAIT {
+            self.metrics.upstream_failed(Answer::Timeout);
             let seconds = Duration::from_secs(waited.as_secs());
             self.availability.note_failure(&Error::Timeout { waited: seconds }.to_string(), 1);
         }

@@ -86,7 +86,7 @@ impl Call {
     pub(super) async fn text(self) -> Result<String, Error> {
         let metrics = self.metrics.clone();
         let answer = async {
-            let mut response = self.send().await?;
+            let mut response = response::no_page(self.send().await?)?;
             let mut body = Vec::new();
             response::read(response.body_mut(), MAX_ANSWER_BYTES, &mut body).await?;
             let text = String::from_utf8(body);
@@ -98,7 +98,8 @@ impl Call {
     /// Sends the request and waits until the server confirms it. The body is not read.
     pub(super) async fn confirmed(self) -> Result<(), Error> {
         let metrics = self.metrics.clone();
-        metrics.count(Box::pin(within(ANSWER_TIMEOUT, self.send()))).await.map(drop)
+        let answer = async { response::no_page(self.send().await?).map(drop) };
+        metrics.count(Box::pin(within(ANSWER_TIMEOUT, answer))).await
     }
 
     /// Sends the request and waits for the headers of a successful response.
@@ -133,7 +134,8 @@ impl CallMetrics {
 
     /// Counts the request as open until `answer` is there, and then its result.
     async fn count<T>(&self, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let (open, pending) = (self.metrics.upstream_request(), self.availability.begin_request());
+        let (open, pending) =
+            (self.metrics.upstream_request(), self.availability.begin_request(&self.metrics));
         let answer = answer.await;
         drop(open);
         pending.finish(&answer);

@@ -122,7 +122,7 @@ impl Client {
         };
         let post = self.call(Operation::PollThreads, Method::POST, &["threads", "search"]);
         let body = post.json(&body).text().await?;
-        ThreadMark::parse_list(&body).ok_or(Error::NotUnderstood { what: "a list of threads" })
+        self.understood(ThreadMark::parse_list(&body), "a list of threads")
     }
 
     /// Whether the server lets the caller list threads.
@@ -145,8 +145,8 @@ impl Client {
         let post =
             self.call(Operation::ThreadHistory, Method::POST, &["threads", thread_id, "history"]);
         let body = post.json(&search).text().await?;
-        let states: Vec<&RawValue> = serde_json::from_str(&body)
-            .map_err(|_| Error::NotUnderstood { what: "a list of states" })?;
+        let states: Option<Vec<&RawValue>> = serde_json::from_str(&body).ok();
+        let states = self.understood(states, "a list of states")?;
         Ok(states.first().map(|state| one_line(state.get().to_owned())))
     }
 
@@ -193,7 +193,7 @@ impl Client {
         metadata: &Json,
     ) -> Result<ThreadRecord, Error> {
         let body = self.post_thread(thread_id, metadata).await?;
-        ThreadRecord::parse(&body).ok_or(Error::NotUnderstood { what: "a thread" })
+        self.understood(ThreadRecord::parse(&body), "a thread")
     }
 
     async fn post_thread(&self, thread_id: &str, metadata: &Json) -> Result<String, Error> {
@@ -207,10 +207,10 @@ impl Client {
     /// The server sends the whole state with it. [`Client::threads`] does not load states.
     pub async fn thread(&self, thread_id: &str) -> Result<Option<ThreadRecord>, Error> {
         match self.find(Operation::ThreadRecord, &["threads", thread_id]).await {
-            Ok(body) => match ThreadRecord::parse_under(self.messages_key(), &body) {
-                Some(thread) => Ok(Some(thread)),
-                None => Err(Error::NotUnderstood { what: "a thread" }),
-            },
+            Ok(body) => {
+                let thread = ThreadRecord::parse_under(self.messages_key(), &body);
+                self.understood(thread, "a thread").map(Some)
+            }
             Err(error) if is_no_thread(&error) => Ok(None),
             Err(error) => Err(error),
         }
@@ -240,7 +240,7 @@ impl Client {
         let call = |select| self.search_threads(&ThreadsById { ids, select, limit: 1 });
         let body = self.list(Listed::Threads, &COLUMNS, call).await?;
         let threads = ThreadRecord::parse_list(&body);
-        let threads = threads.ok_or(Error::NotUnderstood { what: "a list of threads" })?;
+        let threads = self.understood(threads, "a list of threads")?;
         // A server that ignores `ids` lists other threads.
         Ok(threads.into_iter().find(|thread| thread.id == thread_id))
     }
@@ -264,7 +264,7 @@ impl Client {
             })
         };
         let body = self.list(Listed::Threads, columns, call).await?;
-        ThreadRecord::parse_list(&body).ok_or(Error::NotUnderstood { what: "a list of threads" })
+        self.understood(ThreadRecord::parse_list(&body), "a list of threads")
     }
 
     fn search_threads(&self, body: &impl Serialize) -> Call {
@@ -293,10 +293,7 @@ impl Client {
     pub async fn copy_thread(&self, thread_id: &str) -> Result<Option<ThreadRecord>, Error> {
         let copy = self.call(Operation::CopyThread, Method::POST, &["threads", thread_id, "copy"]);
         match copy.text().await {
-            Ok(body) => match ThreadRecord::parse(&body) {
-                Some(thread) => Ok(Some(thread)),
-                None => Err(Error::NotUnderstood { what: "a thread" }),
-            },
+            Ok(body) => self.understood(ThreadRecord::parse(&body), "a thread").map(Some),
             // Both servers answer 409. A 404 would mean that the server has no such route.
             Err(Error::Status { code: 409, .. }) => Ok(None),
             Err(error) => Err(error),

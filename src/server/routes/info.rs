@@ -51,7 +51,7 @@ pub(super) async fn info(call: Call) -> Result<Response, Reject> {
         }
     }
     if let Some((error, caller)) = fault.filter(|_| !is_answered) {
-        return Err(call.upstream_failed(&error, &caller));
+        return Err(call.upstream_failed(&error, &caller).logged());
     }
     // If `threadEndpoints` is missing, CopilotKit's client requests threads all the same.
     let endpoints = thread_endpoints(has_threads);

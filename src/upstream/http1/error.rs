@@ -38,9 +38,9 @@ impl fmt::Display for SendError {
             Self::ConnectTimeout => {
                 write!(f, "no connection within {} s", CONNECT_TIMEOUT.as_secs())
             }
-            Self::Broken(error) if error.is_parse() => {
-                f.write_str("its answer is not HTTP; if it speaks TLS, write its URL with https://")
-            }
+            Self::Broken(error) if error.is_parse() => f.write_str(
+                "its answer is not HTTP/1.1; if it speaks TLS, write its URL with https://",
+            ),
             Self::Broken(error) => f.write_str(&last_cause(error)),
         }
     }
