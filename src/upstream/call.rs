@@ -86,9 +86,14 @@ impl Call {
     pub(super) async fn text(self) -> Result<String, Error> {
         let metrics = self.metrics.clone();
         let answer = async {
-            let mut response = response::no_page(self.send().await?)?;
+            let mut response = self.send().await?;
             let mut body = Vec::new();
             response::read(response.body_mut(), MAX_ANSWER_BYTES, &mut body).await?;
+            let is_page =
+                response::is_html(response.headers()) && body.trim_ascii_start().starts_with(b"<");
+            if is_page {
+                return Err(Error::page());
+            }
             let text = String::from_utf8(body);
             Ok(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
         };
@@ -98,7 +103,10 @@ impl Call {
     /// Sends the request and waits until the server confirms it. The body is not read.
     pub(super) async fn confirmed(self) -> Result<(), Error> {
         let metrics = self.metrics.clone();
-        let answer = async { response::no_page(self.send().await?).map(drop) };
+        let answer = async {
+            let response = self.send().await?;
+            if response::is_html(response.headers()) { Err(Error::page()) } else { Ok(()) }
+        };
         metrics.count(Box::pin(within(ANSWER_TIMEOUT, answer))).await
     }
 

@@ -38,13 +38,11 @@ pub(super) async fn successful(
     Err(Error::status(code, &String::from_utf8_lossy(&body)).with_retry_after(wait))
 }
 
-/// Refuses a web page: a login or a proxy has answered, and nothing was done.
-pub(super) fn no_page(response: Response<http1::Body>) -> Result<Response<http1::Body>, Error> {
-    let content_type = header(response.headers(), &CONTENT_TYPE).unwrap_or_default();
-    if content_type.trim_start().to_ascii_lowercase().starts_with("text/html") {
-        return Err(Error::page());
-    }
-    Ok(response)
+/// Whether a body is said to be HTML: then a login or a proxy may have answered, and nothing was
+/// done.
+pub(super) fn is_html(headers: &HeaderMap) -> bool {
+    let content_type = header(headers, &CONTENT_TYPE).unwrap_or_default();
+    content_type.trim_start().to_ascii_lowercase().starts_with("text/html")
 }
 
 /// Appends a response body to `body`. On an error, `body` has what came before it.
