@@ -32,6 +32,7 @@ Clients and tools:
   --book           a Python with mdBook, in BOOK_PYTHON
   --reducer, --proto   the example programs of those suites
   --wasm               the translation as WebAssembly
+  --faults         nginx, Redis and faketime, in NGINX, REDIS and FAKETIME
 
 THREADWAY_BIN names a built binary. Without it `cargo build` makes one, and COMMAND gets its path in THREADWAY_BIN.
 LANGGRAPH_PYTHON_LOCK and LANGGRAPH_JS_LOCK name the lock file, or the folder of one, of other versions of a server.
@@ -342,6 +343,9 @@ def prepare(options: set[str]) -> dict[str, str]:
             found["CHROMIUM"] = install_chromium()
         if "--proxies" in options:
             found |= install_proxies()
+        if "--faults" in options:
+            found |= {"NGINX": install_package("nginx-light", ["nginx"], "NGINX"), "REDIS": install_package("redis-server", ["redis-server"], "REDIS"),
+                      "FAKETIME": install_package("faketime", ["faketime"], "FAKETIME")}
         if "--acp" in options:
             found["ACP_RUST"] = os.environ.get("ACP_RUST") or str(build_acp_rust())
         for option, example in {"--reducer": "reducer-streams", "--proto": "proto-frames"}.items():
@@ -652,7 +656,7 @@ def show(log: Path) -> None:
 
 OPTIONS = {"--python", "--js", "--aegra", "--demo", "--none", "--upstream-only", "--validate", "--metrics",
            "--book", "--copilot", "--tanstack", "--wire", "--chromium", "--examples", "--page", "--helm",
-           "--acp", "--acp-python", "--reducer", "--proto", "--wasm", "--spare", "--auth", "--proxies"}
+           "--acp", "--acp-python", "--reducer", "--proto", "--wasm", "--spare", "--auth", "--proxies", "--faults"}
 
 
 def start_servers(processes: Processes, run: str, logs: Path, options: set[str], environment: dict[str, str]) -> None:

@@ -207,6 +207,39 @@ async fn refused_requests_are_logged_as_many_as_a_person_reads() {
 }
 
 #[tokio::test]
+async fn a_request_that_an_upstream_failed_is_a_warning_with_the_reason_and_the_server() {
+    let (lines, _logging) = Lines::up_to(Level::INFO);
+    let gateway = Gateway::acquainted().await;
+    for (status, body, reason) in [
+        (502, "<html>s3cret</html>", "the LangGraph server answered 502"),
+        (500, r#"{"detail":"s3cret"}"#, "the LangGraph server answered 500"),
+        (429, r#"{"detail":"s3cret"}"#, "the LangGraph server answered 429"),
+        (
+            200,
+            "<html>s3cret</html>",
+            "the LangGraph server's answer is not one of LangGraph: it is a web page, perhaps a login",
+        ),
+    ] {
+        let answer =
+            async { gateway.upstream.next().await.answer(status, "text/html", body).await };
+        let hi = input(&["hi"]);
+        tokio::join!(gateway.post(&hi), answer);
+        let refused = lines.with("request refused");
+        let line = refused.last().unwrap();
+        assert_eq!((&line["level"], &line["reason"]), (&json!("WARN"), &json!(reason)));
+        assert_eq!(line["upstream"], gateway.upstream.url());
+    }
+    // A caller's own mistake is no warning.
+    let mistaken = b"POST /agui/agent/agent/run HTTP/1.1\r\nhost: h\r\n\r\n";
+    Response::to(gateway.address, mistaken).await;
+    let refused = lines.with("request refused");
+    let line = refused.last().unwrap();
+    assert_eq!((&line["level"], &line["reason"]), (&json!("INFO"), &json!(null)));
+    assert_eq!(refused.len(), 5);
+    assert!(!format!("{refused:?}").contains("s3cret"));
+}
+
+#[tokio::test]
 async fn a_page_that_is_refused_is_one_line_for_the_operator() {
     let (lines, _logging) = Lines::up_to(Level::INFO);
     let gateway = Gateway::start().await;

@@ -10,12 +10,17 @@ const READY_MS = 10_000;
  * Starts the binary in THREADWAY_BIN in front of `upstream` on a free port; returns its URL, and a function that stops it.
  * Its log is in the same directory as the others. Without an `upstream` the options name a config file with upstreams.
  */
-export async function startThreadway(name, upstream, ...options) {
+export function startThreadway(name, upstream, ...options) {
+  return startProgram(process.env.THREADWAY_BIN, name, upstream, ...options);
+}
+
+/** The same with a program that starts the binary. */
+export async function startProgram(program, name, upstream, ...options) {
   const bare = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("THREADWAY_")));
   const before = upstream === undefined ? [] : ["--upstream", upstream];
   const listen = options.includes("--listen") ? [] : ["--listen", "127.0.0.1:0"];
   const command = ["serve", ...before, ...listen, ...options];
-  const child = spawn(process.env.THREADWAY_BIN, command, { env: bare, stdio: ["ignore", "ignore", "pipe"] });
+  const child = spawn(program, command, { env: bare, stdio: ["ignore", "ignore", "pipe"] });
   const exit = new Promise((resolve) => child.once("exit", resolve));
   const kill = () => child.kill("SIGKILL");
   process.once("exit", kill);

@@ -30,6 +30,7 @@ use super::live::{LiveRun, RunKey};
 use super::published::Run;
 use super::reading::{Action, Reading, ReadingEnd, Request};
 use super::recorder::RunRecorder;
+use super::retry::UPSTREAM_PATIENCE;
 use crate::metrics::{Origin, RunEnd, RunMeter};
 use crate::upstream::{Body, Client, Error, Purpose, RunStream, Stay};
 use owner::{Unwanted, unwanted};
@@ -249,6 +250,7 @@ impl Driver {
 
     fn end(&mut self, reading: &mut Reading, end: ReadingEnd) {
         let detail = self.shared.error_detail();
+        let lost = if let ReadingEnd::OutOfReach(why) = &end { Some(why.clone()) } else { None };
         let mut events = Events::default();
         reading.end(end, detail, &mut events);
         self.publish(reading, events);
@@ -257,6 +259,9 @@ impl Driver {
             let code =
                 if let Outcome::Failed(failure) = &outcome { Some(failure.code()) } else { None };
             self.log_end(run_end(&outcome), code, &usage);
+            if let Some(why) = lost {
+                self.log_loss(&why);
+            }
         }
     }
 
@@ -315,6 +320,18 @@ impl Driver {
             events,
             bytes = self.meter.bytes(),
             "{what}"
+        );
+    }
+
+    /// Warns of a run whose end nobody here will see. `why` has no words of the upstream.
+    fn log_loss(&self, why: &str) {
+        let patience = UPSTREAM_PATIENCE.as_secs();
+        let upstream = self.upstream.base();
+        tracing::warn!(
+            thread_id = self.run.thread_id,
+            run_id = self.run_id(),
+            %upstream,
+            "gave up a run that was out of reach for {patience} s, and may go on in LangGraph: {why}"
         );
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::answers::kept_answers;
 use super::feed::{Coverage, StreamSummary};
+use super::retry::wait_as_asked;
 use crate::upstream::{Client, Error};
 use threadway_translate::langgraph::{
     ErrorReport, ErrorSource, KeptAnswers, RunError, RunRecord, RunStatus, ThreadState,
@@ -72,6 +73,16 @@ pub(super) struct EndQuery<'a> {
     pub(super) is_stopped: bool,
 }
 
+// === impl EndStatus ===
+
+impl EndStatus {
+    /// The upstream could not say, and has been given the time that it asks for.
+    async fn unknown(error: &Error) -> Self {
+        wait_as_asked(error).await;
+        Self::Unknown(error.to_string())
+    }
+}
+
 // === impl EndQuery ===
 
 impl EndQuery<'_> {
@@ -82,7 +93,7 @@ impl EndQuery<'_> {
         let record = match self.record(run_id).await {
             Ok(record) => record,
             Err(Error::Status { code: 404, .. }) => return self.gone().await,
-            Err(error) => return EndStatus::Unknown(error.to_string()),
+            Err(error) => return EndStatus::unknown(&error).await,
         };
         match (record.status, self.end) {
             // After an error in the stream the run is all but over. Its state may not be written yet.
@@ -98,7 +109,7 @@ impl EndQuery<'_> {
             }
             (_, _) => match self.over(run_id, &record).await {
                 Ok(ending) => EndStatus::Ended(ending),
-                Err(error) => EndStatus::Unknown(error.to_string()),
+                Err(error) => EndStatus::unknown(&error).await,
             },
         }
     }
@@ -251,7 +262,7 @@ impl EndQuery<'_> {
                 let end = self.stream_error().map_or(StreamEnd::Gone, StreamEnd::Failed);
                 EndStatus::Ended(end.into())
             }
-            Err(error) => EndStatus::Unknown(error.to_string()),
+            Err(error) => EndStatus::unknown(&error).await,
         }
     }
 

@@ -75,14 +75,14 @@ pub(super) async fn idle(
         error = error.map(|error| error.redacted(detail));
     }
     let thread_id = thread_id.to_owned();
-    let key = upstream.messages_key().clone();
+    let (key, upstream) = (upstream.messages_key().clone(), upstream.clone());
     let weight = body.as_ref().map_or(0, String::len);
     keyframe::offload(weight, move || {
         let mut state = match &body {
-            Some(body) => Some(
-                ThreadState::parse_under(&key, body)
-                    .ok_or(Error::NotUnderstood { what: "a thread's state" })?,
-            ),
+            Some(body) => {
+                let state = ThreadState::parse_under(&key, body);
+                Some(upstream.understood(state, "a thread's state")?)
+            }
             None => None,
         };
         if let Some(state) = &mut state {

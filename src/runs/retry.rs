@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::upstream::doubled;
+use crate::upstream::{Error, doubled};
 
 /// How long a server may be out of reach before the gateway ends the streams of its runs. A
 /// LangGraph server restarts in half of that. Viewers get no events meanwhile.
@@ -26,6 +26,16 @@ const BLIND_JOINS: u32 = 5;
 
 /// How many silent connections in a row are joined again before the run's record is read.
 const BLIND_SILENCES: u32 = 1;
+
+/// The longest wait for a server that limits its requests. Viewers get no events meanwhile.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
+
+/// Waits as long as a server has asked for with `Retry-After`, at most [`LONGEST_RETRY_AFTER`].
+pub(super) async fn wait_as_asked(error: &Error) {
+    if let Some(wait) = error.retry_after() {
+        tokio::time::sleep(wait.min(LONGEST_RETRY_AFTER)).await;
+    }
+}
 
 /// The attempts to read a run again.
 #[derive(Debug, Default)]

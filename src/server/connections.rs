@@ -198,7 +198,7 @@ fn log_refusal(
 ) {
     let refusals = endpoint.borrow().refusals.clone();
     let (facts, peer) = (&Facts::default(), Some(peer.ip()));
-    refusals.log(&RefusedRequest { status, code, route: None, facts, peer });
+    refusals.log(&RefusedRequest { status, code, route: None, facts, peer, fault: None });
 }
 
 fn log_panic(ended: Result<(), JoinError>) {

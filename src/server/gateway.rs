@@ -14,7 +14,7 @@ use super::limits::Limits;
 use super::limits::log_limiter::LogLimiter;
 use super::observe::Observer;
 use super::observe::request_log;
-use super::reject::Reject;
+use super::reject::{Effect, Reject};
 use super::request::forward::Forward;
 use super::request::thread_name::ThreadName;
 use super::routes::health::Readiness;
@@ -94,6 +94,7 @@ impl Call {
             facts.agent = Some(agent.name.to_string());
             facts.thread = Some(client_thread.to_owned());
             facts.thread_id = Some(id.clone());
+            facts.upstream = Some(agent.upstream.base().to_string());
         });
         self.gateway.threads.thread(agent, id, client_id.map(str::to_owned))
     }
@@ -103,13 +104,20 @@ impl Call {
         self.gateway.admission.owner(&self.streams, &self.caller)
     }
 
-    /// The response to a request that failed on a thread.
+    /// The response to a request that failed on a thread, and may have changed something.
     pub(super) fn refuse(&self, refusal: &Refusal, thread: &Thread) -> Reject {
-        Reject::refusal(refusal, thread.agent().upstream.caller(), self.gateway.error_detail)
+        let caller = thread.agent().upstream.caller();
+        Reject::refusal(refusal, caller, self.gateway.error_detail, Effect::Possible)
     }
 
-    /// The response to a request that an upstream failed for `caller`.
+    /// The response to a request that could not read a thread.
+    pub(super) fn refuse_read(&self, refusal: &Refusal, thread: &Thread) -> Reject {
+        let caller = thread.agent().upstream.caller();
+        Reject::refusal(refusal, caller, self.gateway.error_detail, Effect::None)
+    }
+
+    /// The response to a request for which `caller` could not read something of an upstream.
     pub(super) fn upstream_failed(&self, error: &Error, caller: &Caller) -> Reject {
-        Reject::upstream(error, caller, self.gateway.error_detail)
+        Reject::upstream(error, caller, self.gateway.error_detail, Effect::None)
     }
 }

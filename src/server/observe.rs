@@ -26,7 +26,7 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracer;
 
 use self::request_log::RequestLog;
-use super::reject::RefusalCode;
+use super::reject::Refused;
 use crate::metrics::{Metrics, Route, StatusClass};
 use crate::threads::Thread;
 
@@ -80,11 +80,12 @@ pub(super) async fn observe(
         _ => route(path),
     };
     observer.metrics.answered(route, status);
-    let refused = response.extensions_mut().remove::<RefusalCode>();
-    if let Some(RefusalCode(code)) = refused {
-        observer.metrics.refused(code);
+    let refused = response.extensions_mut().remove::<Refused>();
+    if let Some(refused) = &refused {
+        observer.metrics.refused(refused.code);
     }
-    pending.answered(route, response.status(), refused, response.extensions().get::<RunIds>());
+    let ids = response.extensions().get::<RunIds>();
+    pending.answered(route, response.status(), refused.as_ref(), ids);
     match span {
         Some(span) => spanned(response, span),
         None => response,

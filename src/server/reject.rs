@@ -1,6 +1,7 @@
 //! Refused requests: the response has a status, a stable code, and a message that says what to do.
 
 use std::fmt::Display;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
@@ -9,6 +10,7 @@ use http::{HeaderValue, Method, StatusCode, Uri};
 use serde::Serialize;
 
 use super::limits::rates::Exceeded;
+use crate::metrics::Answer;
 use crate::threads::Refusal;
 use crate::upstream::{Caller, Error};
 use threadway_translate::run::ErrorDetail;
@@ -26,11 +28,31 @@ pub(super) struct Reject {
     message: String,
     /// How long the client has to wait, where that is known.
     wait: Option<Duration>,
+    fault: Option<UpstreamFault>,
 }
 
-/// The code of a refusal, as an extension of its response.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RefusalCode(pub(super) &'static str);
+/// What the logs and metrics keep of a refusal, as an extension of its response.
+#[derive(Clone, Debug)]
+pub(super) struct Refused {
+    pub(super) code: &'static str,
+    pub(super) fault: Option<UpstreamFault>,
+}
+
+/// A fault of an upstream because of which a request was refused.
+#[derive(Clone, Debug)]
+pub(super) struct UpstreamFault {
+    /// What happened, without the upstream's words.
+    pub(super) reason: Arc<str>,
+    /// Whether the log has no other line about it.
+    pub(super) is_news: bool,
+}
+
+/// Whether a request that failed may have changed something in LangGraph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Possible,
+    None,
+}
 
 #[derive(Serialize)]
 struct RejectBody<'a> {
@@ -98,7 +120,7 @@ pub(super) async fn two_lengths() -> Response {
 
 impl Reject {
     pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), wait: None }
+        Self { status, code, message: message.into(), wait: None, fault: None }
     }
 
     /// The request itself is malformed.
@@ -179,6 +201,13 @@ impl Reject {
         Self { wait: Some(wait), ..self }
     }
 
+    /// The upstream's fault has a line in the log already.
+    #[must_use]
+    pub(super) fn logged(self) -> Self {
+        let fault = self.fault.map(|fault| UpstreamFault { is_news: false, ..fault });
+        Self { fault, ..self }
+    }
+
     /// Whether the same request may succeed later.
     pub(super) fn is_passing(&self) -> bool {
         self.status.is_server_error() || self.status == StatusCode::TOO_MANY_REQUESTS
@@ -206,14 +235,19 @@ impl Reject {
 
     /// The response to a request that failed on a thread. `detail` limits what the message says of
     /// an upstream error.
-    pub(super) fn refusal(refusal: &Refusal, caller: &Caller, detail: ErrorDetail) -> Self {
+    pub(super) fn refusal(
+        refusal: &Refusal,
+        caller: &Caller,
+        detail: ErrorDetail,
+        effect: Effect,
+    ) -> Self {
         match refusal {
             Refusal::ShuttingDown => Self::shutting_down(),
             Refusal::Busy => Self::new(StatusCode::CONFLICT, "thread_busy", refusal.to_string()),
             Refusal::UnknownAssistant { assistant } => Self::unknown_assistant(assistant, caller),
             Refusal::CannotResume(why) => Self::new(StatusCode::CONFLICT, "cannot_resume", why),
             Refusal::NotStored(error) => {
-                let reject = Self::upstream(error, caller, detail);
+                let reject = Self::upstream(error, caller, detail, effect);
                 let message = format!(
                     "LangGraph did not store the answer, which must wait for the other actions, and the \
                      question is still open: {}; or answer all actions in one request",
@@ -222,13 +256,33 @@ impl Reject {
                 Self { message, ..reject }
             }
             Refusal::CannotFork(why) => Self::new(StatusCode::CONFLICT, "cannot_fork", why),
-            Refusal::Upstream(error) => Self::upstream(error, caller, detail),
+            Refusal::Upstream(error) => Self::upstream(error, caller, detail, effect),
         }
     }
 
     /// The response to a request that an upstream refused or failed. `detail` limits what the
     /// message says.
-    pub(super) fn upstream(error: &Error, caller: &Caller, detail: ErrorDetail) -> Self {
+    pub(super) fn upstream(
+        error: &Error,
+        caller: &Caller,
+        detail: ErrorDetail,
+        effect: Effect,
+    ) -> Self {
+        let reject = Self::upstream_told(error, caller, detail, effect);
+        // Other refusals concern the caller: credentials, or a thread that is not there.
+        let is_fault = reject.status.is_server_error() || error.answer() == Answer::RateLimited;
+        let fault = is_fault.then(|| UpstreamFault {
+            reason: error.to_string().into(),
+            is_news: !error.is_unreachable(),
+        });
+        Self { fault, ..reject }
+    }
+
+    fn upstream_told(error: &Error, caller: &Caller, detail: ErrorDetail, effect: Effect) -> Self {
+        let again = match effect {
+            Effect::Possible => "look at the thread before you try again: it may have acted",
+            Effect::None => "send the request again",
+        };
         let what = match detail {
             ErrorDetail::Full => error.explained(),
             ErrorDetail::Message | ErrorDetail::Code | ErrorDetail::None => error.to_string(),
@@ -243,7 +297,7 @@ impl Reject {
             Error::Timeout { .. } => Self::new(
                 StatusCode::GATEWAY_TIMEOUT,
                 "upstream_timeout",
-                format!("{what}; look at the thread before you try again: it may have acted"),
+                format!("{what}; {again}"),
             ),
             Error::Status { code: 401, .. } if caller.is_personal() => {
                 let message = "LangGraph does not accept these credentials; send others";
@@ -267,19 +321,30 @@ impl Reject {
                 let reject = Self::too_many("upstream_rate_limited", message);
                 Self { wait: *retry_after, ..reject }
             }
+            Error::Status { .. } if error.is_redirect() => bad_gateway(
+                "upstream_refused",
+                "the gateway follows none, so have its operator set `upstream.url` to the server's \
+                 own URL",
+            ),
+            Error::Status { code: 502..=504, .. } => bad_gateway(
+                "upstream_refused",
+                "a proxy in front of it may not reach it; check that it runs, then look into its \
+                 log and the proxy's",
+            ),
             Error::Status { .. } => {
                 bad_gateway("upstream_refused", "the server's log may tell more")
             }
+            Error::NotUnderstood { .. } if error.is_compressed() => bad_gateway(
+                "not_langgraph",
+                "have the proxy in front of it send answers without compression",
+            ),
             Error::NotAnEventStream { .. } | Error::NotUnderstood { .. } => {
                 Self::not_langgraph(what)
             }
             Error::TooLarge { .. } => {
                 bad_gateway("upstream_too_large", "have the graph keep less in its state")
             }
-            Error::Interrupted { .. } => bad_gateway(
-                "upstream_interrupted",
-                "look at the thread before you try again: it may have acted",
-            ),
+            Error::Interrupted { .. } => bad_gateway("upstream_interrupted", again),
         }
     }
 
@@ -312,10 +377,10 @@ impl From<Exceeded> for Reject {
 impl IntoResponse for Reject {
     fn into_response(self) -> Response {
         let body = self.body();
-        // The message may contain private data, so only the code is kept for the logs.
-        let Self { status, code, message: _, wait } = self;
+        // The message may contain private data, so the logs do not get it.
+        let Self { status, code, message: _, wait, fault } = self;
         let mut response = (status, [(CONTENT_TYPE, "application/json")], body).into_response();
-        response.extensions_mut().insert(RefusalCode(code));
+        response.extensions_mut().insert(Refused { code, fault });
         let headers = response.headers_mut();
         if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             // Whole seconds, rounded up.

@@ -10,7 +10,6 @@ use super::refusal::Refusal;
 use super::start_lock::StartLock;
 use super::thread::Thread;
 use crate::runs::{self, RunStart};
-use crate::upstream::Error;
 use threadway_translate::langgraph::{
     BatchDecision, Capabilities, InputKeys, NewestRuns, ThreadState,
 };
@@ -106,10 +105,10 @@ impl Thread {
         let body = body?;
         let messages_key = self.upstream().messages_key();
         let mut state = match &body {
-            Some(body) => Some(
-                ThreadState::parse_under(messages_key, body)
-                    .ok_or(Error::NotUnderstood { what: "a thread's state" })?,
-            ),
+            Some(body) => {
+                let state = ThreadState::parse_under(messages_key, body);
+                Some(self.upstream().understood(state, "a thread's state")?)
+            }
             None => None,
         };
         if let Some(state) = &mut state {

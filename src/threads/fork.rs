@@ -74,8 +74,8 @@ pub(super) async fn point(
     let mut before: Option<String> = None;
     for _ in 0..MAX_PAGES {
         let page = upstream.history_page(thread_id, before.as_deref(), PAGE_STATES).await?;
-        let page = read_page(&page, upstream.messages_key(), message_id)
-            .ok_or(Error::NotUnderstood { what: "a thread's history" })?;
+        let page = read_page(&page, upstream.messages_key(), message_id);
+        let page = upstream.understood(page, "a thread's history")?;
         let is_last = page.len() < PAGE_STATES;
         before = page.last().map(|checkpoint| checkpoint.id.clone());
         for checkpoint in page {

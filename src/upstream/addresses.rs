@@ -18,7 +18,7 @@ use super::choice::{Change, Choice};
 use super::dial::Dialer;
 use super::http1::Http;
 use super::{BaseUrl, CONNECT_TIMEOUT, Error, OUTAGE_FAILURES, SetupError, Tls};
-use crate::metrics::{AddressChange, Metrics};
+use crate::metrics::{AddressChange, Answer, Metrics};
 use crate::sync::Mutex;
 
 /// The most addresses of one upstream.
@@ -245,6 +245,7 @@ impl Drop for Attempt {
     fn drop(&mut self) {
         let waited = self.since.elapsed();
         if !self.is_finished && waited >= MIN_WAIT {
+            self.metrics.upstream_failed(Answer::Timeout);
             let seconds = Duration::from_secs(waited.as_secs());
             self.note_failure(&Error::Timeout { waited: seconds }, 1);
         }

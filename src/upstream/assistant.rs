@@ -33,8 +33,8 @@ impl Client {
             let search = AssistantSearch { graph_id, limit: PAGE_SIZE, offset: page * PAGE_SIZE };
             let call = self.call(Operation::Assistants, Method::POST, &["assistants", "search"]);
             let body = call.json(&search).text().await?;
-            let assistants = Assistant::parse_list(&body)
-                .ok_or(Error::NotUnderstood { what: "a list of assistants" })?;
+            let assistants =
+                self.understood(Assistant::parse_list(&body), "a list of assistants")?;
             let is_last = assistants.len() < PAGE_SIZE;
             all.extend(assistants);
             if is_last {
@@ -47,7 +47,7 @@ impl Client {
     /// The keys of an assistant's input. Takes the assistant's id, not the name of its graph.
     pub(crate) async fn input_keys(&self, assistant_id: &str) -> Result<InputKeys, Error> {
         let body = self.get(Operation::Assistant, &["assistants", assistant_id, "schemas"]).await?;
-        InputKeys::parse(&body).ok_or(Error::NotUnderstood { what: "the schemas of an assistant" })
+        self.understood(InputKeys::parse(&body), "the schemas of an assistant")
     }
 
     /// The settings of an assistant that a person can choose. Takes the assistant's id, not the
@@ -84,7 +84,7 @@ impl Client {
     /// The server's kind and version.
     pub async fn info(&self) -> Result<ServerInfo, Error> {
         let body = self.get(Operation::Info, &["info"]).await?;
-        ServerInfo::parse(&body).ok_or(Error::NotUnderstood { what: "that of a LangGraph server" })
+        self.understood(ServerInfo::parse(&body), "that of a LangGraph server")
     }
 
     /// Succeeds if the server is ready at one of its addresses. All are asked at the same time, so

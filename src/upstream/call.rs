@@ -102,6 +102,11 @@ impl Call {
         self.answered(ANSWER_TIMEOUT, async |mut response, _| {
             let mut body = Vec::new();
             response::read(response.body_mut(), MAX_ANSWER_BYTES, &mut body).await?;
+            let is_page =
+                response::is_html(response.headers()) && body.trim_ascii_start().starts_with(b"<");
+            if is_page {
+                return Err(Error::page());
+            }
             let text = String::from_utf8(body);
             Ok(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
         })
@@ -110,7 +115,10 @@ impl Call {
 
     /// Sends the request and waits until the server confirms it. The body is not read.
     pub(super) async fn confirmed(self) -> Result<(), Error> {
-        self.answered(ANSWER_TIMEOUT, async |_, _| Ok(())).await
+        self.answered(ANSWER_TIMEOUT, async |response, _| {
+            if response::is_html(response.headers()) { Err(Error::page()) } else { Ok(()) }
+        })
+        .await
     }
 
     /// Sends the request and reads its answer, both within `limit`. `read` gets the response, and the

@@ -15,7 +15,7 @@ use super::addresses::Addresses;
 use super::call::{Call, CallMetrics, Target};
 use super::choice::TRIAL_TIMEOUT;
 use super::{ApiKey, BaseUrl, Caller, Error, Identity, Purpose, Tls};
-use crate::metrics::{Metrics, Operation};
+use crate::metrics::{Answer, Metrics, Operation};
 use crate::sync::Mutex;
 use threadway_translate::langgraph::MessagesKey;
 
@@ -247,6 +247,15 @@ impl Client {
             Listed::Runs => of_runs,
             Listed::Threads => of_threads,
         }
+    }
+
+    /// What an answer was parsed as. An answer that could not be parsed counts as a failure of the
+    /// server: a proxy may have cut it, or answered in the server's place.
+    pub(crate) fn understood<T>(&self, parsed: Option<T>, what: &'static str) -> Result<T, Error> {
+        parsed.ok_or_else(|| {
+            self.metrics.upstream_failed(Answer::NotUnderstood);
+            Error::NotUnderstood { what }
+        })
     }
 
     /// Reads an answer that always exists.

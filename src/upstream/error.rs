@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use serde_json::value::RawValue;
+use url::Url;
 
 use crate::metrics::Answer;
 use threadway_translate::json;
@@ -14,6 +15,12 @@ use threadway_translate::json;
 /// The longest explanation of a server that is kept, in characters. Both servers' sentences fit; a
 /// state or a stack trace does not.
 pub const MAX_DETAIL_CHARS: usize = 300;
+
+/// What a compressed answer is not, for [`Error::NotUnderstood`].
+const PLAIN: &str = "readable: it is compressed, although the gateway asked for no compression";
+
+/// What a web page is not, for [`Error::NotUnderstood`].
+const OF_LANGGRAPH: &str = "one of LangGraph: it is a web page, perhaps a login";
 
 /// Why a request to an upstream failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,7 +38,7 @@ pub enum Error {
         waited: Duration,
     },
     /// The server answered with an error status.
-    #[error("the LangGraph server answered {code}")]
+    #[error("the LangGraph server answered {code}{}", if is_redirect(*code) { ", a redirect" } else { "" })]
     Status {
         /// The HTTP status.
         code: u16,
@@ -69,6 +76,30 @@ pub enum Error {
 // === impl Error ===
 
 impl Error {
+    /// The answer is compressed.
+    pub(super) fn compressed() -> Self {
+        Self::NotUnderstood { what: PLAIN }
+    }
+
+    /// The answer is a web page.
+    pub(super) fn page() -> Self {
+        Self::NotUnderstood { what: OF_LANGGRAPH }
+    }
+
+    /// Whether the answer is compressed.
+    pub(crate) fn is_compressed(&self) -> bool {
+        matches!(self, Self::NotUnderstood { what: PLAIN })
+    }
+
+    /// A redirect. The explanation has the scheme and host of its destination, without the path and
+    /// query, which may hold a secret.
+    pub(super) fn redirect(code: u16, destination: Option<&str>) -> Self {
+        let origin = destination.and_then(|destination| Url::parse(destination).ok());
+        let origin = origin.filter(Url::has_host).map(|url| url.origin().ascii_serialization());
+        let detail = origin.map_or_else(String::new, |origin| format!("to {origin}"));
+        Self::Status { code, detail: bounded(&detail), retry_after: None }
+    }
+
     /// An error status, with the explanation in its body.
     pub(super) fn status(code: u16, body: &str) -> Self {
         Self::Status { code, detail: bounded(&detail(body)), retry_after: None }
@@ -145,6 +176,11 @@ impl Error {
         self
     }
 
+    /// Whether the server answered with a redirect.
+    pub(crate) fn is_redirect(&self) -> bool {
+        matches!(self, Self::Status { code, .. } if is_redirect(*code))
+    }
+
     /// Whether no connection could be made. The log already has a line for that outage.
     pub(crate) fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
@@ -164,6 +200,10 @@ impl Error {
     pub fn is_unauthorized(&self) -> bool {
         matches!(self, Self::Status { code: 401 | 403, .. })
     }
+}
+
+fn is_redirect(code: u16) -> bool {
+    (300..400).contains(&code)
 }
 
 /// Finds the explanation in an error body. The Python server sends `{"detail": ..}`, the JavaScript
@@ -248,6 +288,20 @@ mod tests {
         ] {
             let Error::Status { detail, .. } = Error::status(400, body) else { panic!() };
             assert_eq!(detail, expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_redirect_names_the_host_that_it_leads_to_and_nothing_else_of_it() {
+        for (destination, expected) in [
+            (Some("https://user:s3cret@h:8443/login?token=s3cret#a"), ": to https://h:8443"),
+            (Some("/login?token=s3cret"), ""),
+            (Some("mailto:s3cret"), ""),
+            (None, ""),
+        ] {
+            let error = Error::redirect(307, destination);
+            let explained = format!("the LangGraph server answered 307, a redirect{expected}");
+            assert_eq!(error.explained(), explained);
         }
     }
 

@@ -26,7 +26,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, HOST};
+use http::header::{ACCEPT, ACCEPT_ENCODING, HOST};
 use http::{HeaderValue, Method, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -122,6 +122,8 @@ fn address(request: &mut Request<Payload>, url: &Url) -> Result<(), http::Error>
     let host = HeaderValue::from_str(&url[Position::BeforeHost..Position::AfterPort])?;
     request.headers_mut().insert(HOST, host);
     request.headers_mut().entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
+    // Without this header a server may compress as it likes (RFC 9110, 12.5.3).
+    request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     Ok(())
 }
 

@@ -3,7 +3,10 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::Response;
-use http::header::{CONTENT_LOCATION, DATE, HeaderMap, HeaderName, LOCATION, RETRY_AFTER};
+use http::header::{
+    CONTENT_ENCODING, CONTENT_LOCATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, LOCATION,
+    RETRY_AFTER,
+};
 
 use super::{Error, http1};
 
@@ -11,21 +14,35 @@ use super::{Error, http1};
 /// lists every graph of the server is longer.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 
-/// Turns a response with an error status into an [`Error::Status`].
+/// Turns a response with an error status into an [`Error::Status`], and refuses a compressed one.
 pub(super) async fn successful(
     mut response: Response<http1::Body>,
 ) -> Result<Response<http1::Body>, Error> {
+    let is_compressed = is_compressed(response.headers());
     if response.status().is_success() {
-        return Ok(response);
+        return if is_compressed { Err(Error::compressed()) } else { Ok(response) };
     }
     let code = response.status().as_u16();
+    if response.status().is_redirection() {
+        return Err(Error::redirect(code, header(response.headers(), &LOCATION)));
+    }
     let wait = retry_after(response.headers());
+    if is_compressed {
+        return Err(Error::status(code, "").with_retry_after(wait));
+    }
     let mut body = Vec::new();
     if let Err(error) = read(response.body_mut(), MAX_ERROR_BYTES, &mut body).await {
         // Part of an error text is better than none.
         tracing::debug!(code, %error, "the body of a refusal was not read to its end");
     }
     Err(Error::status(code, &String::from_utf8_lossy(&body)).with_retry_after(wait))
+}
+
+/// Whether a body is said to be HTML: then a login or a proxy may have answered, and nothing was
+/// done.
+pub(super) fn is_html(headers: &HeaderMap) -> bool {
+    let content_type = header(headers, &CONTENT_TYPE).unwrap_or_default();
+    content_type.trim_start().to_ascii_lowercase().starts_with("text/html")
 }
 
 /// Appends a response body to `body`. On an error, `body` has what came before it.
@@ -50,6 +67,13 @@ pub(super) async fn read(
         }
     }
     Ok(())
+}
+
+/// Whether a body is compressed. The gateway asks for none that is, but a proxy may compress it
+/// nevertheless.
+fn is_compressed(headers: &HeaderMap) -> bool {
+    let mut encodings = headers.get_all(CONTENT_ENCODING).iter();
+    encodings.any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 /// LangGraph's id of a started run. The Python server sends both headers, the JavaScript server
@@ -87,8 +111,6 @@ pub(super) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'
 
 #[cfg(test)]
 mod tests {
-    use http::header::CONTENT_TYPE;
-
     use super::*;
 
     #[test]

@@ -79,7 +79,7 @@ impl Client {
         run_id: &str,
     ) -> Result<RunRecord, Error> {
         let body = self.get(Operation::RunRecord, &["threads", thread_id, "runs", run_id]).await?;
-        RunRecord::parse(&body).ok_or(Error::NotUnderstood { what: "a run" })
+        self.understood(RunRecord::parse(&body), "a run")
     }
 
     /// The record of a run, by an id that a client has sent. `None` if the thread has no such run,
@@ -100,7 +100,7 @@ impl Client {
                 let is_of_thread =
                     members.string("thread_id").is_none_or(|thread| thread == thread_id);
                 let record = RunRecord::parse(&body);
-                let record = record.ok_or(Error::NotUnderstood { what: "a run" })?;
+                let record = self.understood(record, "a run")?;
                 Ok(Some(record).filter(|record| is_of_thread && record.id == run_id))
             }
             // The Python server accepts any form of UUID, the JavaScript server only hyphenated
@@ -166,7 +166,7 @@ impl Client {
         match self.run_list(thread_id, status, limit, &RUN_COLUMNS).await {
             Ok(body) => {
                 let runs = RunRecord::parse_list(&body);
-                runs.ok_or(Error::NotUnderstood { what: "a list of runs" }).map(Some)
+                self.understood(runs, "a list of runs").map(Some)
             }
             Err(error) if self.reads_as_empty(&error) => Ok(None),
             Err(error) => Err(error),
@@ -177,7 +177,7 @@ impl Client {
     /// if the list may lack the newest.
     pub(crate) async fn newest_runs(&self, thread_id: &str) -> Result<Option<NewestRuns>, Error> {
         let body = self.run_list(thread_id, None, NewestRuns::LIMIT, &RUN_COLUMNS).await?;
-        NewestRuns::parse(&body).ok_or(Error::NotUnderstood { what: "a list of runs" })
+        self.understood(NewestRuns::parse(&body), "a list of runs")
     }
 
     /// The record of a listed run, with the run's input.

@@ -136,7 +136,7 @@ impl Client {
         };
         let post = self.call(Operation::PollThreads, Method::POST, &["threads", "search"]);
         let body = post.json(&body).text().await?;
-        ThreadMark::parse_list(&body).ok_or(Error::NotUnderstood { what: "a list of threads" })
+        self.understood(ThreadMark::parse_list(&body), "a list of threads")
     }
 
     /// Whether the server lets the caller list threads.
@@ -159,7 +159,10 @@ impl Client {
         let post =
             self.call(Operation::ThreadHistory, Method::POST, &["threads", thread_id, "history"]);
         match post.json(&search).text().await {
-            Ok(body) => Ok(states(&body)?.first().map(|state| one_line(state.get().to_owned()))),
+            Ok(body) => {
+                let states = self.understood(states(&body), STATES)?;
+                Ok(states.first().map(|state| one_line(state.get().to_owned())))
+            }
             // aegra answers every search by metadata so: it passes an argument to LangGraph that
             // LangGraph does not have (aegra-api 0.11.0).
             Err(Error::Status { code: 500, .. }) => self.find_run_state(thread_id, run_id).await,
@@ -173,11 +176,11 @@ impl Client {
         let mut before: Option<String> = None;
         for _ in 0..MAX_PAGES {
             let page = self.history_page(thread_id, before.as_deref(), PAGE_STATES).await?;
-            let page = states(&page)?;
+            let page = self.understood(states(&page), STATES)?;
             let is_last = page.len() < PAGE_STATES;
             for state in page {
                 let parsed = ThreadState::parse(state.get());
-                let parsed = parsed.ok_or(Error::NotUnderstood { what: STATES })?;
+                let parsed = self.understood(parsed, STATES)?;
                 if parsed.run_id.as_deref() == Some(run_id) {
                     return Ok(Some(one_line(state.get().to_owned())));
                 }
@@ -234,7 +237,7 @@ impl Client {
         metadata: &Json,
     ) -> Result<ThreadRecord, Error> {
         let body = self.post_thread(thread_id, metadata).await?;
-        ThreadRecord::parse(&body).ok_or(Error::NotUnderstood { what: "a thread" })
+        self.understood(ThreadRecord::parse(&body), "a thread")
     }
 
     async fn post_thread(&self, thread_id: &str, metadata: &Json) -> Result<String, Error> {
@@ -248,10 +251,10 @@ impl Client {
     /// The server sends the whole state with it. [`Client::threads`] does not load states.
     pub async fn thread(&self, thread_id: &str) -> Result<Option<ThreadRecord>, Error> {
         match self.find(Operation::ThreadRecord, &["threads", thread_id]).await {
-            Ok(body) => match ThreadRecord::parse_under(self.messages_key(), &body) {
-                Some(thread) => Ok(Some(thread)),
-                None => Err(Error::NotUnderstood { what: "a thread" }),
-            },
+            Ok(body) => {
+                let thread = ThreadRecord::parse_under(self.messages_key(), &body);
+                self.understood(thread, "a thread").map(Some)
+            }
             Err(error) if is_no_thread(&error) => Ok(None),
             Err(error) => Err(error),
         }
@@ -281,7 +284,7 @@ impl Client {
         let call = |select| self.search_threads(&ThreadsById { ids, select, limit: 1 });
         let body = self.list(Listed::Threads, &COLUMNS, call).await?;
         let threads = ThreadRecord::parse_list(&body);
-        let threads = threads.ok_or(Error::NotUnderstood { what: "a list of threads" })?;
+        let threads = self.understood(threads, "a list of threads")?;
         // A server that ignores `ids` lists other threads.
         Ok(threads.into_iter().find(|thread| thread.id == thread_id))
     }
@@ -305,7 +308,7 @@ impl Client {
             })
         };
         let body = self.list(Listed::Threads, columns, call).await?;
-        ThreadRecord::parse_list(&body).ok_or(Error::NotUnderstood { what: "a list of threads" })
+        self.understood(ThreadRecord::parse_list(&body), "a list of threads")
     }
 
     fn search_threads(&self, body: &impl Serialize) -> Call {
@@ -334,10 +337,7 @@ impl Client {
     pub async fn copy_thread(&self, thread_id: &str) -> Result<Option<ThreadRecord>, Error> {
         let copy = self.call(Operation::CopyThread, Method::POST, &["threads", thread_id, "copy"]);
         match copy.text().await {
-            Ok(body) => match ThreadRecord::parse(&body) {
-                Some(thread) => Ok(Some(thread)),
-                None => Err(Error::NotUnderstood { what: "a thread" }),
-            },
+            Ok(body) => self.understood(ThreadRecord::parse(&body), "a thread").map(Some),
             // Both servers answer 409. A 404 would mean that the server has no such route.
             Err(Error::Status { code: 409, .. }) => Ok(None),
             Err(error) => Err(error),
@@ -356,8 +356,8 @@ impl Client {
     }
 }
 
-fn states(body: &str) -> Result<Vec<&RawValue>, Error> {
-    serde_json::from_str(body).map_err(|_| Error::NotUnderstood { what: STATES })
+fn states(body: &str) -> Option<Vec<&RawValue>> {
+    serde_json::from_str(body).ok()
 }
 
 /// Whether there is no such thread, or no thread can have this id.

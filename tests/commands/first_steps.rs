@@ -270,7 +270,7 @@ async fn a_server_that_speaks_http_is_told_from_one_that_speaks_https() {
             let _ = socket.write_all(&[21, 3, 1, 0, 2, 2, 70]).await;
         }
     });
-    let told = "its answer is not HTTP; if it speaks TLS, write its URL with https://";
+    let told = "its answer is not HTTP/1.1; if it speaks TLS, write its URL with https://";
     let output = ended(&["check", "--upstream", &url], &[]).await;
     assert_eq!(output.status.code(), Some(1));
     assert!(stdout(&output).contains(told), "{}", stdout(&output));

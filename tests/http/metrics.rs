@@ -2,10 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::support::clock::HeldClock;
 use crate::support::gateway::{
-    Gateway, RUN, Response, THREAD, agents, connect_request, counted, events_request, finished,
-    input, part, serve_observed, token, told, values,
+    COLUMNS, Gateway, RUN, Response, THREAD, agents, connect_request, counted, events_request,
+    finished, input, part, serve_observed, token, told, values,
 };
 use crate::support::upstream::Exchange;
 use serde_json::json;
@@ -238,6 +240,39 @@ async fn who_comes_back_to_another_replica_is_told_of_a_replay() {
             (r#"runs_started_total{origin="started"}"#, 0.0),
         ],
     );
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_is_a_failure_of_the_upstream() {
+    let gateway = Gateway::acquainted().await;
+    let kind = r#"upstream_errors_total{kind="not_understood"}"#;
+    let cut = async |line: &str, body: &str| {
+        gateway.upstream.expect(line).await.json(200, body).await;
+    };
+    let (state, runs) = (
+        format!("GET /threads/{THREAD}/state"),
+        format!("GET /threads/{THREAD}/runs?limit=100{COLUMNS}"),
+    );
+    let input = input(&["hi"]);
+    let (_, ()) = tokio::join!(gateway.post(&input), cut(&state, r#"{"values":{"#));
+    assert_values(&gateway.metrics, &[(kind, 1.0)]);
+    let (_, ()) = tokio::join!(gateway.connect(&input), cut(&runs, r#"[{"run_id":"#));
+    assert_values(&gateway.metrics, &[(kind, 2.0)]);
+}
+
+#[tokio::test]
+async fn a_request_that_is_given_up_is_a_timeout_of_the_upstream() {
+    let gateway = Gateway::acquainted().await;
+    let request = b"GET /agui/info HTTP/1.1\r\nhost: h\r\n\r\n";
+    let unanswered = async {
+        let asked = gateway.upstream.expect("POST /assistants/search").await;
+        let clock = HeldClock::pause();
+        clock.advance(Duration::from_secs(4)).await;
+        (asked, clock)
+    };
+    let (response, _open) = tokio::join!(Response::to(gateway.address, request), unanswered);
+    assert!(response.head.starts_with("HTTP/1.1 504 "), "{}", response.head);
+    assert_values(&gateway.metrics, &[(r#"upstream_errors_total{kind="timeout"}"#, 1.0)]);
 }
 
 #[tokio::test]

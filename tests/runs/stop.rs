@@ -114,6 +114,20 @@ async fn a_thread_with_no_live_run_is_told_so_and_left_alone() {
 }
 
 #[tokio::test]
+async fn a_web_page_in_place_of_an_answer_stops_nothing() {
+    let gateway = Gateway::start().await;
+    let script = async {
+        live(&gateway.upstream, THREAD, json!([run(RUN, "running", "r1")]), json!([])).await;
+        let cancel = gateway.upstream.next().await;
+        cancel.answer(200, "text/html; charset=utf-8", "<!doctype html>").await;
+    };
+    let (told, ()) = tokio::join!(stop(&gateway, ""), script);
+    let message = "the LangGraph server's answer is not one of LangGraph: it is a web page, \
+                   perhaps a login; check that the upstream's URL is that of a LangGraph API server";
+    assert_eq!(told, refusal("502 Bad Gateway", "not_langgraph", message));
+}
+
+#[tokio::test]
 async fn a_thread_goes_by_the_clients_name_here_too() {
     let gateway = Gateway::start().await;
     let script = async {

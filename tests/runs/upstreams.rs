@@ -91,7 +91,8 @@ async fn what_the_upstream_refuses_is_refused_in_our_words() {
             refusal(
                 "502 Bad Gateway",
                 "upstream_refused",
-                "the LangGraph server answered 307; the server's log may tell more",
+                "the LangGraph server answered 307, a redirect; the gateway follows none, so have \
+                 its operator set `upstream.url` to the server's own URL",
             ),
         ),
         (
@@ -129,7 +130,8 @@ async fn what_the_upstream_refuses_is_refused_in_our_words() {
             refusal(
                 "502 Bad Gateway",
                 "upstream_refused",
-                "the LangGraph server answered 503; the server's log may tell more",
+                "the LangGraph server answered 503; a proxy in front of it may not reach it; \
+                 check that it runs, then look into its log and the proxy's",
             ),
         ),
         (200, "<html>", refusal("502 Bad Gateway", "not_langgraph", html)),
@@ -211,13 +213,40 @@ async fn a_redirect_is_refused_and_no_credentials_go_where_it_leads() {
                 told = answered => told,
                 followed = elsewhere.accept() => panic!("{status} was followed:\n{}", followed.head),
             };
-            let message =
-                format!("the LangGraph server answered {status}; the server's log may tell more");
+            let message = format!(
+                "the LangGraph server answered {status}, a redirect; the gateway follows none, so \
+                 have its operator set `upstream.url` to the server's own URL"
+            );
             let expected = refusal("502 Bad Gateway", "upstream_refused", &message);
             assert_eq!(told, expected, "{redirected}");
             gateway.upstream.is_untouched().await;
             elsewhere.is_untouched().await;
         }
+    }
+}
+
+#[tokio::test]
+async fn no_compression_is_asked_for_and_a_compressed_answer_is_named_as_such() {
+    let gateway = Gateway::acquainted().await;
+    let expected = refusal(
+        "502 Bad Gateway",
+        "not_langgraph",
+        "the LangGraph server's answer is not readable: it is compressed, although the gateway \
+         asked for no compression; have the proxy in front of it send answers without compression",
+    );
+    for compressed in ["state", "run"] {
+        let script = async {
+            if compressed == "run" {
+                gateway.state(None).await;
+            }
+            let asked = gateway.upstream.next().await;
+            assert!(asked.head.contains("\r\naccept-encoding: identity\r\n"), "{}", asked.head);
+            asked.compressed().await;
+        };
+        let input = input(&["hi"]).to_string();
+        let posted = post(gateway.address, "accept-encoding: gzip\r\n", &input);
+        let (mut response, ()) = tokio::join!(posted, script);
+        assert_eq!(refused(&mut response).await, expected, "{compressed}");
     }
 }
 
@@ -274,6 +303,18 @@ async fn a_connection_that_breaks_before_the_stream_may_have_started_the_run() {
         let expected = refusal("502 Bad Gateway", "upstream_interrupted", &message);
         assert_eq!(refused(&mut response).await, expected);
     }
+}
+
+#[tokio::test]
+async fn a_read_that_breaks_has_changed_nothing() {
+    let gateway = Gateway::acquainted().await;
+    let script = async { gateway.upstream.next().await.cut() };
+    let hi = input(&["hi"]);
+    let (mut response, ()) = tokio::join!(gateway.connect(&hi), script);
+    let message = "the connection to the LangGraph server broke: connection closed before message \
+                   completed; send the request again";
+    let expected = refusal("502 Bad Gateway", "upstream_interrupted", message);
+    assert_eq!(refused(&mut response).await, expected);
 }
 
 #[tokio::test]
@@ -601,6 +642,34 @@ async fn a_run_that_is_not_there_any_more_was_cancelled_unless_its_thread_is_gon
         let message = "LangGraph has neither the run nor its thread any more";
         assert_eq!(told.await, error(message, "run_gone"));
     }
+}
+
+#[tokio::test]
+async fn a_run_is_not_asked_for_again_before_the_time_that_the_server_names() {
+    let gateway = Gateway::start().await;
+    let (mut response, run) = gateway.run().await;
+    let clock = HeldClock::pause();
+    run.cut();
+    gateway.passes(&clock, Duration::from_secs(1)).await;
+    let join = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
+    let record = format!("GET /threads/{THREAD}/runs/{RUN}");
+    for asked in [join, record] {
+        gateway.upstream.expect(&asked).await.too_many("retry-after: 7\r\n").await;
+        gateway.settled().await;
+        gateway.passes(&clock, Duration::from_secs(6)).await;
+        let early = gateway.upstream.waiting().await.map(|early| early.line);
+        assert_eq!(early, None, "after {asked}");
+        gateway.passes(&clock, Duration::from_secs(2)).await;
+    }
+    let mut run = gateway.joined_behind("-1").await;
+    run.send(token("a", "one")).await;
+    let told_after = loop {
+        let frame = response.whole_frame().await;
+        if frame.contains("TEXT_MESSAGE_CONTENT") {
+            break frame;
+        }
+    };
+    assert!(told_after.contains("one"), "{told_after}");
 }
 
 #[tokio::test]

@@ -240,6 +240,14 @@ impl Exchange {
         self.write(answer.as_bytes()).await;
     }
 
+    /// Answers with a compressed body, and closes.
+    pub(crate) async fn compressed(mut self) {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
+                    content-encoding: gzip\r\ncontent-length: 2\r\nconnection: close\r\n\r\n";
+        self.write(head.as_bytes()).await;
+        self.write(&[0x1f, 0x8b]).await;
+    }
+
     /// Answers with a redirect to this URL, and closes.
     pub(crate) async fn redirect(mut self, status: u16, location: &str) {
         let head = format!(

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::runs::ending::{BodyEnd, EndQuery, EndStatus};
 use crate::runs::published::Run;
 use crate::runs::reading::Request;
+use crate::runs::retry::wait_as_asked;
 use crate::upstream::{Client, Error, RunStream};
 use threadway_translate::langgraph::RunRecord;
 
@@ -35,12 +36,14 @@ pub(super) fn send(request: Request, upstream: Client, run: Arc<Run>) -> Pending
         match request {
             Request::Stream { run_id, cursor, again: _ } => {
                 let joining = upstream.join_run(thread_id, &run_id, &cursor);
-                let late = |_| {
-                    let seconds = JOIN_TIMEOUT.as_secs();
-                    BodyEnd::Cut(format!("no answer within {seconds} s"))
-                };
-                let opened = tokio::time::timeout(JOIN_TIMEOUT, joining).await.map_err(late);
-                Response::Stream(opened.and_then(|opened| opened.map_err(|e| body_end(&e))))
+                Response::Stream(match tokio::time::timeout(JOIN_TIMEOUT, joining).await {
+                    Ok(Ok(opened)) => Ok(opened),
+                    Ok(Err(error)) => Err(failed(&error).await),
+                    Err(_) => {
+                        let seconds = JOIN_TIMEOUT.as_secs();
+                        Err(BodyEnd::Cut(format!("no answer within {seconds} s")))
+                    }
+                })
             }
             Request::State => {
                 Response::State(upstream.thread_state(thread_id).await.unwrap_or_else(|error| {
@@ -49,8 +52,10 @@ pub(super) fn send(request: Request, upstream: Client, run: Arc<Run>) -> Pending
                 }))
             }
             Request::Record { run_id } => {
-                let record = upstream.run_record(thread_id, &run_id).await;
-                Response::Record(record.map_err(|error| body_end(&error)))
+                Response::Record(match upstream.run_record(thread_id, &run_id).await {
+                    Ok(record) => Ok(record),
+                    Err(error) => Err(failed(&error).await),
+                })
             }
             Request::EndStatus { seen, end } => {
                 let is_stopped = run.published().is_stopped;
@@ -60,6 +65,12 @@ pub(super) fn send(request: Request, upstream: Client, run: Arc<Run>) -> Pending
             }
         }
     })
+}
+
+/// The end of a stream that a failed request means, after the wait that the server asks for.
+async fn failed(error: &Error) -> BodyEnd {
+    wait_as_asked(error).await;
+    body_end(error)
 }
 
 /// How a failed request counts as the end of a stream. A 4xx status is the server's decision; anything else

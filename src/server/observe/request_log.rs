@@ -17,7 +17,7 @@ use super::RunIds;
 use crate::audit::{self, Audit, Outcome};
 use crate::metrics::Route;
 use crate::server::connections::Peer;
-use crate::server::reject::RefusalCode;
+use crate::server::reject::{Refused, UpstreamFault};
 use crate::server::request::query::param;
 use crate::server::websocket;
 use crate::sync::Mutex;
@@ -69,6 +69,8 @@ pub(in crate::server) struct Facts {
     pub(in crate::server) thread: Option<String>,
     /// LangGraph's id of the thread.
     pub(in crate::server) thread_id: Option<String>,
+    /// The URL of the agent's upstream.
+    pub(in crate::server) upstream: Option<String>,
 }
 
 /// The logs that requests are written to. Clones share them.
@@ -107,6 +109,8 @@ pub(in crate::server) struct RefusedRequest<'a> {
     pub(in crate::server) route: Option<Route>,
     pub(in crate::server) facts: &'a Facts,
     pub(in crate::server) peer: Option<IpAddr>,
+    /// The fault of an upstream that is the cause.
+    pub(in crate::server) fault: Option<&'a UpstreamFault>,
 }
 
 #[derive(Debug, Default)]
@@ -219,11 +223,11 @@ impl RequestEntry {
         mut self,
         route: Route,
         status: StatusCode,
-        refused: Option<RefusalCode>,
+        refused: Option<&Refused>,
         ids: Option<&RunIds>,
     ) {
         self.is_answered = true;
-        let code = refused.map(|RefusalCode(code)| code);
+        let code = refused.map(|refused| refused.code);
         let facts = std::mem::take(&mut *self.facts.lock());
         match code {
             Some(code) => self.log.refusals.log(&RefusedRequest {
@@ -232,6 +236,7 @@ impl RequestEntry {
                 route: Some(route),
                 facts: &facts,
                 peer: self.peer,
+                fault: refused.and_then(|refused| refused.fault.as_ref()),
             }),
             None => self.log.refusals.catch_up(),
         }
@@ -281,19 +286,40 @@ impl RefusalLog {
         if !self.is_due() {
             return;
         }
-        let RefusedRequest { status, code, route, facts, peer } = *refused;
+        let RefusedRequest { status, code, route, facts, peer, fault } = *refused;
         let agent = facts.agent.as_deref().map(|agent| {
             agent.get(..agent.floor_char_boundary(audit::MAX_NAME_BYTES)).unwrap_or_default()
         });
-        tracing::info!(
-            status = status.as_u16(),
-            code,
-            route = route.map(Route::as_str),
-            agent,
-            caller = facts.caller.as_deref(),
-            peer = peer.map(|peer| tracing::field::display(peer.to_canonical())),
-            "request refused"
-        );
+        let (status, route) = (status.as_u16(), route.map(Route::as_str));
+        let caller = facts.caller.as_deref();
+        let peer = peer.map(|peer| tracing::field::display(peer.to_canonical()));
+        let upstream = facts.upstream.as_deref().filter(|_| fault.is_some());
+        let reason = fault.map(|fault| &*fault.reason);
+        if fault.is_some_and(|fault| fault.is_news) {
+            tracing::warn!(
+                status,
+                code,
+                reason,
+                upstream,
+                route,
+                agent,
+                caller,
+                peer,
+                "request refused"
+            );
+        } else {
+            tracing::info!(
+                status,
+                code,
+                reason,
+                upstream,
+                route,
+                agent,
+                caller,
+                peer,
+                "request refused"
+            );
+        }
     }
 
     /// Whether a line may be logged now. Before that, logs how many were left out, if that is due.

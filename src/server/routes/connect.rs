@@ -84,12 +84,12 @@ pub(super) async fn read(
     if *last == LastEvent::Unknown {
         call.gateway.observer.metrics.resumed(Resume::StartOver);
     }
-    reader.map_err(|refusal| call.refuse(&refusal, thread))
+    reader.map_err(|refusal| call.refuse_read(&refusal, thread))
 }
 
 /// The response to a client that has the end of its run: 204, if it may see the thread.
 pub(super) async fn no_more_events(call: &Call, thread: &Thread) -> Result<Response, Reject> {
-    thread.check_visibility().await.map_err(|refusal| call.refuse(&refusal, thread))?;
+    thread.check_visibility().await.map_err(|refusal| call.refuse_read(&refusal, thread))?;
     call.gateway.observer.metrics.resumed(Resume::Ended);
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -55,7 +55,7 @@ pub(super) async fn info(call: Call) -> Result<Response, Reject> {
     }
     let is_partial = fault.is_some();
     if let Some((error, caller)) = fault.filter(|_| !is_answered) {
-        return Err(call.upstream_failed(&error, &caller));
+        return Err(call.upstream_failed(&error, &caller).logged());
     }
     // If `threadEndpoints` is missing, CopilotKit's client requests threads all the same.
     let endpoints = thread_endpoints(has_threads);

@@ -132,7 +132,7 @@ async fn load(
     let limit = limit.map(|text| number(text).ok_or_else(wrong)).transpose()?;
     let thread = call.thread(agent, client_thread);
     let held = Box::pin(thread.snapshot()).await;
-    let held = held.map_err(|refusal| call.refuse(&refusal, &thread))?;
+    let held = held.map_err(|refusal| call.refuse_read(&refusal, &thread))?;
     let client = client(client_thread.to_owned(), RunId::Unnamed);
     let events = ThreadEvents::read(held.reader, client).await;
     let window = agui::window(&events.messages(), limit, before);
@@ -218,7 +218,7 @@ async fn read(
     last: &LastEvent,
     run_id: &str,
 ) -> Result<Option<ThreadReader>, Reject> {
-    let refuse = |refusal| call.refuse(&refusal, thread);
+    let refuse = |refusal| call.refuse_read(&refusal, thread);
     let found = thread.read_again(last.known(), run_id).await.map_err(refuse)?;
     if found.is_some() || Uuid::try_parse(run_id).is_err() {
         return Ok(found);

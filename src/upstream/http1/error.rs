@@ -39,9 +39,9 @@ impl fmt::Display for SendError {
             Self::ConnectTimeout { waited } => {
                 write!(f, "no connection within {} s", waited.as_secs())
             }
-            Self::Broken(error) if error.is_parse() => {
-                f.write_str("its answer is not HTTP; if it speaks TLS, write its URL with https://")
-            }
+            Self::Broken(error) if error.is_parse() || is_unasked(error) => f.write_str(
+                "its answer is not HTTP/1.1; if it speaks TLS, write its URL with https://",
+            ),
             Self::Broken(error) => f.write_str(&last_cause(error)),
         }
     }
@@ -84,6 +84,17 @@ fn is_plain_http(error: &(dyn StdError + 'static)) -> bool {
         None => error.source(),
     };
     inner.is_some_and(is_plain_http)
+}
+
+/// Whether the server sent something before the request, as a server of HTTP/2 does. hyper has no
+/// method for this error, which is the only one without a cause that none of its methods knows.
+fn is_unasked(error: &hyper::Error) -> bool {
+    let is_known = error.is_canceled()
+        || error.is_closed()
+        || error.is_incomplete_message()
+        || error.is_timeout()
+        || error.is_user();
+    !is_known && error.source().is_none()
 }
 
 fn last_cause(error: &(dyn StdError + 'static)) -> String {

@@ -41,7 +41,7 @@ pub(super) async fn inspect(
     };
     let thread = call.thread(agent, client_thread);
     let held = Box::pin(thread.snapshot()).await;
-    let held = held.map_err(|refusal| call.refuse(&refusal, &thread))?;
+    let held = held.map_err(|refusal| call.refuse_read(&refusal, &thread))?;
     let events = ThreadEvents::read(held.reader, viewer(client_thread)).await;
     let answer = match part {
         ThreadPart::Messages => events.messages_json(),
