@@ -19,7 +19,7 @@ use crate::metrics::{Answer, Metrics, Operation};
 
 /// A request that is ready to be sent.
 pub(super) struct Call {
-    target: Target,
+    target: Box<Target>,
     request: Box<Request<Full<Bytes>>>,
     metrics: CallMetrics,
 }
@@ -52,7 +52,7 @@ impl Call {
         request: Box<Request<Full<Bytes>>>,
         metrics: CallMetrics,
     ) -> Self {
-        Self { target, request, metrics }
+        Self { target: Box::new(target), request, metrics }
     }
 
     /// Names the thread that the request concerns. A thread with a live run stays at its address.
@@ -90,16 +90,16 @@ impl Call {
     pub(super) async fn stream(self) -> Result<RunStream, Error> {
         let (addresses, thread) = (Arc::clone(&self.target.addresses), self.target.thread.clone());
         // The time limit covers the body of a refusal too.
-        self.answered(START_TIMEOUT, async |response, address| {
+        let read = async |response, address| {
             let stream = RunStream::new(response)?;
             Ok(RunStream { stay: addresses.stay(thread, address), ..stream })
-        })
-        .await
+        };
+        Box::pin(self.answered(START_TIMEOUT, read)).await
     }
 
     /// Sends the request and reads the answer to its end, at most [`MAX_ANSWER_BYTES`].
     pub(super) async fn text(self) -> Result<String, Error> {
-        self.answered(ANSWER_TIMEOUT, async |mut response, _| {
+        let read = async |mut response: Response<http1::Body>, _| {
             let mut body = Vec::new();
             response::read(response.body_mut(), MAX_ANSWER_BYTES, &mut body).await?;
             let is_page =
@@ -109,16 +109,16 @@ impl Call {
             }
             let text = String::from_utf8(body);
             Ok(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
-        })
-        .await
+        };
+        Box::pin(self.answered(ANSWER_TIMEOUT, read)).await
     }
 
     /// Sends the request and waits until the server confirms it. The body is not read.
     pub(super) async fn confirmed(self) -> Result<(), Error> {
-        self.answered(ANSWER_TIMEOUT, async |response, _| {
+        let read = async |response: Response<http1::Body>, _| {
             if response::is_html(response.headers()) { Err(Error::page()) } else { Ok(()) }
-        })
-        .await
+        };
+        Box::pin(self.answered(ANSWER_TIMEOUT, read)).await
     }
 
     /// Sends the request and reads its answer, both within `limit`. `read` gets the response, and the
@@ -136,7 +136,7 @@ impl Call {
             let (response, address) = self.send(&mut attempt).await?;
             read(response, address).await
         });
-        let answer = Box::pin(answer).await;
+        let answer = answer.await;
         drop(open);
         if let Some(attempt) = attempt {
             attempt.finish(&answer);
@@ -152,7 +152,7 @@ impl Call {
         attempt: &mut Option<Attempt>,
     ) -> Result<(Response<http1::Body>, usize), Error> {
         let Self { target, mut request, metrics } = self;
-        let Target { addresses, only, url, thread } = target;
+        let Target { addresses, only, url, thread } = *target;
         let base = &addresses.get(only.unwrap_or(0)).url;
         let mut order = match only {
             Some(only) => vec![only],

@@ -70,10 +70,7 @@ pub(super) async fn info(call: Call) -> Result<Response, Reject> {
         .string("mode", "sse")
         .raw("threadEndpoints", endpoints.get())
         .raw("singleRoute", single_route.get());
-    let info = match is_partial {
-        true => info.raw("missingUpstreams", missing.finish().get()),
-        false => info,
-    };
+    let info = if is_partial { info.raw("missingUpstreams", missing.finish().get()) } else { info };
     Ok(response::json(&info.finish()))
 }
 
