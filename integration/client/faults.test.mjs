@@ -31,9 +31,10 @@ if (SERVERS.length === 0) throw new Error("LANGGRAPH_URL is not set: start this 
 const IS_ALL = process.env.FAULTS === "all";
 
 const GRAPH = "text";
-const CELLS_AT_A_TIME = 8; // most of them wait
+const CELLS_AT_A_TIME = IS_ALL ? 8 : 4; // of all of them most wait
 const HANGS_MS = 170_000; // no operation lasts as long
 const OUTAGE_MS = 3_000; // of a fault that ends while a client follows a run
+const AGAIN_MS = 30_000; // until the gateway answers after the fault
 const LOG_MS = 500; // until a log line has arrived here
 const SHORT = { tokens: 10, delay: 0.02 };
 const LIVE = { tokens: 60, delay: 0.1 };
@@ -422,9 +423,8 @@ async function cell(server, fault, operation) {
     assert.deepEqual(scene.elsewhere, [], "a redirect was followed");
     await scene.disarm();
     if (fault !== "HTTP/2 only") {
-      const again = await scene.ask("/agui/info");
-      assert.equal(again.status, 200, "the gateway does not answer after the fault");
-      await again.text();
+      // On a busy machine a list may take longer than the gateway waits.
+      await until(async () => (await scene.ask("/agui/info")).ok, AGAIN_MS);
     }
     return { client, time: classOf(scene.took, operation), log, metrics };
   } finally {
@@ -437,6 +437,11 @@ async function cell(server, fault, operation) {
 // ---------------------------------------------------------------- the matrix
 const golden = stored("cells");
 
+/** A result without the difference that a busy machine makes. */
+function comparable(result) {
+  return result && { ...result, time: result.time === "at once" ? "in seconds" : result.time };
+}
+
 for (const server of SERVERS) {
   describe(server.name, { concurrency: CELLS_AT_A_TIME }, () => {
     for (const fault of Object.keys(FAULTS)) {
@@ -447,7 +452,7 @@ for (const server of SERVERS) {
           const result = await cell(server, fault, operation);
           const expected = golden[fault]?.[operation]?.[server.name];
           ((golden[fault] ??= {})[operation] ??= {})[server.name] = result;
-          if (!IS_UPDATE) assert.deepEqual(result, expected);
+          if (!IS_UPDATE) assert.deepEqual(comparable(result), comparable(expected));
         });
       }
     }

@@ -87,20 +87,25 @@ fn is_plain_http(error: &(dyn StdError + 'static)) -> bool {
 }
 
 /// Whether the server sent something before the request, as a server of HTTP/2 does. hyper has no
-/// method for this error, which is the only one without a cause that none of its methods knows.
+/// method for this error, which is the only innermost one that none of its methods knows.
 fn is_unasked(error: &hyper::Error) -> bool {
-    let is_known = error.is_canceled()
-        || error.is_closed()
-        || error.is_incomplete_message()
-        || error.is_timeout()
-        || error.is_user();
-    !is_known && error.source().is_none()
+    innermost(error).downcast_ref::<hyper::Error>().is_some_and(|cause| {
+        !(cause.is_canceled()
+            || cause.is_closed()
+            || cause.is_incomplete_message()
+            || cause.is_timeout()
+            || cause.is_user())
+    })
 }
 
 fn last_cause(error: &(dyn StdError + 'static)) -> String {
+    innermost(error).to_string()
+}
+
+fn innermost<'a>(error: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
     let mut cause = error;
     while let Some(next) = cause.source() {
         cause = next;
     }
-    cause.to_string()
+    cause
 }
