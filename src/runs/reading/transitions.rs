@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{
-    Action, CATCH_UP, PARTLESS, PARTLESS_JOIN, PROVEN, Phase, QUIET, Reading, ReadingEnd, Request, SILENCE,
-    SILENCE_WITHOUT_HEARTBEATS, STATUS_INTERVAL, Source, StateReason, Streaming, TIMED_CATCH_UP,
-    TIMED_QUIET,
+    Action, CATCH_UP, PARTLESS, PARTLESS_JOIN, PROVEN, Phase, QUIET, Reading, ReadingEnd, Request,
+    SILENCE, SILENCE_WITHOUT_HEARTBEATS, STATUS_INTERVAL, Source, StateReason, Streaming,
+    TIMED_CATCH_UP, TIMED_QUIET,
 };
 use crate::metrics::Rejoin;
 use crate::runs::batch::Events;
