@@ -290,10 +290,14 @@ impl Feed {
         self.parts.count
     }
 
-    /// How many events of the stream have come, with repeats and with one that has begun. Heartbeats
-    /// do not count.
+    /// How many events of the stream have come, with repeats and without heartbeats.
     pub(super) fn frames(&self) -> u64 {
-        self.frames + u64::from(self.decoder.buffered() > 0)
+        self.frames
+    }
+
+    /// How many heartbeats have come on this connection.
+    pub(super) fn heartbeats(&self) -> u64 {
+        self.decoder.comments()
     }
 
     /// Whether the replay of a joined run is over; `None` if the stream does not show it.

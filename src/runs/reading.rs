@@ -135,7 +135,7 @@ struct Streaming {
     last_bytes_at: Instant,
     /// When a replay counts as over. `None` after the replay, or without one.
     quiet_at: Option<Instant>,
-    /// Whether a heartbeat has come.
+    /// Whether a heartbeat has come since the last event.
     has_beaten: bool,
     /// When the upstream is asked whether the run is over, unless an event comes before.
     partless_at: Instant,
@@ -281,13 +281,14 @@ impl Reading {
         if let Phase::Streaming(stream) = &mut self.phase {
             stream.last_bytes_at = now;
         }
-        let frames = self.feed.frames();
+        let (frames, heartbeats) = (self.feed.frames(), self.feed.heartbeats());
         self.advance(now, out);
-        let has_beaten = self.feed.frames() == frames;
         if let Phase::Streaming(stream) | Phase::ReadingState { stream, .. } = &mut self.phase {
-            stream.has_beaten |= has_beaten;
-            if !has_beaten {
+            if self.feed.frames() > frames {
+                stream.has_beaten = false;
                 stream.partless_at = now + PARTLESS;
+            } else if self.feed.heartbeats() > heartbeats {
+                stream.has_beaten = true;
             }
         }
     }
