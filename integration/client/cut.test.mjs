@@ -475,7 +475,9 @@ async function outcome(at, threadId, runId) {
     if (!["pending", "running"].includes(now)) return now;
   }
   const before = await status();
-  await fetch(`${at.spare.url}${path}`, { method: "DELETE" });
+  const deleted = await fetch(`${at.spare.url}${path}`, { method: "DELETE" });
+  // aegra deletes a run that it takes for a live one only so.
+  if (deleted.status === 409) await fetch(`${at.spare.url}${path}?force=1`, { method: "DELETE" });
   return `${before} until it was deleted, ${await status()}`;
 }
 

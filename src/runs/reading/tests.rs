@@ -1235,6 +1235,7 @@ impl Rig {
     /// A connection brings these parts, with its delays.
     fn is_sent(&mut self, sent: &[Sent], visit: &Visit) {
         for piece in bytes(sent).chunks(visit.piece) {
+            self.is_doubted();
             if !self.reading.takes_bytes() {
                 // A doubtful repeat: the rest is not read.
                 return;
@@ -1244,6 +1245,14 @@ impl Rig {
             if self.reading.feed().count() > 0 {
                 self.passes(Duration::from_millis(visit.lag));
             }
+        }
+        self.is_doubted();
+    }
+
+    /// A connection that brings only repeats for a while leads to a read of the record.
+    fn is_doubted(&mut self) {
+        if let Some(Request::Record { .. }) = self.asked {
+            self.records(Ok(record(RunStatus::Running)));
         }
     }
 
@@ -1302,6 +1311,7 @@ impl Rig {
                 Break::Cut | Break::Silence => self.closes(cut()),
                 Break::InsideAnEvent => {
                     self.sends_bytes(b"id: 9999999999999-0\r\nevent: messages\r\ndata: [{");
+                    self.is_doubted();
                     self.closes(BodyEnd::Clean);
                 }
                 Break::InOrder => self.closes(BodyEnd::Clean),
