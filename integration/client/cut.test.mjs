@@ -10,6 +10,7 @@ import { casesOf, Play } from "./cases.mjs";
 import { Breaker, compareTail, isCurtailed, isNumbered, judgeReader, Reader, ROUTES, truthOf } from "./cut.mjs";
 import { cancel, SERVERS } from "./gateway.mjs";
 import { Langgraph } from "./langgraph.mjs";
+import { without } from "./limits.mjs";
 import { SEED, seeded } from "./seeded.mjs";
 import { Spare } from "./spare.mjs";
 import { startThreadway } from "./threadway.mjs";
@@ -519,7 +520,8 @@ describe("cut", { concurrency: SERVERS.length, ...TIMEOUT }, () => {
       });
 
       for (const name of names) {
-        test(name, TIMEOUT, async (context) => {
+        const skip = { breakpoint: without(server, "idle breakpoint"), endless: without(server, "error") }[name] ?? false;
+        test(name, { ...TIMEOUT, skip }, async (context) => {
           const { tally, shape } = await finished(at, name, seeded(`${server.name} ${name} finished`));
           await context.test("finished", () => tally.end());
           if (shape.events.length < cases[name].turns.length) return;

@@ -168,11 +168,7 @@ impl Client {
 
     /// [`last_run_state`](Self::last_run_state), found among the thread's newest states. `None` also
     /// if it is older than these.
-    async fn find_run_state(
-        &self,
-        thread_id: &str,
-        run_id: &str,
-    ) -> Result<Option<String>, Error> {
+    async fn find_run_state(&self, thread_id: &str, run_id: &str) -> Result<Option<String>, Error> {
         let mut before: Option<String> = None;
         for _ in 0..MAX_PAGES {
             let page = self.history_page(thread_id, before.as_deref(), PAGE_STATES).await?;

@@ -54,11 +54,8 @@ fn each_limit_skips_a_test() {
             }
         }
     }
-    let asked: Vec<_> = tests
-        .split("without(")
-        .skip(1)
-        .map(|rest| rest.split(')').next().unwrap())
-        .collect();
+    let asked: Vec<_> =
+        tests.split("without(").skip(1).map(|rest| rest.split(')').next().unwrap()).collect();
     for Limit { ability, .. } in limits() {
         let name = format!("\"{ability}\"");
         assert!(asked.iter().any(|asked| asked.contains(&name)), "no test needs {ability}");

@@ -80,7 +80,8 @@ impl Reading {
             Err(end @ BodyEnd::Refused) => self.check_end(end),
             Ok(_) | Err(_) => {
                 let doubted_at = Some(now + EMPTY_JOIN);
-                self.phase = Phase::Streaming(Streaming { last_bytes_at: now, doubted_at, ..stream });
+                self.phase =
+                    Phase::Streaming(Streaming { last_bytes_at: now, doubted_at, ..stream });
             }
         }
     }

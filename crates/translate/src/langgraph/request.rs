@@ -157,9 +157,10 @@ impl RunRequest {
             && let Some(members) = members.and_then(|members| json::members(members))
         {
             let given = self.metadata;
-            self.metadata = members.0.iter().fold(given, |metadata, (name, value)| {
-                json::with_member(&metadata, name, value)
-            });
+            self.metadata = members
+                .0
+                .iter()
+                .fold(given, |metadata, (name, value)| json::with_member(&metadata, name, value));
         }
         self
     }
