@@ -748,10 +748,14 @@ async fn one_who_comes_to_a_run_that_waits_sees_what_it_begins_with() {
             messages(&[("m0", "hi"), ("m1", "you"), (shown, "go on")]),
         ];
         assert_eq!(response.next(3).await, expected);
-        // The run may be pending for long. The server sends heartbeats.
-        for _ in 0..5 {
+        // The run may be pending for long. The server sends heartbeats, and the first of them after
+        // 10 s, and after 10 s more, leads to a read of its record.
+        for beat in 1..=5 {
             clock.advance(Duration::from_secs(5)).await;
             join.send(": heartbeat\r\n\r\n").await;
+            if beat == 3 || beat == 5 {
+                gateway.record("pending").await;
+            }
             gateway.settled().await;
         }
         gateway.upstream.is_untouched().await;
