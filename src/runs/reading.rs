@@ -210,6 +210,12 @@ impl Reading {
         self.history
     }
 
+    /// When the upstream is asked whether the run is over, although the stream is open. `None` if
+    /// the server ends the stream of each run, or before a heartbeat.
+    fn doubted_at(&self, stream: &Streaming) -> Option<Instant> {
+        (stream.has_beaten && !self.server.ends_streams).then_some(stream.partless_at)
+    }
+
     /// The next action, returned once. There is no other until its answer was passed in.
     pub(super) fn poll_action(&mut self) -> Option<Action> {
         self.action.take()
@@ -246,7 +252,7 @@ impl Reading {
         match &self.phase {
             Phase::Streaming(stream) => {
                 let silent_at = Some(stream.last_bytes_at + self.longest_silence());
-                let partless_at = stream.has_beaten.then_some(stream.partless_at);
+                let partless_at = self.doubted_at(stream);
                 [silent_at, partless_at, stream.quiet_at].into_iter().flatten().min()
             }
             Phase::Pausing { until } => Some(*until),
@@ -400,7 +406,7 @@ impl Reading {
                     self.rejoin = Rejoin::Silent;
                     let seconds = self.longest_silence().as_secs();
                     self.on_closed(BodyEnd::Cut(format!("silent for {seconds} s")), now);
-                } else if stream.has_beaten && now >= stream.partless_at {
+                } else if self.doubted_at(&stream).is_some_and(|at| now >= at) {
                     self.check_beat(stream, now);
                 }
             }

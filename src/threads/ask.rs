@@ -48,7 +48,7 @@ impl Thread {
     pub async fn start(&self, run: NewRun) -> Result<ThreadReader, Refusal> {
         let guard = self.threads.shared.starts.begin(self.upstream(), &self.id, &run.name);
         let server = self.agent.capabilities().await;
-        let lock = self.lock(!server.keeps_runs_apart).await;
+        let lock = if server.keeps_runs_apart { None } else { Some(self.lock().await) };
         let checkpoint = match &run.fork_before {
             Some(message_id) => Some(self.fork_point(message_id).await?.checkpoint_id),
             None => None,
@@ -68,8 +68,10 @@ impl Thread {
     pub async fn ask(&self, request: &impl Planner) -> Result<Option<ThreadReader>, Refusal> {
         let start = self.threads.shared.starts.begin(self.upstream(), &self.id, request.name());
         let start = Arc::new(start);
-        let is_locked = request.is_answer() || !self.agent.capabilities().await.keeps_runs_apart;
-        let lock = self.lock(is_locked).await.map(Arc::new);
+        let mut lock = None;
+        if request.is_answer() {
+            lock = Some(Arc::new(self.lock().await));
+        }
         let mut may_look_again = true;
         let mut storing = Storing::NotNeeded;
         loop {
@@ -82,6 +84,9 @@ impl Thread {
                 Next::Start(planned) => *planned,
             };
             let is_answer = !planned.run.answers.is_empty();
+            if lock.is_none() && !planned.server.keeps_runs_apart {
+                lock = Some(Arc::new(self.lock().await));
+            }
             match self.begin(planned, (lock.clone(), Arc::clone(&start))).await {
                 Err(Refusal::Busy) if is_answer && may_look_again => may_look_again = false,
                 begun => return begun.map(Some),
@@ -89,10 +94,9 @@ impl Thread {
         }
     }
 
-    /// The lock under which this caller starts runs of the thread, if it is wanted.
-    async fn lock(&self, is_wanted: bool) -> Option<StartLock> {
-        let locks = &self.threads.shared.start_locks;
-        if is_wanted { Some(locks.acquire(self.upstream(), &self.id).await) } else { None }
+    /// The lock under which this caller starts a run of the thread.
+    async fn lock(&self) -> StartLock {
+        self.threads.shared.start_locks.acquire(self.upstream(), &self.id).await
     }
 
     /// Decides what to do for a request on the thread as it is.

@@ -45,7 +45,12 @@ pub(super) async fn answered_by_live_runs(
 
 /// Whether a thread has a run that is not over.
 pub(super) async fn has_live_run(upstream: &Client, thread_id: &str) -> Result<bool, Error> {
-    Ok(!live_runs(upstream, thread_id).await?.is_empty())
+    match live_runs(upstream, thread_id).await {
+        Ok(live) => Ok(!live.is_empty()),
+        // The run makes the thread.
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// The live runs of a thread.

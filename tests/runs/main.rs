@@ -6,6 +6,7 @@
 mod support;
 
 mod addresses;
+mod aegra;
 mod apart;
 mod array;
 mod asked;
@@ -23,6 +24,5 @@ mod resume;
 mod slow;
 mod stop;
 mod tanstack;
-mod together;
 mod upstreams;
 mod websocket;

@@ -45,17 +45,22 @@ impl MessagesKey {
     }
 
     /// The messages in an update of the state.
-    ///
-    /// A subgraph has a state of its own, and most use `messages`. So there that key counts too.
     pub(super) fn find<'a>(
         &self,
         update: &json::Members<'a>,
         place: GraphLevel,
     ) -> Option<&'a RawValue> {
-        update.get(self.as_str()).or_else(|| match place {
-            GraphLevel::Root => None,
-            GraphLevel::Subgraph => update.get(MESSAGES),
-        })
+        update.get(self.name_in(update, place))
+    }
+
+    /// The name of the key in a state, or in an update of it.
+    ///
+    /// A subgraph has a state of its own, and most use `messages`. So there that key counts too.
+    pub(super) fn name_in(&self, state: &json::Members<'_>, place: GraphLevel) -> &str {
+        match place {
+            GraphLevel::Subgraph if state.get(self.as_str()).is_none() => MESSAGES,
+            GraphLevel::Root | GraphLevel::Subgraph => self.as_str(),
+        }
     }
 }
 

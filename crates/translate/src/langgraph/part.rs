@@ -85,7 +85,7 @@ impl<'a> Part<'a> {
 fn body<'a>(raw: &RawPart<'_, 'a>) -> Body<'a> {
     let (data, key, place) = (raw.data, raw.key, GraphLevel::of(&raw.namespace, ""));
     match raw.mode {
-        "values" => with(data, |raw| Values::open(raw, key), Body::Values, "values"),
+        "values" => with(data, |raw| Values::open(raw, key, place), Body::Values, "values"),
         "updates" => with(data, |raw| Updates::open(raw, key, place), Body::Updates, "updates"),
         "custom" => with(data, Some, Body::Custom, "custom"),
         "tasks" => serde_json::from_str(data).map_or(Body::Malformed("tasks"), Body::Task),

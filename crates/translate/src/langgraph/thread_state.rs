@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{KeptAnswers, MessagesKey, RawInterrupt, Values};
+use super::{GraphLevel, KeptAnswers, MessagesKey, RawInterrupt, Values};
 use crate::json;
 
 /// A checkpoint of a thread.
@@ -50,7 +50,7 @@ impl<'a> ThreadState<'a> {
             values: members
                 .get("values")
                 .filter(|values| values.get().starts_with('{'))
-                .and_then(|values| Values::open(values, key)),
+                .and_then(|values| Values::open(values, key, GraphLevel::Root)),
             next: next.into_iter().filter_map(json::string).collect(),
             interrupts: Self::interrupts(&tasks),
             kept: KeptAnswers::default(),

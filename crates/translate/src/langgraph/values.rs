@@ -43,16 +43,17 @@ pub struct NodeUpdate<'a> {
 // === impl Values ===
 
 impl<'a> Values<'a> {
-    /// Parses a state that keeps its messages under `key`.
-    pub fn open(raw: &'a RawValue, key: &MessagesKey) -> Option<Self> {
+    /// Parses the state of a graph whose root keeps its messages under `key`.
+    pub fn open(raw: &'a RawValue, key: &MessagesKey, place: GraphLevel) -> Option<Self> {
         let Some(members) = json::members(raw) else {
             return Some(Self { raw, state: None, messages: None, interrupts: None });
         };
         let mut messages = None;
         let mut interrupts = None;
+        let key = key.name_in(&members, place);
         let mut state = members.0;
         state.retain(|(name, value)| match &**name {
-            name if name == key.as_str() => {
+            name if name == key => {
                 messages = conversation(value);
                 messages.is_none()
             }

@@ -35,6 +35,9 @@ pub struct Capabilities {
     pub lists_newest_runs_first: bool,
     /// Whether a silent stream has heartbeats, so that a longer silence means a lost connection.
     pub has_heartbeats: bool,
+    /// Whether the stream of each run ends. Otherwise that of a run that is over may bring
+    /// heartbeats for ever.
+    pub ends_streams: bool,
     /// Whether `GET /threads/{id}/stream?stream_modes=lifecycle` reports runs.
     pub has_lifecycle_streams: bool,
     /// Whether a run may stream the `values` of its subgraphs without `checkpoints`.
@@ -75,6 +78,7 @@ impl Capabilities {
         joins: Joins::Live,
         lists_newest_runs_first: true,
         has_heartbeats: true,
+        ends_streams: true,
         has_lifecycle_streams: true,
         streams_values_alone: true,
         needs_context: false,
@@ -87,6 +91,7 @@ impl Capabilities {
         joins: Joins::Stored,
         lists_newest_runs_first: false,
         has_heartbeats: false,
+        ends_streams: true,
         has_lifecycle_streams: false,
         streams_values_alone: false,
         needs_context: true,
@@ -96,6 +101,7 @@ impl Capabilities {
     };
     /// Of `aegra-api` 0.11.0.
     pub const AEGRA: Self = Self {
+        ends_streams: false,
         has_lifecycle_streams: false,
         drops_run_metadata: true,
         keeps_runs_apart: false,
@@ -109,6 +115,7 @@ impl Capabilities {
             joins,
             lists_newest_runs_first,
             has_heartbeats,
+            ends_streams: _,
             has_lifecycle_streams,
             streams_values_alone: _,
             needs_context: _,

@@ -1,6 +1,9 @@
-//! A server that runs two runs of a thread at the same time, as aegra does: the gateway keeps them
-//! apart.
+//! In front of aegra, which would run two runs of a thread at the same time, and whose stream of a
+//! run that is over may bring heartbeats for ever.
 
+use std::time::Duration;
+
+use crate::support::clock::HeldClock;
 use crate::support::gateway::{THREAD, agents, post, refused, serve};
 use crate::support::langgraph::{LangGraph, soon, state};
 use serde_json::{Value, json};
@@ -63,4 +66,32 @@ async fn of_two_messages_at_the_same_moment_one_starts_a_run() {
         [first, second].map(|response| response.head.lines().next().unwrap().to_owned());
     statuses.sort_unstable();
     assert_eq!(statuses, ["HTTP/1.1 200 OK", "HTTP/1.1 409 Conflict"]);
+}
+
+#[tokio::test]
+async fn a_stream_that_only_beats_ends_with_its_run() {
+    let mut server = LangGraph::aegra().await;
+    server.thread(THREAD, json!({}), Some(state("R0", &said(), &json!([]))));
+    let agents = agents(&[("default", &server.url)], &[]);
+    let (address, _stop, _serving) = serve(agents, Limits::default()).await;
+    let asked = message("r1", "one");
+    let (mut live, mut run) = tokio::join!(post(address, "", &asked), server.run());
+    let record = format!("GET /threads/{THREAD}/runs/{}", run.id);
+    let clock = HeldClock::pause();
+    let is_asked = |server: &LangGraph, times: usize| server.asked(&record).len() == times;
+    for times in 1..=2 {
+        assert!(is_asked(&server, times - 1));
+        if times == 2 {
+            let mut books = server.books();
+            let thread = books.threads.get_mut(THREAD).unwrap();
+            thread.runs[0]["status"] = json!("success");
+            thread.state = Some(state(&run.id, &said(), &json!([])));
+        }
+        while !is_asked(&server, times) {
+            run.exchange.send(": heartbeat\r\n\r\n").await;
+            clock.advance(Duration::from_secs(5)).await;
+        }
+    }
+    let events = soon("the end", live.rest()).await;
+    assert_eq!(events.last().unwrap()["type"], "RUN_FINISHED", "{events:#?}");
 }
