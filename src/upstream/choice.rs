@@ -204,7 +204,7 @@ mod tests {
             assert_eq!(choice.take_trial(now), Some(0), "{whole:?}");
         };
         fails_again(MOMENT, ADDRESS_PAUSE);
-        fails_again(LONGEST_ADDRESS_PAUSE - MOMENT, ADDRESS_PAUSE * 2);
+        fails_again(LONGEST_ADDRESS_PAUSE.saturating_sub(MOMENT), ADDRESS_PAUSE * 2);
         fails_again(MOMENT, ADDRESS_PAUSE * 4);
         fails_again(LONGEST_ADDRESS_PAUSE, ADDRESS_PAUSE);
     }

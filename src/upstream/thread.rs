@@ -377,7 +377,7 @@ fn stored_error(error: &RawValue) -> RunError {
         bytes.truncate(length);
         String::from_utf8(bytes).ok().filter(|decoded| decoded.starts_with('{'))
     });
-    RunError::parse(decoded.as_deref().unwrap_or(error.get()))
+    RunError::parse(decoded.as_deref().unwrap_or_else(|| error.get()))
 }
 
 /// Puts JSON on one line. The JavaScript server indents it, and the gateway sends states in frames

@@ -780,10 +780,10 @@ async fn a_server_that_does_not_tell_its_kind_holds_a_run_for_5_seconds_and_the_
     let run = async || {
         // A server of unknown kind may run two runs of a thread at once.
         for status in ["pending", "running"] {
-            let live = gateway.upstream.next().await;
+            let asked = gateway.upstream.next().await;
             let line = format!("GET /threads/{THREAD}/runs?status={status}&limit=100");
-            assert!(live.line.starts_with(&line), "{}", live.line);
-            live.json(200, "[]").await;
+            assert!(asked.line.starts_with(&line), "{}", asked.line);
+            asked.json(200, "[]").await;
         }
         let mut run = gateway.upstream.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
         run.begin("").await;

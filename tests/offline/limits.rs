@@ -9,7 +9,7 @@ use serde::Deserialize;
 /// One entry of integration/client/limits.json.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Limit {
+struct Row {
     ability: String,
     servers: Vec<String>,
     limit: String,
@@ -20,7 +20,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-fn limits() -> Vec<Limit> {
+fn limits() -> Vec<Row> {
     serde_json::from_str(&read("integration/client/limits.json")).unwrap()
 }
 
@@ -37,7 +37,7 @@ fn rows(heading: &str) -> Vec<String> {
 fn the_limits_of_aegra_are_those_with_which_tests_are_skipped() {
     let aegra = limits().into_iter().filter(|limit| limit.servers == ["aegra"]);
     let expected: Vec<_> = aegra
-        .map(|Limit { ability, limit, effect, .. }| format!("| `{ability}` | {limit} | {effect} |"))
+        .map(|Row { ability, limit, effect, .. }| format!("| `{ability}` | {limit} | {effect} |"))
         .collect();
     assert!(!expected.is_empty());
     assert_eq!(rows("\n### aegra\n"), expected);
@@ -56,7 +56,7 @@ fn each_limit_skips_a_test() {
     }
     let asked: Vec<_> =
         tests.split("without(").skip(1).map(|rest| rest.split(')').next().unwrap()).collect();
-    for Limit { ability, .. } in limits() {
+    for Row { ability, .. } in limits() {
         let name = format!("\"{ability}\"");
         assert!(asked.iter().any(|asked| asked.contains(&name)), "no test needs {ability}");
     }

@@ -267,12 +267,10 @@ impl Books {
             return None;
         }
         let is_allowed = |key: &String| head.contains(&format!("x-api-key: {key}\r\n"));
-        if !self.key.as_ref().is_none_or(is_allowed) {
-            return Some((401, r#"{"detail":"Not authenticated"}"#.to_owned()));
-        }
         let key = head.lines().find_map(|line| line.strip_prefix("x-api-key: "));
         let tenant = key.and_then(|key| self.tenants.get(key).cloned());
-        if !self.tenants.is_empty() && tenant.is_none() {
+        let is_known = self.tenants.is_empty() || tenant.is_some();
+        if !is_known || !self.key.as_ref().is_none_or(is_allowed) {
             return Some((401, r#"{"detail":"Not authenticated"}"#.to_owned()));
         }
         let body: Value = serde_json::from_str(body).unwrap_or_default();
