@@ -2,6 +2,7 @@
 
 use http::Method;
 use http::header::HeaderName;
+use serde::de::IgnoredAny;
 use url::Url;
 use uuid::Uuid;
 
@@ -116,6 +117,17 @@ impl Client {
     /// may belong to somebody else.
     pub(crate) async fn visibility(&self, thread_id: &str) -> Result<Visibility, Error> {
         match self.run_list(thread_id, None, 1, &["run_id"]).await {
+            Ok(list) if is_empty(&list) => self.visibility_of_record(thread_id).await,
+            Ok(_) => Ok(Visibility::Visible),
+            Err(error) if self.reads_as_empty(&error) => Ok(Visibility::Hidden),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// [`visibility`](Self::visibility), by the thread's record. aegra answers a list of the runs of
+    /// a hidden thread with an empty list, as for a thread without runs (aegra-api 0.11.0).
+    async fn visibility_of_record(&self, thread_id: &str) -> Result<Visibility, Error> {
+        match self.find(Operation::ThreadRecord, &["threads", thread_id]).await {
             Ok(_) => Ok(Visibility::Visible),
             Err(error) if self.reads_as_empty(&error) => Ok(Visibility::Hidden),
             Err(error) => Err(error),
@@ -258,4 +270,9 @@ impl Client {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whether a list has no item.
+fn is_empty(list: &str) -> bool {
+    serde_json::from_str::<Vec<IgnoredAny>>(list).is_ok_and(|items| items.is_empty())
 }

@@ -4,8 +4,11 @@
 use std::time::Duration;
 
 use crate::support::clock::HeldClock;
-use crate::support::gateway::{THREAD, agents, post, refused, serve};
+use crate::support::gateway::{
+    Response, THREAD, agents, connect_request, post, refused, serve, token,
+};
 use crate::support::langgraph::{LangGraph, soon, state};
+use crate::support::upstream::STRANGER;
 use serde_json::{Value, json};
 use threadway::server::Limits;
 
@@ -94,4 +97,43 @@ async fn a_stream_that_only_beats_ends_with_its_run() {
     }
     let events = soon("the end", live.rest()).await;
     assert_eq!(events.last().unwrap()["type"], "RUN_FINISHED", "{events:#?}");
+}
+
+#[tokio::test]
+async fn a_hidden_thread_stays_hidden_although_its_runs_are_an_empty_list() {
+    let mut server = LangGraph::aegra().await;
+    server.thread(THREAD, json!({"owner": "alice"}), Some(state("R0", &said(), &json!([]))));
+    let keys = [("alice", "alice"), (STRANGER, "bob")];
+    server.books().tenants = keys.map(|(key, name)| (key.to_owned(), name.to_owned())).into();
+    let agents = agents(&[("default", &server.url)], &[]);
+    let (address, _stop, _serving) = serve(agents, Limits::default()).await;
+    let asked = message("r1", "one");
+    let (mut live, mut run) =
+        tokio::join!(post(address, "x-api-key: alice\r\n", &asked), server.run());
+    let run_id = run.id.clone();
+    let part = |count, text| format!("id: {}_event_{count}\r\n{}", run_id, token("m2", text));
+    run.exchange.send(part(1, "secret")).await;
+    let mut frame = String::new();
+    while !frame.contains("secret") {
+        frame = soon("the token", live.whole_frame()).await;
+    }
+    let id = frame.lines().find_map(|line| line.strip_prefix("id: ")).unwrap();
+    for (key, is_shown) in [(STRANGER, false), ("alice", true)] {
+        let headers = format!("x-api-key: {key}\r\nlast-event-id: {id}\r\n");
+        let request = connect_request(&headers, &serde_json::from_str(&asked).unwrap());
+        let mut again = soon("an answer", Response::to(address, request.as_bytes())).await;
+        // The next token comes to those who have joined the run.
+        let told = if is_shown {
+            run.exchange.send(part(2, "next")).await;
+            let mut told = String::new();
+            while !told.contains("next") {
+                told += &soon("the next token", again.frame()).await;
+            }
+            told
+        } else {
+            soon("the end", again.body()).await
+        };
+        assert_eq!(told.contains("next"), is_shown, "{key}: {told}");
+        assert!(!told.contains("secret"), "{key}: {told}");
+    }
 }

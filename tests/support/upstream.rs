@@ -82,7 +82,11 @@ impl Upstream {
                 let key = exchange.key().unwrap_or_default();
                 let status = answers.lock().unwrap().get(key).copied().unwrap_or(200);
                 if exchange.asks_to_see() || status != 200 && exchange.lists_runs() {
-                    let body = if status == 200 { "[]" } else { r#"{"detail":"not for you"}"# };
+                    let (status, body) = match status {
+                        200 => (200, r#"[{"run_id":"R"}]"#),
+                        _ if info.contains("Aegra") => (200, "[]"),
+                        refused => (refused, r#"{"detail":"not for you"}"#),
+                    };
                     exchange.json_if_there(status, body).await;
                 } else if sender.send(exchange).is_err() {
                     return;
