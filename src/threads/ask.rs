@@ -59,9 +59,10 @@ impl Thread {
     /// Starts the run that a client's request becomes on the thread as it is, and reads it. `None`
     /// if the client is to see the thread instead.
     ///
-    /// The answers of one caller to a thread are started one at a time, and all its runs on a server
-    /// that does not keep them apart. LangGraph refuses an answer while another run is live. That run may already have taken the same answer, so the thread is
-    /// looked at once more after a refusal.
+    /// The answers of one caller to a thread are started one at a time, and so are all its runs on a
+    /// server that does not keep them apart. LangGraph refuses an answer while another run is live.
+    /// That run may already have taken the same answer, so the thread is looked at once more after a
+    /// refusal.
     ///
     /// A decision on one of several actions is stored, and then the thread is looked at again. If
     /// two replicas store the last two decisions at the same time, at least one of them sees both.

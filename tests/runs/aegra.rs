@@ -1,5 +1,5 @@
-//! In front of aegra, which would run two runs of a thread at the same time, and whose stream of a
-//! run that is over may bring heartbeats for ever.
+//! In front of aegra. It would run two runs of a thread at the same time. Its stream of a run that is
+//! over may bring heartbeats for ever. Its list of the runs of a hidden thread is empty.
 
 use std::time::Duration;
 
