@@ -1,5 +1,7 @@
 //! Why a run failed, as the different parts of LangGraph's API report it.
 
+mod python;
+
 use std::borrow::Cow;
 
 use serde::Serialize;
@@ -87,10 +89,11 @@ fn trace(members: &Members<'_>) -> Option<String> {
 
 impl RunError {
     /// Reads `{"error": name, "message": text}`. The JavaScript server also sends a string, and for
-    /// a task `{"name": name, "message": text}`.
+    /// a task `{"name": name, "message": text}`. Python's servers store an exception of a task as
+    /// Python prints it: `ValueError('no model')`.
     pub fn parse(data: &str) -> Self {
         let Ok(value) = serde_json::from_str::<&RawValue>(data) else {
-            return Self::new("Error", data);
+            return python::exception(data).unwrap_or_else(|| Self::new("Error", data));
         };
         if let Some(message) = json::string(value) {
             return Self::new("Error", message);
