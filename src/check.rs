@@ -229,9 +229,10 @@ impl Verdict {
     /// The verdict for errors that any server may cause; `other` for the rest.
     fn of(upstream: &Upstream, error: Error, other: impl FnOnce(Error) -> Self) -> Self {
         match error {
-            Error::Unreachable { .. } | Error::Timeout { .. } | Error::Interrupted { .. } => {
-                Self::Away(error)
-            }
+            Error::Unreachable { .. }
+            | Error::Unproven
+            | Error::Timeout { .. }
+            | Error::Interrupted { .. } => Self::Away(error),
             Error::Status { .. } if error.is_unauthorized() => {
                 let Upstream { name, client } = upstream;
                 let place = KeyPlace { upstream: name.clone(), is_set: client.has_key() };

@@ -239,19 +239,20 @@ impl LongLived {
         let readiness = self.readiness.of(agents.clone());
         let admin = admin::endpoint(&readiness, &self.observer.metrics, &limits);
         let state = self.callers.clone();
-        let proof = match &auth {
-            Auth::Upstream(Judged { trust: Trust::Proven, .. }) => {
-                Some(IsolationProof::new(&agents, auth.clone(), forward.clone(), Blocked::Requests))
+        let blocked = match &auth {
+            Auth::Upstream(Judged { trust: Trust::Proven, .. }) => Blocked::Requests,
+            Auth::None | Auth::Bearer(_) | Auth::Jwt(_) | Auth::Upstream(_) => {
+                Blocked::ThreadRoutes
             }
-            Auth::None | Auth::Bearer(_) | Auth::Jwt(_) | Auth::Upstream(_) => None,
         };
+        let proof = IsolationProof::new(&agents, auth.clone(), forward.clone(), blocked);
         let kept = acp::Kept {
             threads: self.threads.clone(),
             registry: self.acp_connections.clone(),
             tasks: self.tasks.clone(),
             shutdown: self.shutdown.clone(),
         };
-        let thread_access = Access::new(thread_routes, &agents, &auth, &forward);
+        let thread_access = Access::new(thread_routes, &agents, &auth, proof.clone());
         let gateway = Arc::new(Gateway {
             thread_access,
             acp: acp::Front::new(&agents, acp, error_detail, kept),

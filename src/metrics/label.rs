@@ -310,6 +310,8 @@ label! {
         Ok = "ok",
         /// No connection could be made.
         Unreachable = "unreachable",
+        /// No request was made: the server has not refused invented credentials yet.
+        Unproven = "unproven",
         /// The answer took too long.
         Timeout = "timeout",
         /// The connection broke.

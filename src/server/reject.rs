@@ -278,6 +278,13 @@ impl Reject {
         Self { fault, ..reject }
     }
 
+    /// An upstream gets no callers' credentials until it has refused invented ones.
+    pub(super) fn unproven() -> Self {
+        let message = "the gateway refuses requests until LangGraph has refused invented \
+                       credentials; try again, and have its operator look at its log";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "auth_unproven", message)
+    }
+
     fn upstream_told(error: &Error, caller: &Caller, detail: ErrorDetail, effect: Effect) -> Self {
         let again = match effect {
             Effect::Possible => "look at the thread before you try again: it may have acted",
@@ -294,6 +301,7 @@ impl Reject {
             Error::Unreachable { .. } => {
                 bad_gateway("upstream_unreachable", "check that it runs, and the upstream's URL")
             }
+            Error::Unproven => Self::unproven(),
             Error::Timeout { .. } => Self::new(
                 StatusCode::GATEWAY_TIMEOUT,
                 "upstream_timeout",

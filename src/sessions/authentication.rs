@@ -76,7 +76,7 @@ impl Link {
                 Some(wait) => Error::internal(format!("{what}; {}", try_again(wait))),
                 None => Error::internal(what),
             },
-            upstream::Error::Unreachable { .. } => {
+            upstream::Error::Unreachable { .. } | upstream::Error::Unproven => {
                 Error::internal(format!("{what}; try again, or tell the gateway's operator"))
             }
             upstream::Error::Timeout { .. } | upstream::Error::Interrupted { .. } => {

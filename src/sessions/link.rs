@@ -308,6 +308,7 @@ impl Link {
                 };
             }
             upstream::Error::Status { .. }
+            | upstream::Error::Unproven
             | upstream::Error::NotAnEventStream { .. }
             | upstream::Error::NotUnderstood { .. }
             | upstream::Error::TooLarge { .. }

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::Method;
@@ -44,6 +45,17 @@ pub(super) struct Address {
     pub(super) url: BaseUrl,
     pub(super) http: Http,
     availability: Availability,
+    /// Whether requests with a caller's credentials may go here.
+    gets_callers: AtomicBool,
+}
+
+/// Whom and what a request concerns, as far as its address depends on it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Concern {
+    /// The thread. Not set if there is one address.
+    pub(super) thread: Option<Arc<str>>,
+    /// Whether the request has a caller's credentials.
+    pub(super) has_credentials: bool,
 }
 
 /// The address of a thread's live run.
@@ -90,6 +102,7 @@ impl Addresses {
         let address = |url: BaseUrl| Address {
             availability: Availability::new(url.to_string()),
             http: Http::new(dialer.clone(), timeout),
+            gets_callers: AtomicBool::new(true),
             url,
         };
         let (first, others) = (address(first), others.into_iter().map(address).collect());
@@ -111,13 +124,31 @@ impl Addresses {
         other.unwrap_or(&self.first)
     }
 
-    /// The order in which a request tries the addresses. `thread` is the thread that it concerns.
-    pub(super) fn order(&self, thread: Option<&str>) -> Vec<usize> {
-        if !self.are_several() {
-            return vec![0];
+    /// The order in which a request tries the addresses. Empty if none may get it.
+    pub(super) fn order(&self, request: &Concern) -> Vec<usize> {
+        let mut order = if self.are_several() {
+            let thread = request.thread.as_deref();
+            let home = thread.and_then(|thread| Some(self.homes.lock().get(thread)?.address));
+            self.choice.lock().order(home)
+        } else {
+            vec![0]
+        };
+        if request.has_credentials {
+            order.retain(|index| self.get(*index).gets_callers.load(Ordering::Relaxed));
         }
-        let home = thread.and_then(|thread| Some(self.homes.lock().get(thread)?.address));
-        self.choice.lock().order(home)
+        order
+    }
+
+    /// Sets whether an address gets requests with a caller's credentials. At first each does.
+    pub(super) fn entrust(&self, index: usize, is_trusted: bool) {
+        self.get(index).gets_callers.store(is_trusted, Ordering::Relaxed);
+    }
+
+    /// As [`entrust`](Self::entrust), for each address.
+    pub(super) fn entrust_all(&self, is_trusted: bool) {
+        for index in 0..=self.others.len() {
+            self.entrust(index, is_trusted);
+        }
     }
 
     /// An address that failed and is to be tried now. The caller tries it.
@@ -273,6 +304,7 @@ mod tests {
         let status = |code| Error::Status { code, detail: String::new(), retry_after: None };
         for (error, get, post) in [
             (Error::Unreachable { reason: reason() }, true, true),
+            (Error::Unproven, true, true),
             (Error::Interrupted { reason: reason() }, true, false),
             (Error::Timeout { waited: MIN_WAIT }, false, false),
             (status(502), true, false),
@@ -299,15 +331,37 @@ mod tests {
         let addresses = Addresses::new(first, vec![second], &Tls::default()).unwrap();
         let addresses = Arc::new(addresses);
         let stay = |address| addresses.stay(Some(Arc::from("T")), address);
-        assert_eq!(addresses.order(Some("T")), [0, 1]);
+        let about = |thread: Option<&str>| {
+            addresses.order(&Concern { thread: thread.map(Arc::from), has_credentials: false })
+        };
+        assert_eq!(about(Some("T")), [0, 1]);
         let one = stay(1);
-        assert_eq!(addresses.order(Some("T")), [1, 0]);
-        assert_eq!(addresses.order(Some("U")), [0, 1]);
-        assert_eq!(addresses.order(None), [0, 1]);
+        assert_eq!(about(Some("T")), [1, 0]);
+        assert_eq!(about(Some("U")), [0, 1]);
+        assert_eq!(about(None), [0, 1]);
         let two = stay(0);
-        assert_eq!(addresses.order(Some("T")), [0, 1]);
+        assert_eq!(about(Some("T")), [0, 1]);
         drop(two);
         drop(one);
         assert!(addresses.homes.lock().is_empty());
+    }
+
+    #[test]
+    fn credentials_are_sent_only_where_they_are_trusted() {
+        for count in [1, 2] {
+            let mut urls = ["http://a", "http://b"].map(|url| url.parse().unwrap()).into_iter();
+            let (first, others) = (urls.next().unwrap(), urls.take(count - 1).collect());
+            let addresses = Addresses::new(first, others, &Tls::default()).unwrap();
+            let all: Vec<_> = (0..count).collect();
+            let order =
+                |has_credentials| addresses.order(&Concern { thread: None, has_credentials });
+            assert_eq!(order(true), all);
+            addresses.entrust(0, false);
+            assert_eq!((order(true), order(false)), (all[1..].to_vec(), all.clone()));
+            addresses.entrust(count - 1, false);
+            assert_eq!((order(true), order(false)), (vec![], all.clone()));
+            addresses.entrust(0, true);
+            assert_eq!(order(true), [0]);
+        }
     }
 }

@@ -89,7 +89,7 @@ impl Availability {
 impl Evidence {
     pub(super) fn of(error: &Error) -> Self {
         match error {
-            Error::Unreachable { .. } => Self::Refused,
+            Error::Unreachable { .. } | Error::Unproven => Self::Refused,
             // A proxy answers so for a server that it does not reach.
             Error::Timeout { .. }
             | Error::Interrupted { .. }

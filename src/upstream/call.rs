@@ -12,7 +12,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 use url::Url;
 
-use super::addresses::{Addresses, Attempt, may_go_on};
+use super::addresses::{Addresses, Attempt, Concern, may_go_on};
 use super::http1;
 use super::{ANSWER_TIMEOUT, Error, MAX_ANSWER_BYTES, RunStream, START_TIMEOUT, response};
 use crate::metrics::{Answer, Metrics, Operation};
@@ -31,8 +31,7 @@ pub(super) struct Target {
     pub(super) only: Option<usize>,
     /// The URL at the address `only`, or else at the first address.
     pub(super) url: Url,
-    /// The thread that the request concerns. Not set if there is one address.
-    pub(super) thread: Option<Arc<str>>,
+    pub(super) concern: Concern,
 }
 
 /// How a request is counted.
@@ -58,7 +57,7 @@ impl Call {
     /// Names the thread that the request concerns. A thread with a live run stays at its address.
     pub(super) fn about_thread(mut self, thread_id: &str) -> Self {
         let are_several = self.target.addresses.are_several();
-        self.target.thread = are_several.then(|| Arc::from(thread_id));
+        self.target.concern.thread = are_several.then(|| Arc::from(thread_id));
         self
     }
 
@@ -88,7 +87,8 @@ impl Call {
 
     /// Sends the request and returns the event stream that answers it.
     pub(super) async fn stream(self) -> Result<RunStream, Error> {
-        let (addresses, thread) = (Arc::clone(&self.target.addresses), self.target.thread.clone());
+        let (addresses, thread) =
+            (Arc::clone(&self.target.addresses), self.target.concern.thread.clone());
         // The time limit covers the body of a refusal too.
         let read = async |response, address| {
             let stream = RunStream::new(response)?;
@@ -152,14 +152,14 @@ impl Call {
         attempt: &mut Option<Attempt>,
     ) -> Result<(Response<http1::Body>, usize), Error> {
         let Self { target, mut request, metrics } = self;
-        let Target { addresses, only, url, thread } = *target;
+        let Target { addresses, only, url, concern } = *target;
         let base = &addresses.get(only.unwrap_or(0)).url;
         let mut order = match only {
             Some(only) => vec![only],
-            None => addresses.order(thread.as_deref()),
+            None => addresses.order(&concern),
         }
         .into_iter();
-        let mut index = order.next().unwrap_or_default();
+        let mut index = order.next().ok_or(Error::Unproven)?;
         loop {
             let next = order.next().map(|next| (next, request.clone()));
             let sent = Attempt::begin(Arc::clone(&addresses), index, metrics.metrics.clone());

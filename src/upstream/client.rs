@@ -11,7 +11,7 @@ use http_body_util::Full;
 use tokio::runtime::Handle;
 use url::Url;
 
-use super::addresses::Addresses;
+use super::addresses::{Addresses, Concern};
 use super::call::{Call, CallMetrics, Target};
 use super::choice::TRIAL_TIMEOUT;
 use super::{ApiKey, BaseUrl, Caller, Error, Identity, Purpose, Tls};
@@ -112,7 +112,7 @@ impl Client {
     /// A client for each address of the server, in order. Each sends its requests to that address
     /// alone.
     pub fn each_address(&self) -> Vec<Self> {
-        if self.only.is_some() || !self.addresses.are_several() {
+        if self.only.is_some() {
             return vec![self.clone()];
         }
         let at = |(index, base): (usize, &BaseUrl)| Self {
@@ -121,6 +121,16 @@ impl Client {
             ..self.clone()
         };
         self.addresses.urls().enumerate().map(at).collect()
+    }
+
+    /// Sets whether the addresses of this client get requests with the credentials of callers. A
+    /// client of a single address sends them nevertheless, so that the address can be probed. Applies
+    /// to all clients of this configured upstream. At first each address gets them.
+    pub(crate) fn entrust(&self, is_trusted: bool) {
+        match self.only {
+            Some(index) => self.addresses.entrust(index, is_trusted),
+            None => self.addresses.entrust_all(is_trusted),
+        }
     }
 
     /// Sets whether the server gets the credentials of callers.
@@ -290,7 +300,8 @@ impl Client {
         *request.headers_mut() = headers;
         let metrics = CallMetrics::new(operation, self.metrics.clone());
         let addresses = Arc::clone(&self.addresses);
-        Call::new(Target { addresses, only: self.only, url, thread: None }, request, metrics)
+        let concern = Concern { thread: None, has_credentials: self.caller.is_personal() };
+        Call::new(Target { addresses, only: self.only, url, concern }, request, metrics)
     }
 
     /// Tries an address that has failed, if it is time. No request waits for that: an address that

@@ -31,6 +31,10 @@ pub enum Error {
         /// The cause, as the system reports it.
         reason: String,
     },
+    /// None of the server's addresses has refused invented credentials, so the caller's were not
+    /// sent.
+    #[error("the LangGraph server has not refused invented credentials yet")]
+    Unproven,
     /// The request was sent and not answered in time. It may have had its effect.
     #[error("the LangGraph server did not answer within {} s", waited.as_secs())]
     Timeout {
@@ -122,6 +126,7 @@ impl Error {
     pub fn answer(&self) -> Answer {
         match self {
             Self::Unreachable { .. } => Answer::Unreachable,
+            Self::Unproven => Answer::Unproven,
             Self::Timeout { .. } => Answer::Timeout,
             Self::Status { code: 401 | 403, .. } => Answer::Unauthorized,
             Self::Status { code: 404, .. } => Answer::NotFound,
@@ -158,6 +163,7 @@ impl Error {
             Self::Status { .. }
             | Self::NotAnEventStream { .. }
             | Self::Unreachable { .. }
+            | Self::Unproven
             | Self::Timeout { .. }
             | Self::NotUnderstood { .. }
             | Self::TooLarge { .. }
@@ -181,9 +187,9 @@ impl Error {
         matches!(self, Self::Status { code, .. } if is_redirect(*code))
     }
 
-    /// Whether no connection could be made. The log already has a line for that outage.
+    /// Whether nothing was sent. The log already has a line that says why.
     pub(crate) fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Unreachable { .. })
+        matches!(self, Self::Unreachable { .. } | Self::Unproven)
     }
 
     /// Whether the thing does not exist, or the server hides it.

@@ -1213,7 +1213,7 @@ async fn nobody_is_let_in_before_langgraph_has_refused_invented_credentials() {
     let auth = Auth::Upstream(Judged { trust: Trust::Proven, ..Judged::default() });
     let front = Front::guarded(auth).await;
     let clock = HeldClock::pause();
-    let message = "the gateway refuses all requests until LangGraph has refused invented credentials; \
+    let message = "the gateway refuses requests until LangGraph has refused invented credentials; \
                    try again, and have its operator look at its log";
     let unproven = refusal("503 Service Unavailable", "auth_unproven", message);
     let probed = async |status: u16| {

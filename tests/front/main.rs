@@ -12,6 +12,7 @@ mod callers;
 mod front;
 #[cfg(unix)]
 mod isolation;
+mod proof;
 #[cfg(unix)]
 mod secrets;
 mod threads;

@@ -80,6 +80,7 @@ fn body_end(error: &Error) -> BodyEnd {
         Error::Status { code: 400..500, .. } => BodyEnd::Refused,
         Error::Status { .. }
         | Error::Unreachable { .. }
+        | Error::Unproven
         | Error::Timeout { .. }
         | Error::NotAnEventStream { .. }
         | Error::NotUnderstood { .. }

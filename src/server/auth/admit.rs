@@ -57,8 +57,7 @@ pub(in crate::server) struct Admission {
     pub(in crate::server) hosts: Vec<HostName>,
     pub(in crate::server) rates: Rates,
     pub(in crate::server) state: CallerState,
-    /// `None` where nothing has to be proven.
-    pub(in crate::server) proof: Option<IsolationProof>,
+    pub(in crate::server) proof: IsolationProof,
 }
 
 /// What is known of callers. A reload keeps it.
@@ -236,9 +235,7 @@ impl Admission {
             },
             Auth::Upstream(_) if !caller.is_personal() => Err(CredentialError::Missing),
             Auth::Upstream(judged) => {
-                if let Some(proof) = &self.proof {
-                    proof.expect().await?;
-                }
+                self.proof.expect().await?;
                 return Ok(self.identify_by_credentials(judged, peer, caller));
             }
         };

@@ -5,12 +5,12 @@
 //! credentials, and looks whether it refuses them.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -21,7 +21,7 @@ use crate::metrics::Metrics;
 use crate::server::Settings;
 use crate::server::reject::Reject;
 use crate::server::request::forward::Forward;
-use crate::upstream::{Caller, Client, Error, Identity, is_trace};
+use crate::upstream::{Caller, Client, Error, Identity, doubled, is_trace};
 
 /// How long all probes of an upstream may take together.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(4);
@@ -54,28 +54,47 @@ pub enum Judgement {
     },
 }
 
+/// What a probe has found. `None` if the upstream is sent no credentials, so that it has none to check.
+type Found = Option<Result<Judgement, Error>>;
+
 /// Credentials that nobody has, as the headers of one request.
 #[derive(Clone, Debug)]
 struct Invented(HeaderMap);
 
 /// Whether upstreams are known to refuse invented credentials. The first request that needs this
-/// probes them. Once an upstream has refused, it is not probed again.
+/// probes them. Once an address has refused, it is not probed again.
+///
+/// An address that has not refused gets no requests with callers' credentials, if another address
+/// of its upstream has, or if all requests need the proof ([`Blocked::Requests`]).
 #[derive(Clone, Debug)]
-pub(in crate::server) struct IsolationProof {
-    upstreams: Arc<[Unproven]>,
+pub(in crate::server) struct IsolationProof(Arc<Proofs>);
+
+#[derive(Debug)]
+struct Proofs {
+    upstreams: Box<[Candidate]>,
     auth: Auth,
     forward: Forward,
     blocked: Blocked,
+    /// Set once a task probes what is left. It needs no request to do so.
+    is_tended: OnceLock<()>,
 }
 
 /// An upstream, and what is known of it.
 #[derive(Debug)]
-struct Unproven {
+struct Candidate {
     upstream: Upstream,
+    is_probed: OnceLock<()>,
+    /// Set once an address has refused, and none has accepted.
     is_proven: OnceLock<()>,
-    /// When the upstream was probed last. Locked while it is probed, so that requests at the same
-    /// time share one probe.
-    probed_at: Mutex<Option<Instant>>,
+    /// Locked while the upstream is probed, so that requests at the same time share one probe.
+    unproven: Mutex<Unproven>,
+}
+
+/// The addresses of an upstream that are still to be probed.
+#[derive(Debug)]
+struct Unproven {
+    addresses: Vec<Client>,
+    probed_at: Option<Instant>,
 }
 
 /// What is refused until the upstreams are known to check credentials.
@@ -111,11 +130,7 @@ pub async fn judge(
     join_all(judged).await.into_iter().flatten().min_by_key(rank)
 }
 
-async fn judge_address(
-    client: &Client,
-    auth: &Auth,
-    forward: &Forward,
-) -> Option<Result<Judgement, Error>> {
+async fn judge_address(client: &Client, auth: &Auth, forward: &Forward) -> Found {
     let invented = invented(auth, forward);
     if invented.is_empty() || client.identity() == Identity::Withheld {
         return None;
@@ -133,6 +148,10 @@ async fn judge_address(
     };
     let judged = tokio::time::timeout(PROBE_TIMEOUT, judged).await;
     Some(judged.unwrap_or(Err(Error::Timeout { waited: PROBE_TIMEOUT })))
+}
+
+fn refuses(found: &Found) -> bool {
+    matches!(found, None | Some(Ok(Judgement::Refuses)))
 }
 
 /// Probes each address of each upstream until the result is known, and logs a warning for each that
@@ -235,88 +254,168 @@ impl IsolationProof {
         forward: Forward,
         blocked: Blocked,
     ) -> Self {
-        let unproven = |upstream: &Upstream| Unproven {
-            upstream: upstream.clone(),
-            is_proven: OnceLock::new(),
-            probed_at: Mutex::default(),
-        };
-        Self {
-            upstreams: agents.upstreams().iter().map(unproven).collect(),
-            auth,
-            forward,
-            blocked,
+        if blocked == Blocked::Requests {
+            for upstream in agents.upstreams() {
+                upstream.client.entrust(false);
+            }
         }
+        let upstreams = agents.upstreams().iter().cloned().map(Candidate::new).collect();
+        Self(Arc::new(Proofs { upstreams, auth, forward, blocked, is_tended: OnceLock::new() }))
     }
 
     /// Whether an upstream is known to check credentials. Probes it, but not within
     /// [`PROBE_PAUSE`] of the last probe.
     pub(in crate::server) async fn is_held_by(&self, client: &Client) -> bool {
-        let mut upstreams = self.upstreams.iter();
-        match upstreams.find(|unproven| unproven.upstream.client.is_of_upstream(client)) {
-            Some(unproven) => self.holds(unproven).await,
+        let mut candidates = self.0.upstreams.iter();
+        match candidates.find(|candidate| candidate.upstream.client.is_of_upstream(client)) {
+            Some(candidate) => self.holds(candidate).await,
             None => false,
         }
     }
 
-    /// Refuses until every upstream is known to check credentials.
+    /// If all requests need the proof, refuses until an upstream is known to check credentials. Each other upstream gets callers'
+    /// credentials once it is known to, too.
     pub(super) async fn expect(&self) -> Result<(), Reject> {
-        // All at once, since a caller waits, and an upstream that hangs takes its whole timeout.
-        let held = join_all(self.upstreams.iter().map(|unproven| self.holds(unproven))).await;
-        if held.into_iter().all(|is_held| is_held) {
+        if self.0.blocked == Blocked::ThreadRoutes {
             return Ok(());
         }
-        let message = "the gateway refuses all requests until LangGraph has refused invented \
-                       credentials; try again, and have its operator look at its log";
-        Err(Reject::new(StatusCode::SERVICE_UNAVAILABLE, "auth_unproven", message))
+        let upstreams = &self.0.upstreams;
+        let is_one_proven = upstreams.iter().any(Candidate::is_proven);
+        // All at once, since a caller waits, and an upstream that hangs takes its whole timeout.
+        let held = join_all(upstreams.iter().map(async |candidate| {
+            // Whoever calls one upstream does not wait for another that is away.
+            if is_one_proven && candidate.is_probed.get().is_some() {
+                return candidate.is_proven();
+            }
+            self.holds(candidate).await
+        }));
+        let held = held.await;
+        if !held.contains(&true) && !upstreams.is_empty() {
+            return Err(Reject::unproven());
+        }
+        if held.contains(&false) {
+            self.tend();
+        }
+        Ok(())
     }
 
-    async fn holds(&self, unproven: &Unproven) -> bool {
-        let Unproven { upstream, is_proven, probed_at } = unproven;
-        if is_proven.get().is_some() {
-            return true;
-        }
-        let mut probed_at = probed_at.lock().await;
-        if is_proven.get().is_some() {
-            return true;
-        }
-        if probed_at.is_some_and(|at| at.elapsed() < PROBE_PAUSE) {
-            return false;
-        }
-        let has_proven = self.prove(upstream).await;
-        *probed_at = Some(Instant::now());
-        if has_proven {
-            // Nobody else sets it while `probed_at` is locked.
-            let _ = is_proven.set(());
-        }
-        has_proven
-    }
-
-    async fn prove(&self, Upstream { name, client }: &Upstream) -> bool {
-        match judge(client, &self.auth, &self.forward).await {
-            None | Some(Ok(Judgement::Refuses)) => return true,
-            Some(Ok(accepts)) => match self.blocked {
-                Blocked::Requests => tracing::error!(
-                    upstream = name,
-                    "all requests are refused: {accepts}; or use --insecure"
-                ),
-                Blocked::ThreadRoutes => tracing::warn!(
-                    upstream = name,
-                    "no threads are listed: {accepts}; or set `thread_routes`"
-                ),
-            },
-            Some(Err(error)) => {
-                let waits = match self.blocked {
-                    Blocked::Requests => "all requests are refused",
-                    Blocked::ThreadRoutes => "no threads are listed",
-                };
-                tracing::warn!(
-                    upstream = name,
-                    %error,
-                    "{waits}: whether the LangGraph server refuses invented credentials is \
-                     not known"
-                );
+    async fn holds(&self, candidate: &Candidate) -> bool {
+        if !candidate.is_proven() {
+            let mut unproven = candidate.unproven.lock().await;
+            if !candidate.is_proven() && unproven.is_due() {
+                self.0.probe(candidate, &mut unproven).await;
+                if candidate.is_proven() && !unproven.addresses.is_empty() {
+                    self.tend();
+                }
             }
         }
-        false
+        candidate.is_proven()
+    }
+
+    /// Probes what is left until each address has refused, or this proof is not used any more.
+    fn tend(&self) {
+        if self.0.is_tended.set(()).is_ok() {
+            tokio::spawn(Proofs::complete(Arc::downgrade(&self.0)));
+        }
+    }
+}
+
+// === impl Proofs ===
+
+impl Proofs {
+    async fn complete(proofs: Weak<Self>) {
+        for failures in 0.. {
+            tokio::time::sleep(doubled(PROBE_PAUSE, failures, UNREACHABLE_PAUSE)).await;
+            let Some(proofs) = proofs.upgrade() else { return };
+            let left = join_all(proofs.upstreams.iter().map(async |candidate| {
+                let mut unproven = candidate.unproven.lock().await;
+                proofs.probe(candidate, &mut unproven).await;
+                unproven.addresses.len()
+            }));
+            if left.await.into_iter().all(|left| left == 0) {
+                return;
+            }
+        }
+    }
+
+    async fn probe(&self, candidate: &Candidate, unproven: &mut Unproven) {
+        let judged =
+            unproven.addresses.iter().map(|at| judge_address(at, &self.auth, &self.forward));
+        let found = join_all(judged).await;
+        let accepts =
+            found.iter().any(|found| matches!(found, Some(Ok(Judgement::Accepts { .. }))));
+        // An address that accepts speaks for all, unless the others have refused before.
+        let is_proven = candidate.is_proven() || (!accepts && found.iter().any(refuses));
+        let addresses = std::mem::take(&mut unproven.addresses);
+        for (address, found) in addresses.into_iter().zip(found) {
+            let is_trusted = is_proven && refuses(&found);
+            if is_proven || self.blocked == Blocked::Requests {
+                address.entrust(is_trusted);
+            }
+            self.report(&candidate.upstream.name, &address, &found, is_proven);
+            if !is_trusted {
+                unproven.addresses.push(address);
+            }
+        }
+        unproven.probed_at = Some(Instant::now());
+        // Nobody else sets them while `unproven` is locked.
+        let _ = candidate.is_probed.set(());
+        if is_proven {
+            let _ = candidate.is_proven.set(());
+        }
+    }
+
+    /// Logs what an address does with invented credentials. `is_proven` says whether its upstream is
+    /// known to check credentials.
+    fn report(&self, upstream: &str, address: &Client, found: &Found, is_proven: bool) {
+        let url = address.base();
+        let effect = match self.blocked {
+            _ if is_proven => "this address gets no requests of callers",
+            Blocked::Requests => "requests of callers are refused",
+            Blocked::ThreadRoutes => "no threads are listed",
+        };
+        match (found, self.blocked) {
+            (None | Some(Ok(Judgement::Refuses)), _) => {
+                tracing::debug!(upstream, %url, "{}", Judgement::Refuses);
+            }
+            (Some(Ok(accepts)), Blocked::Requests) => {
+                tracing::error!(upstream, %url, "{effect}: {accepts}; or use --insecure");
+            }
+            (Some(Ok(accepts)), Blocked::ThreadRoutes) => {
+                tracing::warn!(upstream, %url, "{effect}: {accepts}; or set `thread_routes`");
+            }
+            // The log has a line that the address is away.
+            (Some(Err(error)), _) if is_proven => {
+                tracing::debug!(upstream, %url, %error, "{effect}");
+            }
+            (Some(Err(error)), _) => tracing::warn!(
+                upstream,
+                %url,
+                %error,
+                "{effect}: whether the LangGraph server refuses invented credentials is not known"
+            ),
+        }
+    }
+}
+
+// === impl Candidate ===
+
+impl Candidate {
+    fn new(upstream: Upstream) -> Self {
+        let addresses = upstream.client.each_address();
+        let unproven = Mutex::new(Unproven { addresses, probed_at: None });
+        Self { upstream, is_probed: OnceLock::new(), is_proven: OnceLock::new(), unproven }
+    }
+
+    fn is_proven(&self) -> bool {
+        self.is_proven.get().is_some()
+    }
+}
+
+// === impl Unproven ===
+
+impl Unproven {
+    fn is_due(&self) -> bool {
+        self.probed_at.is_none_or(|at| at.elapsed() >= PROBE_PAUSE)
     }
 }

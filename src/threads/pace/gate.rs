@@ -163,9 +163,9 @@ fn bounded(retry_after: Duration) -> Duration {
 impl Health {
     pub(in crate::threads) fn of(error: &Error) -> Self {
         match error {
-            Error::Unreachable { .. } | Error::Status { code: 429 | 502..=504, .. } => {
-                Self::Unavailable
-            }
+            Error::Unreachable { .. }
+            | Error::Unproven
+            | Error::Status { code: 429 | 502..=504, .. } => Self::Unavailable,
             Error::Status { code: 500.., .. }
             | Error::Timeout { .. }
             | Error::Interrupted { .. } => Self::Doubtful,

@@ -8,9 +8,8 @@ use http::StatusCode;
 
 use crate::agents::Agents;
 use crate::server::auth::Auth;
-use crate::server::auth::isolation::{Blocked, IsolationProof};
+use crate::server::auth::isolation::IsolationProof;
 use crate::server::reject::Reject;
-use crate::server::request::forward::Forward;
 use crate::upstream::{Client, Identity};
 
 /// Which callers may list, change and inspect threads.
@@ -40,13 +39,11 @@ impl Access {
         routes: ThreadRoutes,
         agents: &Agents,
         auth: &Auth,
-        forward: &Forward,
+        proof: IsolationProof,
     ) -> Self {
         // Where the gateway checks credentials itself, LangGraph gets none to check.
         let is_unproven = routes == ThreadRoutes::Callers && !auth.is_for_langgraph();
         let routes = if is_unproven { ThreadRoutes::Off } else { routes };
-        let proof =
-            IsolationProof::new(agents, auth.clone(), forward.clone(), Blocked::ThreadRoutes);
         Self { routes, agents: agents.clone(), proof }
     }
 

@@ -1,0 +1,154 @@
+//! Which addresses and upstreams get the requests of callers, where each must first have refused
+//! invented credentials.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::support::clock::HeldClock;
+use crate::support::gateway::{Response, refused, serve_as};
+use crate::support::upstream::{Exchange, Upstream};
+use http::HeaderMap;
+use threadway::agents::{self, Agents};
+use threadway::server::isolation::PROBE_PAUSE;
+use threadway::server::{Auth, Judged, Settings, Trust};
+use threadway::upstream::{ADDRESS_PAUSE, Client, Tls};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+const MINE: &str = "authorization: Bearer mine";
+const LIST: &str = "POST /assistants/search";
+const PROBE: &str = "POST /threads/search";
+
+/// The probes of one address: each header alone, a well-formed token, and all headers at once.
+const PROBES: usize = 4;
+
+/// A gateway that leaves the check of credentials to LangGraph.
+struct Front {
+    address: SocketAddr,
+    _stop: CancellationToken,
+    _serving: JoinSet<()>,
+}
+
+// === impl Front ===
+
+impl Front {
+    /// Each upstream has a name and addresses.
+    async fn before(upstreams: &[(&str, &[String])]) -> Self {
+        let upstream = |(name, urls): &(&str, &[String])| {
+            let mut urls = urls.iter().map(|url| url.parse().unwrap());
+            let (first, others) = (urls.next().unwrap(), urls.collect());
+            let client = Client::at(first, others, None, HeaderMap::new(), &Tls::default());
+            agents::Upstream { name: (*name).to_owned(), client: client.unwrap() }
+        };
+        let agents = Agents::new(upstreams.iter().map(upstream).collect(), Vec::new());
+        let auth = Auth::Upstream(Judged { trust: Trust::Proven, ..Judged::default() });
+        let settings = Settings { auth, ..Settings::default() };
+        let (address, stop, serving, _) = serve_as(agents, settings).await;
+        Self { address, _stop: stop, _serving: serving }
+    }
+
+    async fn get(&self, path: &str) -> Response {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n{MINE}\r\n\r\n");
+        Response::to(self.address, request.as_bytes()).await
+    }
+
+    async fn list(&self) -> Response {
+        self.get("/agui/info").await
+    }
+
+    /// Lists the agents, which this upstream must be asked for.
+    async fn lists_at(&self, upstream: &Upstream) -> Response {
+        let (response, ()) = tokio::join!(self.list(), is_listed(upstream));
+        assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
+        response
+    }
+
+    /// Lets the gateway note the answers that it got.
+    async fn settles(&self, clock: &HeldClock) {
+        let request = b"GET /healthz HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
+        Response::to(self.address, request).await;
+        clock.advance(Duration::from_millis(3)).await;
+    }
+}
+
+async fn is_listed(upstream: &Upstream) {
+    let listed = upstream.expect(LIST).await;
+    assert!(has_mine(&listed), "{}", listed.head);
+    listed.json(200, "[]").await;
+}
+
+fn has_mine(exchange: &Exchange) -> bool {
+    exchange.head.contains(&format!("\r\n{MINE}\r\n"))
+}
+
+/// Answers so many probes, and a trial of the address if there is one.
+async fn answers(upstream: &Upstream, probes: usize, status: u16, trials: usize) {
+    for _ in 0..probes + trials {
+        let exchange = upstream.accept().await;
+        assert!(!has_mine(&exchange), "{}", exchange.head);
+        match &*exchange.line {
+            PROBE => exchange.json(status, "[]").await,
+            "GET /ok" => exchange.json(200, r#"{"ok":true}"#).await,
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_was_away_gets_no_caller_before_it_has_refused_invented_credentials() {
+    let (first, second) = (Upstream::bind().await, Upstream::bind().await);
+    let front = Front::before(&[("default", &[first.url(), second.url()])]).await;
+    let clock = HeldClock::pause();
+    let place = first.address();
+    drop(first);
+    let proven = async {
+        answers(&second, PROBES, 401, 0).await;
+        is_listed(&second).await;
+    };
+    let (response, ()) = tokio::join!(front.list(), proven);
+    assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
+
+    // It returns without its `auth`.
+    let first = Upstream::python_at(place).await;
+    clock.advance(PROBE_PAUSE.max(ADDRESS_PAUSE)).await;
+    let (_, ()) = tokio::join!(front.lists_at(&second), answers(&first, 1, 200, 1));
+    front.settles(&clock).await;
+    // It works, and it is the first; but it accepts anybody.
+    front.lists_at(&second).await;
+    first.is_untouched().await;
+
+    clock.advance(2 * PROBE_PAUSE).await;
+    answers(&first, PROBES, 401, 0).await;
+    front.settles(&clock).await;
+    front.lists_at(&first).await;
+    second.is_untouched().await;
+}
+
+#[tokio::test]
+async fn an_upstream_gets_no_caller_before_it_has_refused_whatever_the_other_does() {
+    let (checks, open) = (Upstream::bind().await, Upstream::bind().await);
+    let front = Front::before(&[("checks", &[checks.url()]), ("open", &[open.url()])]).await;
+    let clock = HeldClock::pause();
+    let proven = async {
+        tokio::join!(answers(&checks, PROBES, 401, 0), answers(&open, 1, 200, 0));
+        is_listed(&checks).await;
+    };
+    let (mut response, ()) = tokio::join!(front.list(), proven);
+    assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
+    let body = response.body().await;
+    assert!(body.contains(r#""missingUpstreams":{"open":"unproven"}"#), "{body}");
+
+    // During the pause the other one is not probed either.
+    front.lists_at(&checks).await;
+    let events = "/agui/agent/open:agent/threads/0f9cfe5e-7d44-4d4f-8aef-000000000001/events";
+    let (status, body) = refused(&mut front.get(events).await).await;
+    assert!(status.contains(" 503 ") && body.contains("auth_unproven"), "{status} {body}");
+    open.is_untouched().await;
+
+    // A caller of the first does not wait for the other's probe.
+    clock.advance(PROBE_PAUSE).await;
+    front.lists_at(&checks).await;
+    answers(&open, PROBES, 403, 0).await;
+    front.settles(&clock).await;
+    tokio::join!(front.lists_at(&checks), is_listed(&open));
+}
