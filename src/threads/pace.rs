@@ -48,7 +48,8 @@ const MAX_LOOKS: usize = 64;
 /// How many lifecycle streams may be open. Each needs a connection for one thread.
 const MAX_LIFECYCLES: usize = 128;
 
-/// How long a server that rejects polls is not polled. A deployment may replace it.
+/// How long a method of polls that a server rejects is not tried again. A deployment may replace
+/// the server.
 const UNSUPPORTED_FOR: Duration = Duration::from_mins(10);
 
 /// The paces of all upstreams, by base URL. The number of configured upstreams bounds them.
@@ -97,7 +98,23 @@ struct State {
     looks: Bucket,
     slow: Bucket,
     gate: Gate,
-    polls_unsupported_until: Option<Instant>,
+    /// How threads are polled until this time. After it, and at first, by the default.
+    polls: Option<(PollMethod, Instant)>,
+}
+
+/// How one request finds out which of many threads have changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum PollMethod {
+    /// It asks for the threads by their ids. aegra ignores `ids`.
+    #[default]
+    ByIds,
+    /// It asks for the threads that changed last. A thread that is not among them has not changed.
+    Newest,
+    /// The server supports neither.
+    Unsupported {
+        /// When the methods may be tried again.
+        until: Instant,
+    },
 }
 
 // === impl Paces ===
@@ -124,7 +141,7 @@ impl Pace {
                 looks: Bucket::new(LOOKS_PER_SECOND, now),
                 slow: Bucket::new(SLOW_LOOKS_PER_SECOND, now),
                 gate: Gate::default(),
-                polls_unsupported_until: None,
+                polls: None,
             }),
             changed: Notify::new(),
         }
@@ -166,14 +183,26 @@ impl Pace {
         Arc::clone(&self.lifecycles).try_acquire_owned().ok()
     }
 
-    /// Notes that the server does not support polls.
-    pub(super) fn note_polls_unsupported(&self) {
-        self.state.lock().polls_unsupported_until = Some(Instant::now() + UNSUPPORTED_FOR);
+    /// How threads are polled.
+    pub(super) fn poll_method(&self) -> PollMethod {
+        let polls = self.state.lock().polls;
+        polls
+            .filter(|(_, until)| *until > Instant::now())
+            .map(|(method, _)| method)
+            .unwrap_or_default()
     }
 
-    /// Until when the server is not polled because it does not support polls.
-    pub(super) fn polls_unsupported_until(&self) -> Option<Instant> {
-        self.state.lock().polls_unsupported_until.filter(|until| *until > Instant::now())
+    /// Notes that the server does not support a method of polls. Returns the next one.
+    pub(super) fn note_unsupported(&self, method: PollMethod) -> PollMethod {
+        let until = Instant::now() + UNSUPPORTED_FOR;
+        let next = match method {
+            PollMethod::ByIds => PollMethod::Newest,
+            PollMethod::Newest | PollMethod::Unsupported { .. } => {
+                PollMethod::Unsupported { until }
+            }
+        };
+        self.state.lock().polls = Some((next, until));
+        next
     }
 
     /// Waits to be the first of a lane. The semaphores are never closed, so this never fails.

@@ -1,4 +1,5 @@
-//! Polls: one request asks which of up to a thousand followed threads have changed.
+//! Polls: one request finds out which of up to a thousand followed threads have changed. It asks for
+//! them by their ids, or for the threads that changed last if the server cannot search by ids.
 //!
 //! ```text
 //!   watcher --+                                           +--> idle, busy, changed, missing:
@@ -179,6 +180,16 @@ impl PolledThread {
         self.reports.borrow().state
     }
 
+    /// Reports that a poll that was sent at `sent_at` has found no change.
+    fn report_unchanged(&self, sent_at: Instant) {
+        match self.state() {
+            PollState::Idle { .. } | PollState::Busy => {}
+            PollState::NotPolled | PollState::Missing => {
+                self.report(PollState::Idle { since: sent_at });
+            }
+        }
+    }
+
     /// Reports what a poll that was sent at `sent_at` found. Returns the new mark, for comparison
     /// with the next.
     fn found(&self, mark: ThreadMark, last: Option<String>, sent_at: Instant) -> String {
@@ -256,7 +267,7 @@ mod tests {
     use crate::threads::pace::LOOK_INTERVAL;
 
     fn mark(status: ThreadStatus, mark: &str) -> ThreadMark {
-        ThreadMark { id: "T".to_owned(), status, mark: mark.to_owned() }
+        ThreadMark { id: "T".to_owned(), status, mark: mark.to_owned(), updated_at: String::new() }
     }
 
     #[test]

@@ -71,6 +71,15 @@ struct ThreadsById<'a> {
     limit: usize,
 }
 
+/// The body of `POST /threads/search` for the threads that changed last.
+#[derive(Serialize)]
+struct NewestThreads {
+    sort_by: &'static str,
+    sort_order: &'static str,
+    limit: usize,
+    offset: usize,
+}
+
 /// The body of `POST /threads/search` for any thread.
 #[derive(Serialize)]
 struct AnyThread {
@@ -134,6 +143,21 @@ impl Client {
             select: &["thread_id", "status", "updated_at", "state_updated_at"],
             limit: ids.len(),
         };
+        let post = self.call(Operation::PollThreads, Method::POST, &["threads", "search"]);
+        let body = post.json(&body).text().await?;
+        self.understood(ThreadMark::parse_list(&body), "a list of threads")
+    }
+
+    /// The status and time of change of the threads that changed last, from the newest on, after
+    /// `offset` others.
+    ///
+    /// A server that cannot sort may answer with any order. aegra refuses `select` here.
+    pub(crate) async fn newest_threads(
+        &self,
+        offset: usize,
+        limit: usize,
+    ) -> Result<Vec<ThreadMark>, Error> {
+        let body = NewestThreads { sort_by: "updated_at", sort_order: "desc", limit, offset };
         let post = self.call(Operation::PollThreads, Method::POST, &["threads", "search"]);
         let body = post.json(&body).text().await?;
         self.understood(ThreadMark::parse_list(&body), "a list of threads")

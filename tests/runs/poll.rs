@@ -23,8 +23,10 @@ const THREADS: usize = 20;
 enum Search {
     #[default]
     Right,
-    /// The server returns all threads.
+    /// The server returns all threads, the oldest change first.
     IgnoresIds,
+    /// Like aegra, the server rejects `select`, ignores `ids`, and sorts by the time of change.
+    Newest,
     NoList,
     Refuses(u16),
 }
@@ -109,7 +111,10 @@ impl Server {
 
     fn of(gateway: Gateway, count: usize) -> Self {
         let thread = Thread { mark: 1, runs: 0, is_there: true, is_listed: true, is_busy: false };
-        let threads = (0..count).map(|number| (id(number), thread.clone())).collect();
+        // The first thread has changed last.
+        let marks = (1..).take(count).collect::<Vec<_>>().into_iter().rev();
+        let thread = |(number, mark)| (id(number), Thread { mark, ..thread.clone() });
+        let threads = marks.enumerate().map(thread).collect();
         let (search, clock) = (Search::default(), HeldClock::pause());
         let (asked, bells) = (Vec::new(), Vec::new());
         Self { gateway, clock, threads, search, refuses: None, asked, bells }
@@ -117,10 +122,14 @@ impl Server {
 
     /// A server whose threads are all followed and have settled.
     async fn followed(search: Search) -> (Self, Vec<Response>) {
-        let mut server = Self::start().await;
+        Self::followed_of(search, THREADS).await
+    }
+
+    async fn followed_of(search: Search, count: usize) -> (Self, Vec<Response>) {
+        let mut server = Self::of(Gateway::javascript().await, count);
         server.search = search;
         let mut responses = Vec::new();
-        for number in 0..THREADS {
+        for number in 0..count {
             responses.push(server.follow(number, "").await);
         }
         server.passes(SETTLED).await;
@@ -229,21 +238,38 @@ impl Server {
     }
 
     async fn searched(&self, exchange: Exchange) {
-        let asked: Value = serde_json::from_str(&exchange.body).unwrap();
-        let asked = asked["ids"].as_array().unwrap();
-        let is_found = |id: &str, thread: &Thread| {
-            let is_asked = asked.iter().any(|asked| asked == id);
-            thread.is_listed && (is_asked || self.search == Search::IgnoresIds)
-        };
-        let found = self.threads.iter().filter(|(id, thread)| is_found(id, thread));
+        let body: Value = serde_json::from_str(&exchange.body).unwrap();
         let told = |(id, thread): (&String, &Thread)| {
-            let updated_at = format!("2026-11-22T08:00:00.{:03}Z", thread.mark);
+            let updated_at = format!("2026-11-22T08:00:00.{:06}Z", thread.mark);
             let status = if thread.is_busy { "busy" } else { "idle" };
             json!({"thread_id": id, "status": status, "updated_at": updated_at})
         };
+        let mut listed: Vec<_> =
+            self.threads.iter().filter(|(_, thread)| thread.is_listed).collect();
         match self.search {
+            Search::Right if body["ids"].is_array() => {
+                let asked = body["ids"].as_array().unwrap();
+                listed.retain(|(id, _)| asked.iter().any(|asked| asked == *id));
+                let list: Value = listed.into_iter().map(told).collect();
+                exchange.json(200, &list.to_string()).await;
+            }
             Search::Right | Search::IgnoresIds => {
-                let list: Value = found.map(told).collect();
+                listed.sort_by_key(|(_, thread)| thread.mark);
+                let list: Value = listed.into_iter().map(told).collect();
+                exchange.json(200, &list.to_string()).await;
+            }
+            Search::Newest if !body["select"].is_null() => {
+                exchange.json(422, r#"{"detail":"no"}"#).await;
+            }
+            Search::Newest => {
+                assert_eq!(
+                    (&body["sort_by"], &body["sort_order"]),
+                    (&json!("updated_at"), &json!("desc"))
+                );
+                listed.sort_by_key(|(id, thread)| (std::cmp::Reverse(thread.mark), *id));
+                let number = |name: &str| usize::try_from(body[name].as_u64().unwrap()).unwrap();
+                let page = listed.into_iter().skip(number("offset")).take(number("limit"));
+                let list: Value = page.map(told).collect();
                 exchange.json(200, &list.to_string()).await;
             }
             Search::NoList => exchange.json(200, "{}").await,
@@ -253,9 +279,10 @@ impl Server {
 
     /// Adds a run of the thread that has succeeded.
     fn runs(&mut self, number: usize) {
+        let newest = self.threads.values().map(|thread| thread.mark).max().unwrap();
         let thread = self.thread(number);
         thread.runs += 1;
-        thread.mark += 1;
+        thread.mark = newest + 1;
     }
 
     fn polls(&self) -> usize {
@@ -401,7 +428,7 @@ async fn a_thread_that_a_list_leaves_out_though_it_is_shown_is_looked_at_by_itse
 }
 
 #[test]
-fn a_server_that_cannot_be_polled_is_asked_once_and_each_thread_is_looked_at() {
+fn a_server_that_cannot_be_polled_is_asked_once_in_each_way_and_each_thread_is_looked_at() {
     let refusals = [400, 401, 403, 404, 405, 422].map(Search::Refuses);
     for search in [Search::IgnoresIds, Search::NoList].into_iter().chain(refusals) {
         paused(async {
@@ -413,7 +440,8 @@ fn a_server_that_cannot_be_polled_is_asked_once_and_each_thread_is_looked_at() {
                 responses.push(server.follow(number, "").await);
             }
             server.passes(SETTLED * 2).await;
-            assert_eq!(server.polls(), 1, "{search:?}");
+            let is_refused = matches!(search, Search::Refuses(401 | 403));
+            assert_eq!(server.polls(), if is_refused { 1 } else { 2 }, "{search:?}");
             for number in 1..THREADS {
                 assert!(server.looks_at(number) >= 8, "{search:?}: {}", server.looks_at(number));
             }
@@ -440,6 +468,79 @@ async fn a_server_whose_search_fails_is_looked_at_thread_by_thread_until_it_work
     Server::assert_about(server.polls(), 5);
     assert!(server.looks_at(3) > 0);
     assert!(server.has_told(&mut responses[3], "r1").await);
+}
+
+// === a server that finds no threads by their ids ===
+
+#[tokio::test]
+async fn threads_at_rest_that_are_not_found_by_ids_cost_one_request_in_two_seconds_too() {
+    let (mut server, _responses) = Server::followed(Search::Newest).await;
+    server.passes(INTERVAL * 20).await;
+    let others: Vec<_> = server.asked.iter().filter(|asked| !asked.is_poll()).collect();
+    assert!(others.is_empty(), "{others:?}");
+    Server::assert_about(server.polls(), 20);
+    assert!(server.asked.iter().all(|asked| !asked.body.contains("ids")));
+}
+
+#[tokio::test]
+async fn a_change_among_the_newest_is_looked_at_and_its_run_is_shown() {
+    let (mut server, mut responses) = Server::followed(Search::Newest).await;
+    server.runs(3);
+    server.passes(INTERVAL * 2).await;
+    assert!(server.has_told(&mut responses[3], "r1").await);
+    for number in (0..THREADS).filter(|number| *number != 3) {
+        assert_eq!(server.looks_at(number), 0, "{number}");
+    }
+    // A thread that a list left out may be a new chat that is followed before its first run.
+    server.thread(5).is_listed = false;
+    server.passes(INTERVAL * 2).await;
+    server.thread(5).is_listed = true;
+    server.runs(5);
+    server.passes(INTERVAL * 2).await;
+    assert!(server.has_told(&mut responses[5], "r1").await);
+}
+
+#[tokio::test]
+async fn threads_that_are_not_among_the_newest_are_seen_when_they_change() {
+    const MANY: usize = 150;
+    let (mut server, mut responses) = Server::followed_of(Search::Newest, MANY).await;
+    // One page has a hundred of them.
+    Server::assert_about(server.polls(), 0);
+    server.runs(MANY - 1);
+    server.passes(INTERVAL * 2).await;
+    Server::assert_about(server.polls(), 2);
+    assert!(server.has_told(&mut responses[MANY - 1], "r1").await);
+    assert_eq!(server.looks_at(MANY - 2), 0);
+
+    // More than a page change at once: the next page is requested too.
+    for number in 0..120 {
+        server.runs(number);
+    }
+    server.asked.clear();
+    server.passes(INTERVAL * 4).await;
+    let seconds = server.asked.iter().filter(|asked| asked.body.contains("\"offset\":100"));
+    assert_eq!(seconds.count(), 1);
+    for number in [0, 60, 119] {
+        assert!(server.has_told(&mut responses[number], "r1").await, "{number}");
+    }
+    assert_eq!(server.looks_at(130), 0);
+}
+
+#[tokio::test]
+async fn threads_are_looked_at_one_by_one_while_more_change_than_are_listed() {
+    const MANY: usize = 1_130;
+    let (mut server, mut responses) = Server::followed_of(Search::Newest, 30).await;
+    for number in 30..MANY {
+        let thread = Thread { mark: 100, ..server.thread(0).clone() };
+        server.threads.insert(id(number), thread);
+    }
+    server.thread(3).runs = 1;
+    server.passes(INTERVAL * 3).await;
+    assert!(server.has_told(&mut responses[3], "r1").await);
+    server.asked.clear();
+    server.passes(INTERVAL * 10).await;
+    let others: Vec<_> = server.asked.iter().filter(|asked| !asked.is_poll()).collect();
+    assert!(others.is_empty(), "{others:?}");
 }
 
 // === whose credentials the gateway uses ===

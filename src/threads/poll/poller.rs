@@ -7,10 +7,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::Shared;
-use super::super::pace::{Health, LOOK_INTERVAL, Lane, Pace};
+use super::super::pace::{Health, LOOK_INTERVAL, Lane, Pace, Permit, PollMethod};
 use super::{PollState, PolledThread, report_not_polled};
 use crate::metrics::LookReason;
 use crate::upstream::{Access, BaseUrl, Client, Error, MAX_THREAD_PAGE};
+use threadway_translate::langgraph::ThreadMark;
 
 /// How many polls in a row may fail, while the server may work, before the watchers look at their
 /// threads on their own.
@@ -19,6 +20,14 @@ const MAX_FAILED_POLLS: u32 = 3;
 /// How long the threads of a caller are not polled after the server refused it. Permissions may
 /// change in the meantime.
 const REFUSED_FOR: Duration = Duration::from_mins(1);
+
+/// How many of the threads that changed last one request lists. The next one follows if all of them
+/// have changed since the last poll.
+const NEWEST_PAGE: usize = 100;
+
+/// How many such requests one poll makes. If more threads have changed, their watchers look on their
+/// own until the next poll.
+const MAX_NEWEST_PAGES: usize = 10;
 
 /// The task that polls the threads of one caller.
 pub(super) struct Poller {
@@ -29,8 +38,28 @@ pub(super) struct Poller {
     number: u64,
     /// The last mark of each thread, by the number of the subscription.
     marks: HashMap<u64, String>,
+    /// The last poll of [`PollMethod::Newest`].
+    newest: Option<Newest>,
     /// How many polls in a row have failed while the server may work.
     failed: u32,
+}
+
+/// The threads that changed last.
+struct Newest {
+    /// The mark of each, by its id.
+    marks: HashMap<String, String>,
+    /// The last one of the list. `None` if the list had all threads.
+    oldest: Option<ThreadMark>,
+}
+
+/// The requests of one poll.
+struct Requests {
+    upstream: Client,
+    /// When the poll was due.
+    due: Instant,
+    method: PollMethod,
+    /// The permit for the first request.
+    permit: Option<Permit>,
 }
 
 /// Why a poll has no result.
@@ -43,8 +72,8 @@ enum PollError {
     Paused { until: Instant },
     /// The server refuses this caller.
     Refused,
-    /// The server does not support polls.
-    Unsupported,
+    /// The server does not support this method of polls.
+    Unsupported(PollMethod),
 }
 
 // === impl Poller ===
@@ -59,7 +88,8 @@ impl Poller {
         let pace = shared.paces.of(upstream, shared.runs.metrics());
         let shared = Arc::clone(shared);
         let base = upstream.base().clone();
-        Self { shared, pace, base, access, number, marks: HashMap::new(), failed: 0 }
+        let marks = HashMap::new();
+        Self { shared, pace, base, access, number, marks, newest: None, failed: 0 }
     }
 
     /// Polls until too few threads are left.
@@ -79,38 +109,44 @@ impl Poller {
         }
     }
 
-    /// Asks for all threads, in pages, and reports the results to the watchers.
+    /// Finds out which threads have changed, and reports it to the watchers.
     async fn poll_once(&mut self, due: Instant) -> Result<(), PollError> {
-        if let Some(until) = self.pace.polls_unsupported_until() {
+        let method = self.pace.poll_method();
+        if let PollMethod::Unsupported { until } = method {
             self.polled()?;
             return Err(PollError::Paused { until });
         }
-        let mut permit = Some(self.pace.wait(Lane::Polls).await);
+        let permit = self.pace.wait(Lane::Polls).await;
         // Read after the wait, in which the credentials may have been renewed.
         let (upstream, threads) = self.polled()?;
         self.marks.retain(|number, _| threads.contains_key(number));
-        // Two watchers may look at one thread: one of them for a caller from whom it was hidden.
-        let mut numbers: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
-        for (number, thread) in &threads {
-            numbers.entry(&thread.id).or_default().push(*number);
+        let mut requests = Requests { upstream, due, method, permit: Some(permit) };
+        match method {
+            PollMethod::ByIds => self.poll_by_ids(&mut requests, &threads).await?,
+            PollMethod::Newest | PollMethod::Unsupported { .. } => {
+                self.poll_newest(&mut requests, &threads).await?;
+            }
         }
+        self.failed = 0;
+        Ok(())
+    }
+
+    /// Asks for all threads by their ids, in pages.
+    async fn poll_by_ids(
+        &mut self,
+        requests: &mut Requests,
+        threads: &BTreeMap<u64, PolledThread>,
+    ) -> Result<(), PollError> {
+        let numbers = numbers(threads);
         let ids: Vec<_> = numbers.keys().copied().collect();
         for page in ids.chunks(MAX_THREAD_PAGE) {
-            let permit = match permit.take() {
-                Some(permit) => permit,
-                None => self.pace.wait(Lane::Polls).await,
-            };
-            self.shared.runs.metrics().looked(LookReason::Poll);
-            let sent_at = Instant::now();
-            let answer = upstream.thread_marks(page).await;
-            permit.record(&answer);
-            let marks = answer.map_err(|error| PollError::of(&error))?;
-            self.shared.runs.metrics().polled(due.elapsed());
+            let (marks, sent_at) =
+                requests.send(self, async |upstream| upstream.thread_marks(page).await).await?;
             let mut found: HashMap<_, _> =
                 marks.into_iter().map(|mark| (mark.id.clone(), mark)).collect();
             // A server that ignores the ids lists other threads.
             if !found.keys().all(|id| page.binary_search(&id.as_str()).is_ok()) {
-                return Err(PollError::Unsupported);
+                return Err(PollError::Unsupported(requests.method));
             }
             for id in page {
                 let mark = found.remove(*id);
@@ -128,7 +164,52 @@ impl Poller {
                 }
             }
         }
-        self.failed = 0;
+        Ok(())
+    }
+
+    /// Asks for the threads that changed last, back to one that has not changed since the last
+    /// poll. Whole pages are compared, because the clocks of a server's machines differ.
+    async fn poll_newest(
+        &mut self,
+        requests: &mut Requests,
+        threads: &BTreeMap<u64, PolledThread>,
+    ) -> Result<(), PollError> {
+        let before = self.newest.take();
+        let mut newest = HashMap::new();
+        let (mut oldest, mut first_sent_at, mut is_complete) = (None, None, false);
+        for page in 0..MAX_NEWEST_PAGES {
+            let offset = page * NEWEST_PAGE;
+            let (marks, sent_at) = requests
+                .send(self, async |upstream| upstream.newest_threads(offset, NEWEST_PAGE).await)
+                .await?;
+            if !ThreadMark::are_newest_first(&marks) {
+                return Err(PollError::Unsupported(requests.method));
+            }
+            first_sent_at.get_or_insert(sent_at);
+            oldest = if marks.len() < NEWEST_PAGE { None } else { marks.last().cloned() };
+            newest.extend(marks.into_iter().map(|mark| (mark.id.clone(), mark)));
+            let is_unchanged = |mark| before.as_ref().is_none_or(|before| before.has(mark));
+            is_complete = oldest.as_ref().is_none_or(is_unchanged);
+            if is_complete {
+                break;
+            }
+        }
+        let sent_at = first_sent_at.unwrap_or(requests.due);
+        for (number, thread) in threads {
+            match newest.get(&*thread.id) {
+                Some(mark) => {
+                    let last = self.marks.get(number).cloned();
+                    let last = last.or_else(|| before.as_ref()?.mark_before(mark));
+                    let mark = thread.found(mark.clone(), last, sent_at);
+                    self.marks.insert(*number, mark);
+                }
+                None if is_complete => thread.report_unchanged(sent_at),
+                // More threads have changed than were listed, and this one may be one of them.
+                None => thread.report(PollState::NotPolled),
+            }
+        }
+        let marks = newest.into_iter().map(|(id, mark)| (id, mark.mark)).collect();
+        self.newest = Some(Newest { marks, oldest });
         Ok(())
     }
 
@@ -146,11 +227,10 @@ impl Poller {
                 (self.failed >= MAX_FAILED_POLLS, now + LOOK_INTERVAL * self.failed.min(15))
             }
             PollError::Refused => (true, now + REFUSED_FOR),
-            PollError::Unsupported => {
-                let upstream = &self.base;
-                tracing::debug!(%upstream, "the server does not support polls of threads");
-                self.pace.note_polls_unsupported();
-                (true, now)
+            PollError::Unsupported(method) => {
+                let (upstream, next) = (&self.base, self.pace.note_unsupported(*method));
+                tracing::debug!(%upstream, ?method, ?next, "the server does not support such polls");
+                (next != PollMethod::Newest, now)
             }
         };
         if is_alone {
@@ -165,15 +245,64 @@ impl Poller {
     }
 }
 
+/// The subscriptions of each thread. Two watchers may look at one thread: one of them for a caller
+/// from whom it was hidden.
+fn numbers(threads: &BTreeMap<u64, PolledThread>) -> BTreeMap<&str, Vec<u64>> {
+    let mut numbers: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    for (number, thread) in threads {
+        numbers.entry(&thread.id).or_default().push(*number);
+    }
+    numbers
+}
+
+// === impl Newest ===
+
+impl Newest {
+    fn has(&self, mark: &ThreadMark) -> bool {
+        self.marks.get(&mark.id) == Some(&mark.mark)
+    }
+
+    /// The mark that a thread had then. Empty if it was not in the list, and must have changed since
+    /// or be new. `None` if it may just have been too old for the list.
+    fn mark_before(&self, mark: &ThreadMark) -> Option<String> {
+        let is_new = || self.oldest.as_ref().is_none_or(|oldest| !mark.is_older_than(oldest));
+        self.marks.get(&mark.id).cloned().or_else(|| is_new().then(String::new))
+    }
+}
+
+// === impl Requests ===
+
+impl Requests {
+    /// Sends a request when the server may get one. Returns the list, and when it was requested.
+    async fn send(
+        &mut self,
+        poller: &Poller,
+        call: impl AsyncFnOnce(&Client) -> Result<Vec<ThreadMark>, Error>,
+    ) -> Result<(Vec<ThreadMark>, Instant), PollError> {
+        let permit = match self.permit.take() {
+            Some(permit) => permit,
+            None => poller.pace.wait(Lane::Polls).await,
+        };
+        let metrics = poller.shared.runs.metrics();
+        metrics.looked(LookReason::Poll);
+        let sent_at = Instant::now();
+        let answer = call(&self.upstream).await;
+        permit.record(&answer);
+        let marks = answer.map_err(|error| PollError::of(&error, self.method))?;
+        metrics.polled(self.due.elapsed());
+        Ok((marks, sent_at))
+    }
+}
+
 // === impl PollError ===
 
 impl PollError {
-    fn of(error: &Error) -> Self {
+    fn of(error: &Error, method: PollMethod) -> Self {
         match error {
             error if error.is_unauthorized() => Self::Refused,
             error => match Health::of(error) {
                 // The server answers, but not this request.
-                Health::Up => Self::Unsupported,
+                Health::Up => Self::Unsupported(method),
                 health @ (Health::Doubtful | Health::Unavailable) => Self::Failed(health),
             },
         }

@@ -48,6 +48,9 @@ pub struct ThreadMark {
     pub status: ThreadStatus,
     /// The status and the times of the last changes, as the server writes them.
     pub mark: String,
+    /// When a run or a client last changed the thread, as the server writes it. Empty if it does
+    /// not.
+    pub updated_at: String,
 }
 
 /// The status of a thread.
@@ -198,7 +201,26 @@ impl ThreadMark {
             id: members.string("thread_id")?.into_owned(),
             status: ThreadStatus::of(&members.string("status").unwrap_or_default()),
             mark: mark.join(" "),
+            updated_at: members.string("updated_at").unwrap_or_default().into_owned(),
         })
+    }
+
+    /// Whether a list begins with the threads that changed last. One without times does not.
+    pub fn are_newest_first(marks: &[Self]) -> bool {
+        let are_dated = marks.iter().all(|mark| is_rfc3339(&mark.updated_at));
+        are_dated && marks.is_sorted_by(|newer, older| !newer.is_older_than(older))
+    }
+
+    /// Whether this thread changed before another.
+    pub fn is_older_than(&self, other: &Self) -> bool {
+        self.time() < other.time()
+    }
+
+    /// The time in a form whose order as a text is that of times. Servers write UTC, and leave out
+    /// a fraction that is zero.
+    fn time(&self) -> &str {
+        let time = self.updated_at.as_str();
+        time.strip_suffix('Z').or_else(|| time.strip_suffix("+00:00")).unwrap_or(time)
     }
 }
 
