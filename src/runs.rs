@@ -309,17 +309,18 @@ impl Runs {
         self.shared.watch(JoinedRun { upstream, server, thread_id, record, source, emit })
     }
 
-    /// An idle thread as a run that is over. `last` is the newest run of the thread.
+    /// An idle thread as a run that is over. `server` is awaited only if what the upstream can do
+    /// decides how the thread is shown.
     pub(crate) async fn idle(
         &self,
         upstream: &Client,
+        server: impl Future<Output = Capabilities>,
         thread_id: &str,
         thread: IdleThread,
-        last: Option<&RunRecord>,
     ) -> Result<Arc<Run>, Error> {
         let (metrics, detail) = (self.shared.metrics.clone(), self.shared.error_detail());
         let options = idle::Options { metrics, detail, emit: self.emit };
-        idle::idle(upstream, thread_id, thread, last, options).await
+        idle::idle(upstream, server, thread_id, thread, options).await
     }
 
     /// The record of a listed run, with the input and options that lists leave out. They decide how

@@ -13,7 +13,9 @@ use super::published::Run;
 use super::reader::Preview;
 use crate::metrics::Metrics;
 use crate::upstream::{Client, Error};
-use threadway_translate::langgraph::{ErrorDetail, KeptAnswers, RunRecord, RunStatus, ThreadState};
+use threadway_translate::langgraph::{
+    Capabilities, ErrorDetail, KeptAnswers, RunRecord, RunStatus, ThreadState, ThreadStatus,
+};
 use threadway_translate::run::{Emit, StreamEnd};
 
 /// The contents of an idle thread.
@@ -23,6 +25,8 @@ pub(crate) struct IdleThread {
     pub(crate) state: Option<String>,
     /// The stored answers to some of the thread's open questions.
     pub(crate) kept: KeptAnswers,
+    /// The newest run of the thread.
+    pub(crate) last: Option<RunRecord>,
 }
 
 /// The options with which an idle thread is shown.
@@ -51,21 +55,22 @@ pub(super) async fn preview(
     Ok(Preview { events, view: feed.shared_view().unwrap_or_default() })
 }
 
-/// An idle thread as a run that is over: a snapshot, and an end. `last` is the newest run of the
-/// thread.
+/// An idle thread as a run that is over: a snapshot, and an end.
 pub(super) async fn idle(
     upstream: &Client,
+    server: impl Future<Output = Capabilities>,
     thread_id: &str,
     thread: IdleThread,
-    last: Option<&RunRecord>,
     options: Options,
 ) -> Result<Arc<Run>, Error> {
-    let IdleThread { state: body, kept } = thread;
+    let IdleThread { state: body, kept, last } = thread;
     let Options { metrics, detail, emit } = options;
     // A run that was stopped or failed leaves pending nodes, which look like a static breakpoint.
     let (has_failed, is_stopped) = match last.map(|last| last.status) {
         Some(RunStatus::Error | RunStatus::Timeout) => (true, true),
-        Some(RunStatus::Interrupted) => (false, true),
+        Some(RunStatus::Interrupted) => {
+            (false, !is_at_breakpoint(upstream, server, thread_id, body.as_deref()).await?)
+        }
         Some(RunStatus::Pending | RunStatus::Running | RunStatus::Success | RunStatus::Unknown)
         | None => (false, false),
     };
@@ -100,4 +105,20 @@ pub(super) async fn idle(
         Ok(Arc::new(run))
     })
     .await
+}
+
+/// Whether the last run of a thread, which is recorded as `interrupted`, has stopped at a static
+/// breakpoint. Otherwise it was cancelled, or its question is in the state.
+async fn is_at_breakpoint(
+    upstream: &Client,
+    server: impl Future<Output = Capabilities>,
+    thread_id: &str,
+    state: Option<&str>,
+) -> Result<bool, Error> {
+    let has_next = state.and_then(ThreadState::parse).is_some_and(|state| !state.next.is_empty());
+    if !has_next || !server.await.interrupts_to_ask {
+        return Ok(false);
+    }
+    let thread = upstream.thread(thread_id).await?;
+    Ok(thread.is_some_and(|thread| thread.status == ThreadStatus::Interrupted))
 }

@@ -1,5 +1,7 @@
 //! Connects a client to a thread: to its live run, or else to its state.
 
+use futures_util::FutureExt;
+
 use super::Threads;
 use super::follow;
 use super::key::LookKey;
@@ -39,11 +41,12 @@ impl Threads {
         {
             return Ok(run.into());
         }
+        let server = server.shared();
         let Some(after) = after else {
             // Clients that connect at the same time with equal credentials share one look.
             let key = LookKey::new(upstream, thread_id, self.emit);
-            let read = async || look(&self.runs(), upstream, thread_id, None).await;
-            let (server, looked) = tokio::join!(server, self.shared.looks.share(key, read));
+            let read = async || look(&self.runs(), upstream, server.clone(), thread_id, None).await;
+            let (server, looked) = tokio::join!(server.clone(), self.shared.looks.share(key, read));
             let run = match looked? {
                 Looked::Run(record) => {
                     self.runs().read(upstream, server, thread_id, record, None).await?
@@ -53,7 +56,7 @@ impl Threads {
             return Ok(run.into());
         };
         let runs = self.runs();
-        let looked = look(&runs, upstream, thread_id, Some(after));
+        let looked = look(&runs, upstream, server.clone(), thread_id, Some(after));
         let (server, looked) = tokio::join!(server, looked);
         let run = match looked? {
             Looked::Run(record) => {

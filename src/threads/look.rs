@@ -38,10 +38,12 @@ enum Contents {
     },
 }
 
-/// Looks at a thread for a client that connects, or that resumes after an event.
+/// Looks at a thread for a client that connects, or that resumes after an event. `server` is
+/// awaited only if the answer depends on it.
 pub(super) async fn look(
     runs: &Runs,
     upstream: &Client,
+    server: impl Future<Output = Capabilities>,
     thread_id: &str,
     after: Option<&EventId>,
 ) -> Result<Looked, Error> {
@@ -62,8 +64,8 @@ pub(super) async fn look(
             Looked::Run(last)
         }
         Contents::Idle { state, last } => {
-            let rested = with_kept_answers(upstream, thread_id, state).await?;
-            Looked::Idle(runs.idle(upstream, thread_id, rested, last.as_ref()).await?)
+            let rested = idle_thread(upstream, thread_id, state, last).await?;
+            Looked::Idle(runs.idle(upstream, server, thread_id, rested).await?)
         }
     })
 }
@@ -73,6 +75,7 @@ pub(super) async fn look(
 pub(super) async fn look_without_reading(
     runs: &Runs,
     upstream: &Client,
+    server: impl Future<Output = Capabilities>,
     thread_id: &str,
 ) -> Result<(Arc<Run>, Option<RunRecord>), Error> {
     let (state, newest) = match contents(upstream, thread_id).await? {
@@ -84,21 +87,22 @@ pub(super) async fn look_without_reading(
         let status = if run.status.is_live() { RunStatus::Interrupted } else { run.status };
         RunRecord { status, ..run }
     });
-    let rested = with_kept_answers(upstream, thread_id, state).await?;
-    let run = runs.idle(upstream, thread_id, rested, last.as_ref()).await?;
+    let rested = idle_thread(upstream, thread_id, state, last).await?;
+    let run = runs.idle(upstream, server, thread_id, rested).await?;
     Ok((run, newest))
 }
 
-/// Adds the stored answers to a state's interrupts.
-async fn with_kept_answers(
+/// Reads the stored answers to a state's interrupts.
+async fn idle_thread(
     upstream: &Client,
     thread_id: &str,
     state: Option<String>,
+    last: Option<RunRecord>,
 ) -> Result<IdleThread, Error> {
     let asking = state.as_deref().filter(|state| ThreadState::may_have_batches(state));
     let parsed = asking.and_then(ThreadState::parse);
     let kept = runs::kept_answers(upstream, thread_id, parsed.as_ref()).await?;
-    Ok(IdleThread { state, kept })
+    Ok(IdleThread { state, kept, last })
 }
 
 /// Lists a thread's runs and, if none is live, reads its state. If a newer run than the listed ones

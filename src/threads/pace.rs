@@ -98,21 +98,23 @@ struct State {
     looks: Bucket,
     slow: Bucket,
     gate: Gate,
-    /// How threads are polled until this time. After it, and at first, by the default.
-    polls: Option<(PollMethod, Instant)>,
+    polls: PollMethod,
 }
 
 /// How one request finds out which of many threads have changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PollMethod {
-    /// It asks for the threads by their ids. aegra ignores `ids`.
+    /// It asks for the threads by their ids.
     #[default]
     ByIds,
     /// It asks for the threads that changed last. A thread that is not among them has not changed.
-    Newest,
+    Newest {
+        /// When the server may be asked by ids again.
+        until: Instant,
+    },
     /// The server supports neither.
     Unsupported {
-        /// When the methods may be tried again.
+        /// When it may be asked by ids again.
         until: Instant,
     },
 }
@@ -141,7 +143,7 @@ impl Pace {
                 looks: Bucket::new(LOOKS_PER_SECOND, now),
                 slow: Bucket::new(SLOW_LOOKS_PER_SECOND, now),
                 gate: Gate::default(),
-                polls: None,
+                polls: PollMethod::default(),
             }),
             changed: Notify::new(),
         }
@@ -185,23 +187,28 @@ impl Pace {
 
     /// How threads are polled.
     pub(super) fn poll_method(&self) -> PollMethod {
-        let polls = self.state.lock().polls;
-        polls
-            .filter(|(_, until)| *until > Instant::now())
-            .map(|(method, _)| method)
-            .unwrap_or_default()
+        match self.state.lock().polls {
+            PollMethod::Newest { until } | PollMethod::Unsupported { until }
+                if until <= Instant::now() =>
+            {
+                PollMethod::ByIds
+            }
+            method @ (PollMethod::ByIds
+            | PollMethod::Newest { .. }
+            | PollMethod::Unsupported { .. }) => method,
+        }
     }
 
     /// Notes that the server does not support a method of polls. Returns the next one.
     pub(super) fn note_unsupported(&self, method: PollMethod) -> PollMethod {
         let until = Instant::now() + UNSUPPORTED_FOR;
         let next = match method {
-            PollMethod::ByIds => PollMethod::Newest,
-            PollMethod::Newest | PollMethod::Unsupported { .. } => {
+            PollMethod::ByIds => PollMethod::Newest { until },
+            PollMethod::Newest { .. } | PollMethod::Unsupported { .. } => {
                 PollMethod::Unsupported { until }
             }
         };
-        self.state.lock().polls = Some((next, until));
+        self.state.lock().polls = next;
         next
     }
 

@@ -7,6 +7,7 @@ use super::refusal::Refusal;
 use super::thread::Thread;
 use crate::runs::RunReader;
 use crate::upstream::Client;
+use threadway_translate::langgraph::Capabilities;
 
 /// What a thread contains now.
 #[derive(Debug)]
@@ -28,7 +29,8 @@ impl Thread {
     /// refused: see [`UnknownThread`](crate::upstream::UnknownThread).
     pub(crate) async fn snapshot(&self) -> Result<ThreadSnapshot, Refusal> {
         self.expect_no_shutdown()?;
-        self.threads.snapshot(&self.agent().upstream, self.id()).await
+        let server = self.agent().capabilities();
+        self.threads.snapshot(&self.agent().upstream, server, self.id()).await
     }
 }
 
@@ -38,9 +40,12 @@ impl Threads {
     async fn snapshot(
         &self,
         upstream: &Client,
+        server: impl Future<Output = Capabilities>,
         thread_id: &str,
     ) -> Result<ThreadSnapshot, Refusal> {
-        let (run, newest) = look::look_without_reading(&self.runs(), upstream, thread_id).await?;
+        let runs = self.runs();
+        let looked = look::look_without_reading(&runs, upstream, server, thread_id);
+        let (run, newest) = looked.await?;
         let reader = RunReader::new(run, None).into();
         let is_live = newest.as_ref().is_some_and(|newest| newest.status.is_live());
         let name = newest.map(|newest| newest.client_id.unwrap_or(newest.id));

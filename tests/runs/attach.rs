@@ -310,12 +310,16 @@ async fn nodes_that_would_run_next_are_a_breakpoint_unless_the_last_run_broke_of
     let mut thread = state_of(RUN, &counted(&["hi"], 1));
     thread["next"] = json!(["model"]);
     let (python, javascript) = (Gateway::start().await, Gateway::javascript().await);
-    for (gateway, status, outcome) in [
-        (&python, "success", &breakpoint),
-        (&python, "interrupted", &success),
-        (&javascript, "success", &breakpoint),
+    let aegra = Gateway::aegra().await;
+    for (gateway, status, of_thread, outcome) in [
+        (&python, "success", None, &breakpoint),
+        (&python, "interrupted", None, &success),
+        (&javascript, "success", None, &breakpoint),
         // The JavaScript server's status for a run that was stopped.
-        (&javascript, "error", &success),
+        (&javascript, "error", Some("error"), &success),
+        // aegra's status for a run that was stopped, and for one that asks.
+        (&aegra, "interrupted", Some("interrupted"), &breakpoint),
+        (&aegra, "interrupted", Some("idle"), &success),
     ] {
         let mut runs = record(status, true, &[]);
         // An earlier run that failed does not matter.
@@ -324,8 +328,8 @@ async fn nodes_that_would_run_next_are_a_breakpoint_unless_the_last_run_broke_of
         let input = input(&["hi"]);
         let told = gateway.at_rest(&input, runs, async |gateway| {
             gateway.state(Some(thread.clone())).await;
-            if status == "error" {
-                gateway.thread(json!({"status": "error"})).await;
+            if let Some(status) = of_thread {
+                gateway.thread(json!({"thread_id": THREAD, "status": status})).await;
             }
         });
         let told = told.await;

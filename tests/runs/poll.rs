@@ -491,6 +491,14 @@ async fn a_change_among_the_newest_is_looked_at_and_its_run_is_shown() {
     for number in (0..THREADS).filter(|number| *number != 3) {
         assert_eq!(server.looks_at(number), 0, "{number}");
     }
+    // So is a change between a poll and the next ones, which fail.
+    server.search = Search::Refuses(500);
+    server.passes(INTERVAL).await;
+    server.runs(4);
+    server.passes(INTERVAL).await;
+    server.search = Search::Newest;
+    server.passes(INTERVAL * 4).await;
+    assert!(server.has_told(&mut responses[4], "r1").await);
     // A thread that a list left out may be a new chat that is followed before its first run.
     server.thread(5).is_listed = false;
     server.passes(INTERVAL * 2).await;

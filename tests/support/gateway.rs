@@ -62,6 +62,11 @@ impl Gateway {
         Self::of(Upstream::javascript().await, Limits::default()).await
     }
 
+    /// A gateway in front of aegra.
+    pub(crate) async fn aegra() -> Self {
+        Self::of(Upstream::aegra().await, Limits::default()).await
+    }
+
     /// A gateway that makes trace spans.
     pub(crate) async fn traced(tracer: SdkTracer) -> Self {
         Self::observed(Upstream::bind().await, Limits::default(), Some(tracer)).await

@@ -82,7 +82,7 @@ impl LangGraph {
 
     /// An aegra with one agent.
     pub(crate) async fn aegra() -> Self {
-        Self::of(Upstream::telling(r#"{"name":"Aegra","version":"0.11.0"}"#).await)
+        Self::of(Upstream::aegra().await)
     }
 
     fn of(upstream: Upstream) -> Self {

@@ -20,6 +20,9 @@ const PYTHON: &str = r#"{"version":"0.16.7","langgraph_py_version":"1.2.22"}"#;
 /// The `/info` of a JavaScript server.
 const JAVASCRIPT: &str = r#"{"version":"2.0.0","langgraph_js_version":"1.7.3"}"#;
 
+/// The `/info` of an aegra.
+const AEGRA: &str = r#"{"name":"Aegra","version":"0.11.0"}"#;
+
 /// The server. Requests wait until the test asks for them. The server itself answers only whether a
 /// caller may see a thread: yes, unless the caller is the stranger or the test has set another
 /// answer. A caller who may not see a thread does not get its runs either.
@@ -53,6 +56,10 @@ impl Upstream {
 
     pub(crate) async fn javascript() -> Self {
         Self::telling(JAVASCRIPT).await
+    }
+
+    pub(crate) async fn aegra() -> Self {
+        Self::telling(AEGRA).await
     }
 
     /// A JavaScript server at the address of a former server.

@@ -12,6 +12,7 @@ use futures_util::future::join_all;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::sync::Mutex;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -75,8 +76,8 @@ struct Proofs {
     auth: Auth,
     forward: Forward,
     blocked: Blocked,
-    /// Set once a task probes what is left. It needs no request to do so.
-    is_tended: OnceLock<()>,
+    /// The task that probes what is left, once one has begun. It needs no request to do so.
+    tending: OnceLock<JoinSet<()>>,
 }
 
 /// An upstream, and what is known of it.
@@ -260,7 +261,7 @@ impl IsolationProof {
             }
         }
         let upstreams = agents.upstreams().iter().cloned().map(Candidate::new).collect();
-        Self(Arc::new(Proofs { upstreams, auth, forward, blocked, is_tended: OnceLock::new() }))
+        Self(Arc::new(Proofs { upstreams, auth, forward, blocked, tending: OnceLock::new() }))
     }
 
     /// Whether an upstream is known to check credentials. Probes it, but not within
@@ -314,9 +315,11 @@ impl IsolationProof {
 
     /// Probes what is left until each address has refused, or this proof is not used any more.
     fn tend(&self) {
-        if self.0.is_tended.set(()).is_ok() {
-            tokio::spawn(Proofs::complete(Arc::downgrade(&self.0)));
-        }
+        self.0.tending.get_or_init(|| {
+            let mut tasks = JoinSet::new();
+            tasks.spawn(Proofs::complete(Arc::downgrade(&self.0)));
+            tasks
+        });
     }
 }
 

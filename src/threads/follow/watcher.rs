@@ -197,14 +197,14 @@ impl Watcher {
         state: Option<String>,
         kept: KeptAnswers,
     ) -> Result<Arc<Run>, Error> {
-        let last = self.last.as_ref();
-        let digest = digest(state.as_deref(), &kept, last);
+        let digest = digest(state.as_deref(), &kept, self.last.as_ref());
         let run = match self.idle.take() {
             Some((known, run)) if known == digest => run,
             _ => {
                 let runs = self.shared.runs.with_emit(self.key.emit);
-                let rested = IdleThread { state, kept };
-                runs.idle(&self.upstream, &self.key.thread_id, rested, last).await?
+                let rested = IdleThread { state, kept, last: self.last.clone() };
+                let server = std::future::ready(self.server);
+                runs.idle(&self.upstream, server, &self.key.thread_id, rested).await?
             }
         };
         self.idle = Some((digest, Arc::clone(&run)));

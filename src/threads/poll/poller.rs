@@ -123,7 +123,7 @@ impl Poller {
         let mut requests = Requests { upstream, due, method, permit: Some(permit) };
         match method {
             PollMethod::ByIds => self.poll_by_ids(&mut requests, &threads).await?,
-            PollMethod::Newest | PollMethod::Unsupported { .. } => {
+            PollMethod::Newest { .. } | PollMethod::Unsupported { .. } => {
                 self.poll_newest(&mut requests, &threads).await?;
             }
         }
@@ -174,7 +174,7 @@ impl Poller {
         requests: &mut Requests,
         threads: &BTreeMap<u64, PolledThread>,
     ) -> Result<(), PollError> {
-        let before = self.newest.take();
+        let before = self.newest.as_ref();
         let mut newest = HashMap::new();
         let (mut oldest, mut first_sent_at, mut is_complete) = (None, None, false);
         for page in 0..MAX_NEWEST_PAGES {
@@ -188,7 +188,7 @@ impl Poller {
             first_sent_at.get_or_insert(sent_at);
             oldest = if marks.len() < NEWEST_PAGE { None } else { marks.last().cloned() };
             newest.extend(marks.into_iter().map(|mark| (mark.id.clone(), mark)));
-            let is_unchanged = |mark| before.as_ref().is_none_or(|before| before.has(mark));
+            let is_unchanged = |mark| before.is_none_or(|before| before.has(mark));
             is_complete = oldest.as_ref().is_none_or(is_unchanged);
             if is_complete {
                 break;
@@ -199,7 +199,7 @@ impl Poller {
             match newest.get(&*thread.id) {
                 Some(mark) => {
                     let last = self.marks.get(number).cloned();
-                    let last = last.or_else(|| before.as_ref()?.mark_before(mark));
+                    let last = last.or_else(|| before?.mark_before(mark));
                     let mark = thread.found(mark.clone(), last, sent_at);
                     self.marks.insert(*number, mark);
                 }
@@ -230,7 +230,7 @@ impl Poller {
             PollError::Unsupported(method) => {
                 let (upstream, next) = (&self.base, self.pace.note_unsupported(*method));
                 tracing::debug!(%upstream, ?method, ?next, "the server does not support such polls");
-                (next != PollMethod::Newest, now)
+                (matches!(next, PollMethod::Unsupported { .. }), now)
             }
         };
         if is_alone {

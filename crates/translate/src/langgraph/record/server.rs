@@ -54,6 +54,10 @@ pub struct Capabilities {
     /// Whether the server queues, refuses or replaces a second run of a thread, as
     /// `multitask_strategy` says. Otherwise it runs both at the same time.
     pub keeps_runs_apart: bool,
+    /// Whether a run that stops to ask has the status `interrupted`, as a cancelled run has. Then
+    /// the thread's status distinguishes them: that of a cancelled run's thread is `idle`.
+    /// Otherwise such a run has the status `success`.
+    pub interrupts_to_ask: bool,
     /// Whether `GET /assistants/{id}/schemas` fails with 500 for graphs whose state is no zod
     /// object.
     pub fails_to_describe: bool,
@@ -84,6 +88,7 @@ impl Capabilities {
         needs_context: false,
         drops_run_metadata: false,
         keeps_runs_apart: true,
+        interrupts_to_ask: false,
         fails_to_describe: false,
     };
     /// Of `@langchain/langgraph-api` 2.0.0.
@@ -97,6 +102,7 @@ impl Capabilities {
         needs_context: true,
         drops_run_metadata: false,
         keeps_runs_apart: true,
+        interrupts_to_ask: false,
         fails_to_describe: true,
     };
     /// Of `aegra-api` 0.11.0.
@@ -105,6 +111,7 @@ impl Capabilities {
         has_lifecycle_streams: false,
         drops_run_metadata: true,
         keeps_runs_apart: false,
+        interrupts_to_ask: true,
         ..Self::PYTHON
     };
 
@@ -121,6 +128,7 @@ impl Capabilities {
             needs_context: _,
             drops_run_metadata,
             keeps_runs_apart,
+            interrupts_to_ask: _,
             fails_to_describe,
         } = self;
         let limits = [
