@@ -245,7 +245,10 @@ impl LongLived {
                 Blocked::ThreadRoutes
             }
         };
-        let proof = IsolationProof::new(&agents, auth.clone(), forward.clone(), blocked);
+        let proof = {
+            let (auth, forward, tasks) = (auth.clone(), forward.clone(), self.tasks.clone());
+            IsolationProof::new(&agents, auth, forward, blocked, tasks)
+        };
         let kept = acp::Kept {
             threads: self.threads.clone(),
             registry: self.acp_connections.clone(),

@@ -50,6 +50,7 @@ pub use caller::{Caller, Identity, UnknownThread};
 pub(crate) use caller::{Purpose, is_trace};
 pub use choice::{ADDRESS_PAUSE, LONGEST_ADDRESS_PAUSE, TRIAL_TIMEOUT};
 pub(crate) use client::Access;
+pub(crate) use client::WeakClient;
 pub use client::{Client, SetupError};
 pub use dial::Dialer;
 pub use error::{Error, MAX_DETAIL_CHARS};

@@ -89,7 +89,10 @@ export class Viewer {
   async until(what, isEnough) {
     const end = performance.now() + FOLLOWER_MS;
     while (!isEnough(this)) {
-      if (performance.now() > end) throw new Error(`${this.kind} was not shown ${what} in ${FOLLOWER_MS} ms`);
+      if (performance.now() > end) {
+        const types = this.runs.map((run) => run.map(({ event }) => event.type).join(" ")).join(" | ");
+        throw new Error(`${this.kind} was not shown ${what} in ${FOLLOWER_MS} ms, but: ${types}`);
+      }
       await new Promise((wake) => setTimeout(wake, POLL_MS));
     }
   }

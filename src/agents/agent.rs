@@ -171,12 +171,12 @@ impl Agent {
             Ok(info) => (info.capabilities(), Scope::Everyone),
             Err(error) => {
                 // An outage has its own log line.
-                if !error.is_unreachable() {
+                if !error.was_not_sent() {
                     let agent = &self.assistant;
                     tracing::warn!(agent, %error, "the kind of the server could not be read");
                 }
-                let scope = if error.depends_on_caller() { Scope::Nobody } else { Scope::Caller };
-                (Capabilities::default(), scope)
+                let is_known = error != Error::Unproven && !error.depends_on_caller();
+                (Capabilities::default(), if is_known { Scope::Caller } else { Scope::Nobody })
             }
         };
         self.directory.capabilities.get_or_read(self.upstream_index, &self.upstream, read).await

@@ -158,8 +158,8 @@ async fn refuse_open_upstreams(agents: &Agents, settings: &Settings) -> Result<(
                 )));
             }
             Some(Err(error)) => say(format!(
-                "upstream {name}: {error}; no caller is admitted before it has refused invented \
-                 credentials"
+                "upstream {name}: {error}; it gets no requests of callers before it has refused \
+                 invented credentials"
             )),
         }
     }

@@ -66,13 +66,14 @@ pub(super) async fn idle(
     let IdleThread { state: body, kept, last } = thread;
     let Options { metrics, detail, emit } = options;
     // A run that was stopped or failed leaves pending nodes, which look like a static breakpoint.
+    // So do the nodes that a live run executes.
     let (has_failed, is_stopped) = match last.map(|last| last.status) {
         Some(RunStatus::Error | RunStatus::Timeout) => (true, true),
         Some(RunStatus::Interrupted) => {
             (false, !is_at_breakpoint(upstream, server, thread_id, body.as_deref()).await?)
         }
-        Some(RunStatus::Pending | RunStatus::Running | RunStatus::Success | RunStatus::Unknown)
-        | None => (false, false),
+        Some(RunStatus::Pending | RunStatus::Running) => (false, true),
+        Some(RunStatus::Success | RunStatus::Unknown) | None => (false, false),
     };
     let mut error = None;
     if has_failed && body.is_some() {

@@ -191,7 +191,7 @@ async fn connect(
     if is_checked_by_langgraph(call) {
         // Otherwise nobody would count how often somebody tries credentials here.
         match upstream.assistants(None).await {
-            Err(error) if error.is_unauthorized() => {
+            Err(error) if error.is_unauthorized() || error.was_not_sent() => {
                 return Err(call.upstream_failed(&error, upstream.caller()));
             }
             Ok(_) | Err(_) => {}

@@ -273,7 +273,7 @@ impl Reject {
         let is_fault = reject.status.is_server_error() || error.answer() == Answer::RateLimited;
         let fault = is_fault.then(|| UpstreamFault {
             reason: error.to_string().into(),
-            is_news: !error.is_unreachable(),
+            is_news: !error.was_not_sent(),
         });
         Self { fault, ..reject }
     }

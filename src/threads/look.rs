@@ -82,12 +82,7 @@ pub(super) async fn look_without_reading(
         Contents::Live(live) => (upstream.thread_state(thread_id).await?, Some(live)),
         Contents::Idle { state, last } => (state, last),
     };
-    // Otherwise the nodes that a live run executes would look like a static breakpoint.
-    let last = newest.clone().map(|run| {
-        let status = if run.status.is_live() { RunStatus::Interrupted } else { run.status };
-        RunRecord { status, ..run }
-    });
-    let rested = idle_thread(upstream, thread_id, state, last).await?;
+    let rested = idle_thread(upstream, thread_id, state, newest.clone()).await?;
     let run = runs.idle(upstream, server, thread_id, rested).await?;
     Ok((run, newest))
 }

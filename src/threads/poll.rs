@@ -73,7 +73,7 @@ pub(super) struct PollReport {
 pub(super) enum PollState {
     #[default]
     NotPolled,
-    /// No run is live. Polls notice changes from `since` on.
+    /// No run is live, as far as polls know. They notice changes from `since` on.
     Idle { since: Instant },
     /// A run is running or pending. Polls do not see when a pending run begins.
     Busy,

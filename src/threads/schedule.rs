@@ -66,6 +66,8 @@ pub(super) enum LookOutcome {
     Complete {
         /// Whether the thread has a state or a run.
         exists: bool,
+        /// Whether a run waits for its turn. Polls do not show when it begins.
+        has_pending: bool,
     },
     /// The state was not read, because it is large and was read lately.
     Partial {
@@ -118,7 +120,7 @@ impl Schedule {
             due: Some(Cause::Requested),
             looked_at: Instant::now(),
             changes: 0,
-            last: LookOutcome::Complete { exists: false },
+            last: LookOutcome::Complete { exists: false, has_pending: false },
             failures: 0,
         }
     }
@@ -166,12 +168,16 @@ impl Schedule {
     /// When a look is due by what is known now.
     fn due_at(&mut self) -> (Cause, Instant) {
         let report = *self.reports.borrow_and_update();
-        let exists = self.last == LookOutcome::Complete { exists: true };
+        let (exists, has_pending) = match self.last {
+            LookOutcome::Complete { exists, has_pending } => (exists, has_pending),
+            LookOutcome::Partial { .. } | LookOutcome::Inconclusive { .. } => (false, false),
+        };
         let soon = (Cause::Interval, self.looked_at + LOOK_INTERVAL);
         match (report.state, self.last) {
             (_, LookOutcome::Inconclusive { again_at }) => (Cause::Interval, again_at),
             _ if report.changes != self.changes => (Cause::Changed, self.looked_at),
             (PollState::NotPolled | PollState::Busy, _) => soon,
+            _ if has_pending => soon,
             // The poll and the last look disagree about whether the thread exists.
             (PollState::Missing, _) if exists => soon,
             (PollState::Idle { since }, _) if self.looked_at < since => soon,

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request};
@@ -41,6 +41,18 @@ pub struct Client {
     purpose: Purpose,
     /// Whether the server has rejected `select`, by what was listed.
     rejects_columns: Arc<[AtomicBool; 2]>,
+}
+
+/// A client for probes, which does not keep the connections of its upstream. A reload replaces the
+/// upstream's other clients, once all that began before it has ended.
+#[derive(Clone, Debug)]
+pub(crate) struct WeakClient {
+    addresses: Weak<Addresses>,
+    only: Option<usize>,
+    base: BaseUrl,
+    key: Arc<Mutex<Option<ApiKey>>>,
+    headers: HeaderMap,
+    identity: Identity,
 }
 
 /// What is listed.
@@ -107,6 +119,12 @@ impl Client {
             purpose: Purpose::default(),
             rejects_columns: Arc::default(),
         })
+    }
+
+    /// The same server for probes.
+    pub(crate) fn downgrade(&self) -> WeakClient {
+        let Self { addresses, only, base, key, headers, identity, .. } = self.clone();
+        WeakClient { addresses: Arc::downgrade(&addresses), only, base, key, headers, identity }
     }
 
     /// A client for each address of the server, in order. Each sends its requests to that address
@@ -188,11 +206,6 @@ impl Client {
     /// The caller, without the headers that this server does not get.
     pub(crate) fn caller(&self) -> &Caller {
         &self.caller
-    }
-
-    /// Whether both clients are of the same configured upstream.
-    pub(crate) fn is_of_upstream(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.key, &other.key)
     }
 
     /// The credentials of this client's requests.
@@ -322,6 +335,33 @@ impl Client {
             // The result is noted like that of any request.
             let _ = tokio::time::timeout(TRIAL_TIMEOUT, client.probe()).await;
         });
+    }
+}
+
+// === impl WeakClient ===
+
+impl WeakClient {
+    /// `None` once the upstream has no other client.
+    pub(crate) fn upgrade(&self) -> Option<Client> {
+        let Self { addresses, only, base, key, headers, identity } = self.clone();
+        Some(Client {
+            addresses: addresses.upgrade()?,
+            only,
+            base,
+            key,
+            metrics: Metrics::default(),
+            headers,
+            identity,
+            messages_key: MessagesKey::default(),
+            caller: Caller::default(),
+            purpose: Purpose::default(),
+            rejects_columns: Arc::default(),
+        })
+    }
+
+    /// Whether it is of the same configured upstream.
+    pub(crate) fn is_of_upstream(&self, client: &Client) -> bool {
+        Arc::ptr_eq(&self.key, &client.key)
     }
 }
 

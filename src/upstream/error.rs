@@ -188,7 +188,7 @@ impl Error {
     }
 
     /// Whether nothing was sent. The log already has a line that says why.
-    pub(crate) fn is_unreachable(&self) -> bool {
+    pub(crate) fn was_not_sent(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Unproven)
     }
 

@@ -58,6 +58,9 @@ struct ThreadSearchBody<'a> {
 /// The columns of a page of threads. The state is left out, since it may be large.
 const COLUMNS: [&str; 4] = ["thread_id", "metadata", "status", "updated_at"];
 
+/// The columns that change whenever anything happens on a thread.
+const MARK_COLUMNS: [&str; 4] = ["thread_id", "status", "updated_at", "state_updated_at"];
+
 /// [`COLUMNS`] with all times. The JavaScript server has no `state_updated_at` and leaves it out.
 const DATED_COLUMNS: [&str; 6] =
     ["thread_id", "metadata", "status", "created_at", "updated_at", "state_updated_at"];
@@ -73,9 +76,11 @@ struct ThreadsById<'a> {
 
 /// The body of `POST /threads/search` for the threads that changed last.
 #[derive(Serialize)]
-struct NewestThreads {
+struct NewestThreads<'a> {
     sort_by: &'static str,
     sort_order: &'static str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    select: &'a [&'a str],
     limit: usize,
     offset: usize,
 }
@@ -138,11 +143,7 @@ impl Client {
     /// Takes 1 to [`MAX_THREAD_PAGE`] ids, each a UUID. The servers would list all threads for an
     /// empty list. The JavaScript server has no `state_updated_at` and leaves it out.
     pub(crate) async fn thread_marks(&self, ids: &[&str]) -> Result<Vec<ThreadMark>, Error> {
-        let body = ThreadsById {
-            ids,
-            select: &["thread_id", "status", "updated_at", "state_updated_at"],
-            limit: ids.len(),
-        };
+        let body = ThreadsById { ids, select: &MARK_COLUMNS, limit: ids.len() };
         let post = self.call(Operation::PollThreads, Method::POST, &["threads", "search"]);
         let body = post.json(&body).text().await?;
         self.understood(ThreadMark::parse_list(&body), "a list of threads")
@@ -151,15 +152,18 @@ impl Client {
     /// The status and time of change of the threads that changed last, from the newest on, after
     /// `offset` others.
     ///
-    /// A server that cannot sort may answer with any order. aegra refuses `select` here.
+    /// A server that cannot sort may answer with any order.
     pub(crate) async fn newest_threads(
         &self,
         offset: usize,
         limit: usize,
     ) -> Result<Vec<ThreadMark>, Error> {
-        let body = NewestThreads { sort_by: "updated_at", sort_order: "desc", limit, offset };
-        let post = self.call(Operation::PollThreads, Method::POST, &["threads", "search"]);
-        let body = post.json(&body).text().await?;
+        let call = |select| {
+            let (sort_by, sort_order) = ("updated_at", "desc");
+            let body = NewestThreads { sort_by, sort_order, select, limit, offset };
+            self.call(Operation::PollThreads, Method::POST, &["threads", "search"]).json(&body)
+        };
+        let body = self.list(Listed::Threads, &MARK_COLUMNS, call).await?;
         self.understood(ThreadMark::parse_list(&body), "a list of threads")
     }
 

@@ -170,7 +170,7 @@ async fn serve_starts_before_its_upstream_and_lets_nobody_in() {
     let options =
         ["--upstream", "http://127.0.0.1:1", "--auth-mode", "upstream", "--listen", "0.0.0.0:0"];
     let process = Process::serve(&options).await;
-    assert!(process.said.contains("no caller is admitted before"), "{}", process.said);
+    assert!(process.said.contains("it gets no requests of callers before"), "{}", process.said);
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], process.address.port()));
     let request = b"GET /agui/info HTTP/1.1\r\nhost: h\r\nx-api-key: a\r\n\r\n";
     let mut response = Response::to(address, request).await;

@@ -2,6 +2,7 @@
 //! invented credentials.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::clock::HeldClock;
@@ -10,7 +11,7 @@ use crate::support::upstream::{Exchange, Upstream};
 use http::HeaderMap;
 use threadway::agents::{self, Agents};
 use threadway::server::isolation::PROBE_PAUSE;
-use threadway::server::{Auth, Judged, Settings, Trust};
+use threadway::server::{Acp, Auth, Judged, Server, Settings, Trust};
 use threadway::upstream::{ADDRESS_PAUSE, Client, Tls};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +26,8 @@ const PROBES: usize = 4;
 /// A gateway that leaves the check of credentials to LangGraph.
 struct Front {
     address: SocketAddr,
+    server: Arc<Server>,
+    agents: Agents,
     _stop: CancellationToken,
     _serving: JoinSet<()>,
 }
@@ -34,17 +37,13 @@ struct Front {
 impl Front {
     /// Each upstream has a name and addresses.
     async fn before(upstreams: &[(&str, &[String])]) -> Self {
-        let upstream = |(name, urls): &(&str, &[String])| {
-            let mut urls = urls.iter().map(|url| url.parse().unwrap());
-            let (first, others) = (urls.next().unwrap(), urls.collect());
-            let client = Client::at(first, others, None, HeaderMap::new(), &Tls::default());
-            agents::Upstream { name: (*name).to_owned(), client: client.unwrap() }
-        };
-        let agents = Agents::new(upstreams.iter().map(upstream).collect(), Vec::new());
-        let auth = Auth::Upstream(Judged { trust: Trust::Proven, ..Judged::default() });
-        let settings = Settings { auth, ..Settings::default() };
-        let (address, stop, serving, _) = serve_as(agents, settings).await;
-        Self { address, _stop: stop, _serving: serving }
+        Self::with(upstreams, settings()).await
+    }
+
+    async fn with(upstreams: &[(&str, &[String])], settings: Settings) -> Self {
+        let agents = agents_of(upstreams);
+        let (address, stop, serving, server) = serve_as(agents.clone(), settings).await;
+        Self { address, server, agents, _stop: stop, _serving: serving }
     }
 
     async fn get(&self, path: &str) -> Response {
@@ -69,6 +68,21 @@ impl Front {
         Response::to(self.address, request).await;
         clock.advance(Duration::from_millis(3)).await;
     }
+}
+
+fn agents_of(upstreams: &[(&str, &[String])]) -> Agents {
+    let upstream = |(name, urls): &(&str, &[String])| {
+        let mut urls = urls.iter().map(|url| url.parse().unwrap());
+        let (first, others) = (urls.next().unwrap(), urls.collect());
+        let client = Client::at(first, others, None, HeaderMap::new(), &Tls::default());
+        agents::Upstream { name: (*name).to_owned(), client: client.unwrap() }
+    };
+    Agents::new(upstreams.iter().map(upstream).collect(), Vec::new())
+}
+
+fn settings() -> Settings {
+    let auth = Auth::Upstream(Judged { trust: Trust::Proven, ..Judged::default() });
+    Settings { auth, ..Settings::default() }
 }
 
 async fn is_listed(upstream: &Upstream) {
@@ -122,6 +136,67 @@ async fn an_address_that_was_away_gets_no_caller_before_it_has_refused_invented_
     front.settles(&clock).await;
     front.lists_at(&first).await;
     second.is_untouched().await;
+}
+
+#[tokio::test]
+async fn what_began_before_a_reload_may_use_an_address_that_returns_after_it() {
+    let (first, second) = (Upstream::bind().await, Upstream::bind().await);
+    let urls = [first.url(), second.url()];
+    let front = Front::before(&[("default", &urls)]).await;
+    let clock = HeldClock::pause();
+    let place = first.address();
+    drop(first);
+    let proven = async {
+        answers(&second, PROBES, 401, 0).await;
+        is_listed(&second).await;
+    };
+    tokio::join!(front.list(), proven);
+    let before = front.agents.clone();
+    let agents = agents_of(&[("default", &urls)]);
+    front.server.reload(agents, settings());
+    drop(front.agents);
+
+    let first = Upstream::python_at(place).await;
+    clock.advance(PROBE_PAUSE).await;
+    answers(&first, PROBES, 401, 0).await;
+    // Nothing uses the addresses of the old configuration any more, which may lack one of them.
+    drop(before);
+    clock.advance(10 * PROBE_PAUSE).await;
+    first.is_untouched().await;
+}
+
+#[tokio::test]
+async fn a_client_that_gives_up_does_not_end_the_probe() {
+    let upstream = Upstream::bind().await;
+    let front = Front::before(&[("default", &[upstream.url()])]).await;
+    let probe = tokio::select! {
+        probe = upstream.expect(PROBE) => probe,
+        _ = front.list() => panic!("the request was answered"),
+    };
+    probe.json(401, "[]").await;
+    answers(&upstream, PROBES - 1, 401, 0).await;
+    front.lists_at(&upstream).await;
+}
+
+#[tokio::test]
+async fn an_editor_is_refused_by_an_upstream_that_has_not_refused_invented_credentials() {
+    let (checks, open) = (Upstream::bind().await, Upstream::bind().await);
+    let acp = Acp { agent: Some("open:agent".to_owned()), ..Acp::default() };
+    let settings = Settings { acp, ..settings() };
+    let front =
+        Front::with(&[("checks", &[checks.url()]), ("open", &[open.url()])], settings).await;
+    let connected = async {
+        let request = format!(
+            "GET /acp HTTP/1.1\r\nhost: 127.0.0.1\r\n{MINE}\r\nconnection: upgrade\r\n\
+             upgrade: websocket\r\nsec-websocket-version: 13\r\n\
+             sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        );
+        Response::to(front.address, request.as_bytes()).await
+    };
+    let (mut response, ..) =
+        tokio::join!(connected, answers(&checks, PROBES, 401, 0), answers(&open, 1, 200, 0));
+    let (status, body) = refused(&mut response).await;
+    assert!(status.contains(" 503 ") && body.contains("auth_unproven"), "{status} {body}");
 }
 
 #[tokio::test]

@@ -217,7 +217,15 @@ impl Server {
             }
             _ if !thread.is_there => return exchange.json(404, r#"{"detail":"no"}"#).await,
             path if path.starts_with("runs?status=") => json!([]),
-            path if path.starts_with("runs?") => (1..=thread.runs).map(run).collect(),
+            path if path.starts_with("runs?") => {
+                let mut runs: Vec<_> = (1..=thread.runs).map(run).collect();
+                if thread.is_busy {
+                    let mut pending = run(thread.runs + 1);
+                    pending["status"] = json!("pending");
+                    runs.push(pending);
+                }
+                json!(runs)
+            }
             "state" => {
                 let mut values = values(&["hi", "you"]);
                 values["count"] = json!(thread.mark);
@@ -401,30 +409,40 @@ async fn what_happens_between_the_first_look_and_the_first_poll_is_shown() {
     assert!(server.has_told(&mut last, "r1").await);
 }
 
-#[tokio::test]
-async fn a_thread_that_is_gone_is_looked_at_once() {
-    let (mut server, _responses) = Server::followed(Search::Right).await;
-    *server.thread(5) = Thread { is_there: false, is_listed: false, ..server.thread(5).clone() };
-    server.passes(INTERVAL * 10).await;
-    assert_eq!(server.looks_at(5), 1);
-    assert_eq!(server.looks_at(6), 0);
-    // The thread exists now, like a new chat that is followed before its first run.
-    *server.thread(5) = Thread { is_there: true, is_listed: true, ..server.thread(5).clone() };
-    server.asked.clear();
-    server.passes(INTERVAL * 2).await;
-    assert!(server.looks_at(5) > 0);
+#[test]
+fn a_thread_that_is_gone_is_looked_at_once() {
+    for search in [Search::Right, Search::Newest] {
+        paused(async {
+            let (mut server, _responses) = Server::followed(search).await;
+            *server.thread(5) =
+                Thread { is_there: false, is_listed: false, ..server.thread(5).clone() };
+            server.passes(INTERVAL * 10).await;
+            assert_eq!(server.looks_at(5), 1);
+            assert_eq!(server.looks_at(6), 0);
+            // The thread exists now, like a new chat that is followed before its first run.
+            *server.thread(5) =
+                Thread { is_there: true, is_listed: true, ..server.thread(5).clone() };
+            server.asked.clear();
+            server.passes(INTERVAL * 2).await;
+            assert!(server.looks_at(5) > 0);
+        });
+    }
 }
 
-#[tokio::test]
-async fn a_thread_that_a_list_leaves_out_though_it_is_shown_is_looked_at_by_itself() {
-    let (mut server, mut responses) = Server::followed(Search::Right).await;
-    server.thread(5).is_listed = false;
-    server.passes(INTERVAL * 10).await;
-    assert!(server.looks_at(5) >= 8, "{}", server.looks_at(5));
-    assert_eq!(server.looks_at(6), 0);
-    server.runs(5);
-    server.passes(INTERVAL * 2).await;
-    assert!(server.has_told(&mut responses[5], "r1").await);
+#[test]
+fn a_thread_that_a_list_leaves_out_though_it_is_shown_is_looked_at_by_itself() {
+    for search in [Search::Right, Search::Newest] {
+        paused(async {
+            let (mut server, mut responses) = Server::followed(search).await;
+            server.thread(5).is_listed = false;
+            server.passes(INTERVAL * 10).await;
+            assert!(server.looks_at(5) >= 8, "{}", server.looks_at(5));
+            assert_eq!(server.looks_at(6), 0);
+            server.runs(5);
+            server.passes(INTERVAL * 2).await;
+            assert!(server.has_told(&mut responses[5], "r1").await);
+        });
+    }
 }
 
 #[test]
@@ -440,8 +458,17 @@ fn a_server_that_cannot_be_polled_is_asked_once_in_each_way_and_each_thread_is_l
                 responses.push(server.follow(number, "").await);
             }
             server.passes(SETTLED * 2).await;
-            let is_refused = matches!(search, Search::Refuses(401 | 403));
-            assert_eq!(server.polls(), if is_refused { 1 } else { 2 }, "{search:?}");
+            let polls = match search {
+                Search::Refuses(401 | 403) => 1,
+                // The server may only have rejected `select`.
+                Search::Refuses(400 | 422) => 3,
+                Search::Right
+                | Search::IgnoresIds
+                | Search::Newest
+                | Search::NoList
+                | Search::Refuses(_) => 2,
+            };
+            assert_eq!(server.polls(), polls, "{search:?}");
             for number in 1..THREADS {
                 assert!(server.looks_at(number) >= 8, "{search:?}: {}", server.looks_at(number));
             }
@@ -532,6 +559,43 @@ async fn threads_that_are_not_among_the_newest_are_seen_when_they_change() {
         assert!(server.has_told(&mut responses[number], "r1").await, "{number}");
     }
     assert_eq!(server.looks_at(130), 0);
+}
+
+#[tokio::test]
+async fn a_list_ends_where_the_last_one_did_if_all_of_that_has_changed() {
+    const MANY: usize = 300;
+    let (mut server, mut responses) = Server::followed_of(Search::Newest, MANY).await;
+    for number in 0..100 {
+        server.runs(number);
+    }
+    server.passes(INTERVAL * 3).await;
+    let pages = |offset: usize| {
+        let wanted = format!("\"offset\":{offset}");
+        server.asked.iter().filter(|asked| asked.body.contains(&wanted)).count()
+    };
+    assert_eq!((pages(100), pages(200)), (1, 0));
+    assert_eq!(server.looks_at(250), 0);
+    assert!(server.has_told(&mut responses[99], "r1").await);
+}
+
+#[tokio::test]
+async fn a_run_that_waits_in_a_thread_that_is_not_listed_is_seen_when_it_begins() {
+    const MANY: usize = 150;
+    let mut server = Server::of(Gateway::javascript().await, MANY);
+    server.search = Search::Newest;
+    let mut responses = Vec::new();
+    for number in 0..MANY {
+        responses.push(server.follow(number, "").await);
+    }
+    server.thread(140).is_busy = true;
+    server.passes(SETTLED).await;
+    server.asked.clear();
+    server.passes(INTERVAL * 5).await;
+    assert!(server.looks_at(140) >= 3, "{}", server.looks_at(140));
+    assert_eq!(server.looks_at(141), 0);
+    *server.thread(140) = Thread { is_busy: false, runs: 1, ..server.thread(140).clone() };
+    server.passes(INTERVAL * 2).await;
+    assert!(server.has_told(&mut responses[140], "r1").await);
 }
 
 #[tokio::test]

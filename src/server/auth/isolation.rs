@@ -5,7 +5,7 @@
 //! credentials, and looks whether it refuses them.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::Auth;
@@ -22,17 +23,18 @@ use crate::metrics::Metrics;
 use crate::server::Settings;
 use crate::server::reject::Reject;
 use crate::server::request::forward::Forward;
-use crate::upstream::{Caller, Client, Error, Identity, doubled, is_trace};
+use crate::upstream::{Caller, Client, Error, Identity, WeakClient, doubled, is_trace};
 
-/// How long all probes of an upstream may take together.
+/// How long all probes of an address may take together.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The pause before probing again after a probe has failed or was accepted, while requests wait for
-/// the proof.
+/// The pause before an address is probed again that has failed or accepted invented credentials.
+/// Where no request waits it doubles up to [`LONGEST_PROBE_PAUSE`], and jitter shortens it by up to
+/// half.
 pub const PROBE_PAUSE: Duration = Duration::from_secs(5);
 
-/// The pause before probing an unreachable upstream again, where no request waits.
-const UNREACHABLE_PAUSE: Duration = Duration::from_secs(30);
+/// The longest pause before an address is probed again.
+const LONGEST_PROBE_PAUSE: Duration = Duration::from_secs(30);
 
 /// A JSON Web Token up to its signature: `{"alg":"HS256","typ":"JWT"}`,
 /// `{"sub":"threadway-probe","exp":4102444800}`. A server that does not check signatures accepts
@@ -55,7 +57,7 @@ pub enum Judgement {
     },
 }
 
-/// What a probe has found. `None` if the upstream is sent no credentials, so that it has none to check.
+/// What a probe has found. `None` if the upstream is sent no credentials.
 type Found = Option<Result<Judgement, Error>>;
 
 /// Credentials that nobody has, as the headers of one request.
@@ -72,29 +74,32 @@ pub(in crate::server) struct IsolationProof(Arc<Proofs>);
 
 #[derive(Debug)]
 struct Proofs {
-    upstreams: Box<[Candidate]>,
+    upstreams: Box<[Arc<Candidate>]>,
     auth: Auth,
     forward: Forward,
     blocked: Blocked,
+    /// The probes that requests wait for. A client that gives up does not end them.
+    probes: TaskTracker,
     /// The task that probes what is left, once one has begun. It needs no request to do so.
-    tending: OnceLock<JoinSet<()>>,
+    rest: OnceLock<JoinSet<()>>,
 }
 
 /// An upstream, and what is known of it.
 #[derive(Debug)]
 struct Candidate {
-    upstream: Upstream,
+    name: String,
+    client: WeakClient,
     is_probed: OnceLock<()>,
     /// Set once an address has refused, and none has accepted.
     is_proven: OnceLock<()>,
     /// Locked while the upstream is probed, so that requests at the same time share one probe.
-    unproven: Mutex<Unproven>,
+    remaining: Mutex<Remaining>,
 }
 
-/// The addresses of an upstream that are still to be probed.
+/// The addresses of an upstream that have not refused yet.
 #[derive(Debug)]
-struct Unproven {
-    addresses: Vec<Client>,
+struct Remaining {
+    addresses: Vec<WeakClient>,
     probed_at: Option<Instant>,
 }
 
@@ -185,7 +190,7 @@ pub async fn warn(agents: Agents, settings: Settings) {
         }
         unknown = away;
         if !unknown.is_empty() {
-            tokio::time::sleep(UNREACHABLE_PAUSE).await;
+            tokio::time::sleep(LONGEST_PROBE_PAUSE).await;
         }
     }
 }
@@ -249,39 +254,46 @@ impl fmt::Display for Judgement {
 // === impl IsolationProof ===
 
 impl IsolationProof {
+    /// `tasks` runs the probes that requests wait for.
     pub(in crate::server) fn new(
         agents: &Agents,
         auth: Auth,
         forward: Forward,
         blocked: Blocked,
+        tasks: TaskTracker,
     ) -> Self {
         if blocked == Blocked::Requests {
             for upstream in agents.upstreams() {
                 upstream.client.entrust(false);
             }
         }
-        let upstreams = agents.upstreams().iter().cloned().map(Candidate::new).collect();
-        Self(Arc::new(Proofs { upstreams, auth, forward, blocked, tending: OnceLock::new() }))
+        let candidate = |upstream| Arc::new(Candidate::new(upstream));
+        let upstreams = agents.upstreams().iter().map(candidate).collect();
+        let rest = OnceLock::new();
+        Self(Arc::new(Proofs { upstreams, auth, forward, blocked, probes: tasks, rest }))
     }
 
     /// Whether an upstream is known to check credentials. Probes it, but not within
     /// [`PROBE_PAUSE`] of the last probe.
     pub(in crate::server) async fn is_held_by(&self, client: &Client) -> bool {
         let mut candidates = self.0.upstreams.iter();
-        match candidates.find(|candidate| candidate.upstream.client.is_of_upstream(client)) {
+        match candidates.find(|candidate| candidate.client.is_of_upstream(client)) {
             Some(candidate) => self.holds(candidate).await,
             None => false,
         }
     }
 
-    /// If all requests need the proof, refuses until an upstream is known to check credentials. Each other upstream gets callers'
-    /// credentials once it is known to, too.
+    /// Refuses until one upstream is known to check credentials, if all requests need the proof.
+    /// The others get callers' credentials once they are known to, too.
     pub(super) async fn expect(&self) -> Result<(), Reject> {
         if self.0.blocked == Blocked::ThreadRoutes {
             return Ok(());
         }
         let upstreams = &self.0.upstreams;
-        let is_one_proven = upstreams.iter().any(Candidate::is_proven);
+        let is_one_proven = upstreams.iter().any(|candidate| candidate.is_proven());
+        if is_one_proven && !upstreams.iter().all(|candidate| candidate.is_proven()) {
+            self.probe_rest();
+        }
         // All at once, since a caller waits, and an upstream that hangs takes its whole timeout.
         let held = join_all(upstreams.iter().map(async |candidate| {
             // Whoever calls one upstream does not wait for another that is away.
@@ -290,34 +302,34 @@ impl IsolationProof {
             }
             self.holds(candidate).await
         }));
-        let held = held.await;
-        if !held.contains(&true) && !upstreams.is_empty() {
-            return Err(Reject::unproven());
-        }
-        if held.contains(&false) {
-            self.tend();
-        }
-        Ok(())
+        let is_one_proven = held.await.contains(&true);
+        if is_one_proven || upstreams.is_empty() { Ok(()) } else { Err(Reject::unproven()) }
     }
 
-    async fn holds(&self, candidate: &Candidate) -> bool {
+    async fn holds(&self, candidate: &Arc<Candidate>) -> bool {
         if !candidate.is_proven() {
-            let mut unproven = candidate.unproven.lock().await;
-            if !candidate.is_proven() && unproven.is_due() {
-                self.0.probe(candidate, &mut unproven).await;
-                if candidate.is_proven() && !unproven.addresses.is_empty() {
-                    self.tend();
+            let (proof, probed) = (self.clone(), Arc::clone(candidate));
+            let probe = self.0.probes.spawn(async move {
+                let mut remaining = probed.remaining.lock().await;
+                if probed.is_proven() || !remaining.is_due() {
+                    return;
                 }
-            }
+                proof.0.probe(&probed, &mut remaining).await;
+                if probed.is_proven() && !remaining.addresses.is_empty() {
+                    proof.probe_rest();
+                }
+            });
+            // A probe that panics proves nothing.
+            let _ = probe.await;
         }
         candidate.is_proven()
     }
 
-    /// Probes what is left until each address has refused, or this proof is not used any more.
-    fn tend(&self) {
-        self.0.tending.get_or_init(|| {
+    /// Probes what is left, until each address has refused, or nothing uses its upstream any more.
+    fn probe_rest(&self) {
+        self.0.rest.get_or_init(|| {
             let mut tasks = JoinSet::new();
-            tasks.spawn(Proofs::complete(Arc::downgrade(&self.0)));
+            tasks.spawn(Arc::clone(&self.0).complete());
             tasks
         });
     }
@@ -326,14 +338,15 @@ impl IsolationProof {
 // === impl Proofs ===
 
 impl Proofs {
-    async fn complete(proofs: Weak<Self>) {
+    /// Keeps these proofs after a reload too: what began before it may still need an address that
+    /// is away.
+    async fn complete(self: Arc<Self>) {
         for failures in 0.. {
-            tokio::time::sleep(doubled(PROBE_PAUSE, failures, UNREACHABLE_PAUSE)).await;
-            let Some(proofs) = proofs.upgrade() else { return };
-            let left = join_all(proofs.upstreams.iter().map(async |candidate| {
-                let mut unproven = candidate.unproven.lock().await;
-                proofs.probe(candidate, &mut unproven).await;
-                unproven.addresses.len()
+            tokio::time::sleep(doubled(PROBE_PAUSE, failures, LONGEST_PROBE_PAUSE)).await;
+            let left = join_all(self.upstreams.iter().map(async |candidate| {
+                let mut remaining = candidate.remaining.lock().await;
+                self.probe(candidate, &mut remaining).await;
+                remaining.addresses.len()
             }));
             if left.await.into_iter().all(|left| left == 0) {
                 return;
@@ -341,27 +354,29 @@ impl Proofs {
         }
     }
 
-    async fn probe(&self, candidate: &Candidate, unproven: &mut Unproven) {
-        let judged =
-            unproven.addresses.iter().map(|at| judge_address(at, &self.auth, &self.forward));
+    /// Probes the remaining addresses. Cancel safe.
+    async fn probe(&self, candidate: &Candidate, remaining: &mut Remaining) {
+        let addresses: Vec<_> =
+            remaining.addresses.iter().filter_map(WeakClient::upgrade).collect();
+        let judged = addresses.iter().map(|at| judge_address(at, &self.auth, &self.forward));
         let found = join_all(judged).await;
         let accepts =
             found.iter().any(|found| matches!(found, Some(Ok(Judgement::Accepts { .. }))));
         // An address that accepts speaks for all, unless the others have refused before.
         let is_proven = candidate.is_proven() || (!accepts && found.iter().any(refuses));
-        let addresses = std::mem::take(&mut unproven.addresses);
+        remaining.addresses.clear();
         for (address, found) in addresses.into_iter().zip(found) {
             let is_trusted = is_proven && refuses(&found);
             if is_proven || self.blocked == Blocked::Requests {
                 address.entrust(is_trusted);
             }
-            self.report(&candidate.upstream.name, &address, &found, is_proven);
+            self.report(&candidate.name, &address, &found, is_proven);
             if !is_trusted {
-                unproven.addresses.push(address);
+                remaining.addresses.push(address.downgrade());
             }
         }
-        unproven.probed_at = Some(Instant::now());
-        // Nobody else sets them while `unproven` is locked.
+        remaining.probed_at = Some(Instant::now());
+        // Nobody else sets them while `remaining` is locked.
         let _ = candidate.is_probed.set(());
         if is_proven {
             let _ = candidate.is_proven.set(());
@@ -404,10 +419,15 @@ impl Proofs {
 // === impl Candidate ===
 
 impl Candidate {
-    fn new(upstream: Upstream) -> Self {
-        let addresses = upstream.client.each_address();
-        let unproven = Mutex::new(Unproven { addresses, probed_at: None });
-        Self { upstream, is_probed: OnceLock::new(), is_proven: OnceLock::new(), unproven }
+    fn new(Upstream { name, client }: &Upstream) -> Self {
+        let addresses = client.each_address().iter().map(Client::downgrade).collect();
+        Self {
+            name: name.clone(),
+            client: client.downgrade(),
+            is_probed: OnceLock::new(),
+            is_proven: OnceLock::new(),
+            remaining: Mutex::new(Remaining { addresses, probed_at: None }),
+        }
     }
 
     fn is_proven(&self) -> bool {
@@ -415,9 +435,9 @@ impl Candidate {
     }
 }
 
-// === impl Unproven ===
+// === impl Remaining ===
 
-impl Unproven {
+impl Remaining {
     fn is_due(&self) -> bool {
         self.probed_at.is_none_or(|at| at.elapsed() >= PROBE_PAUSE)
     }

@@ -45,7 +45,7 @@ pub(super) async fn info(call: Call) -> Result<Response, Reject> {
             }
             Err(error) => {
                 // An unreachable upstream is logged elsewhere, once.
-                if !error.is_unreachable() {
+                if !error.was_not_sent() {
                     tracing::warn!(upstream, %error, "the agents of an upstream could not be listed");
                 }
                 missing = missing.string(&upstream, error.answer().as_str());

@@ -43,6 +43,8 @@ pub(super) struct Watcher {
     idle: Option<(u64, Arc<Run>)>,
     /// The newest finished run.
     last: Option<RunRecord>,
+    /// Whether a run waits for its turn.
+    has_pending: bool,
     /// When the state may be read again.
     state_due: Instant,
     schedule: Schedule,
@@ -81,6 +83,7 @@ impl Watcher {
             relayed: RelayLog::default(),
             idle: None,
             last: None,
+            has_pending: false,
             state_due: Instant::now(),
         }
     }
@@ -188,7 +191,8 @@ impl Watcher {
             self.thread.sequence().push(Arc::clone(&run));
         }
         self.publish(LastLook::Idle { look, run });
-        Ok(Found::Idle(LookOutcome::Complete { exists }))
+        let has_pending = self.has_pending;
+        Ok(Found::Idle(LookOutcome::Complete { exists, has_pending }))
     }
 
     /// The idle thread with this state: the previous one if nothing has changed.
@@ -234,6 +238,7 @@ impl Watcher {
         };
         let finished = || recent.iter().filter(|run| !run.status.is_live());
         self.last = finished().next().cloned();
+        self.has_pending = recent.iter().any(|run| run.status == RunStatus::Pending);
         let past = past.get_or_insert_with(|| finished().map(|run| run.id.clone()).collect());
         let is_new = |run: &RunRecord| !past.contains(&run.id) && relayed.may_relay(&run.id);
         if let Some(missed) = finished().rfind(|run| is_new(run)) {

@@ -188,7 +188,7 @@ impl Poller {
             first_sent_at.get_or_insert(sent_at);
             oldest = if marks.len() < NEWEST_PAGE { None } else { marks.last().cloned() };
             newest.extend(marks.into_iter().map(|mark| (mark.id.clone(), mark)));
-            let is_unchanged = |mark| before.is_none_or(|before| before.has(mark));
+            let is_unchanged = |mark| before.is_none_or(|before| before.has_no_change_of(mark));
             is_complete = oldest.as_ref().is_none_or(is_unchanged);
             if is_complete {
                 break;
@@ -203,6 +203,8 @@ impl Poller {
                     let mark = thread.found(mark.clone(), last, sent_at);
                     self.marks.insert(*number, mark);
                 }
+                // The list had all threads that the caller may list.
+                None if oldest.is_none() => thread.report(PollState::Missing),
                 None if is_complete => thread.report_unchanged(sent_at),
                 // More threads have changed than were listed, and this one may be one of them.
                 None => thread.report(PollState::NotPolled),
@@ -258,12 +260,13 @@ fn numbers(threads: &BTreeMap<u64, PolledThread>) -> BTreeMap<&str, Vec<u64>> {
 // === impl Newest ===
 
 impl Newest {
-    fn has(&self, mark: &ThreadMark) -> bool {
-        self.marks.get(&mark.id) == Some(&mark.mark)
+    /// Whether a thread is as it was then.
+    fn has_no_change_of(&self, mark: &ThreadMark) -> bool {
+        self.mark_before(mark).is_none_or(|before| before == mark.mark)
     }
 
-    /// The mark that a thread had then. Empty if it was not in the list, and must have changed since
-    /// or be new. `None` if it may just have been too old for the list.
+    /// The mark that a thread had then. Empty if it was not in the list, but has changed since or is
+    /// new. `None` if it was too old for the list, and has not changed.
     fn mark_before(&self, mark: &ThreadMark) -> Option<String> {
         let is_new = || self.oldest.as_ref().is_none_or(|oldest| !mark.is_older_than(oldest));
         self.marks.get(&mark.id).cloned().or_else(|| is_new().then(String::new))
