@@ -90,8 +90,9 @@ export class Viewer {
     const end = performance.now() + FOLLOWER_MS;
     while (!isEnough(this)) {
       if (performance.now() > end) {
-        const types = this.runs.map((run) => run.map(({ event }) => event.type).join(" ")).join(" | ");
-        throw new Error(`${this.kind} was not shown ${what} in ${FOLLOWER_MS} ms, but: ${types}`);
+        const since = end - FOLLOWER_MS;
+        const shown = this.frames.map(({ at, event }) => `${event.type}${event.runId ? ` of ${event.runId}` : ""} ${Math.round(at - since)}`);
+        throw new Error(`${this.kind} of ${this.threadId} was not shown ${what} in ${FOLLOWER_MS} ms, but: ${shown.join(", ")}`);
       }
       await new Promise((wake) => setTimeout(wake, POLL_MS));
     }

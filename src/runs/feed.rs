@@ -123,9 +123,10 @@ impl Feed {
         feed.replay = Replay::joined();
         feed.join = Some(Join {
             has_values: record.has_values,
+            is_sure: record.shows_modes,
             has_begun: false,
             has_base: false,
-            input: record.input.clone().filter(|_| !record.has_values),
+            input: record.input.clone().filter(|_| !record.has_values || !record.shows_modes),
         });
         feed
     }
@@ -197,6 +198,13 @@ impl Feed {
     pub(super) fn advance(&mut self, out: &mut Events) -> Result<Progress, DecodeError> {
         let Self { decoder, replay, id_form, join, parts, frames } = self;
         while let Some(frame) = decoder.next_frame()? {
+            if let Some(join) = join {
+                join.note_mode(&frame);
+                if join.has_begun && parts.lacks_base(join) {
+                    decoder.keep_frame();
+                    return Ok(Progress::NeedsState);
+                }
+            }
             *frames += 1;
             let id = frame.id.as_deref().and_then(Cursor::of_event);
             let cursor = id.map(|(cursor, form)| {
@@ -320,7 +328,7 @@ impl Feed {
         // A run whose stream has states shows its input in one of them.
         let input = self.join.as_mut().and_then(|join| {
             join.has_base = true;
-            join.input.take()
+            join.input.take().filter(|_| !join.has_values)
         });
         out.without_keys(|out| {
             if let Some(values) = values(messages_key, state) {

@@ -44,16 +44,45 @@ pub(super) struct Translation {
     pub(super) filter: Option<Filter>,
 }
 
+/// The kinds of `events` parts that have a token.
+const TOKEN_EVENTS: [&str; 2] = ["on_chat_model_stream", "on_llm_stream"];
+
 /// The state of a stream that was joined.
 #[derive(Debug)]
 pub(super) struct Join {
+    /// Whether the stream has the thread's state.
     pub(super) has_values: bool,
+    /// Whether `has_values` is known. aegra's record of a run does not show its stream modes.
+    pub(super) is_sure: bool,
     /// Whether a part has come.
     pub(super) has_begun: bool,
     /// Whether the thread's state was read beside the stream.
     pub(super) has_base: bool,
-    /// The input of a pending run whose stream will not show that input as a state.
+    /// The input of a run, if its stream may not show that input as a state.
     pub(super) input: Option<Json>,
+}
+
+// === impl Join ===
+
+impl Join {
+    /// Reads from the mode of the next part whether the stream has the thread's state. A stream that
+    /// has it and is read from its beginning shows it before a message.
+    pub(super) fn note_mode(&mut self, frame: &Frame<'_>) {
+        if self.is_sure || !self.has_begun {
+            return;
+        }
+        let event = frame.event.as_deref().unwrap_or_default();
+        let data = frame.data.as_deref().unwrap_or_default();
+        let has_token = || TOKEN_EVENTS.iter().any(|kind| data.contains(kind));
+        match event.split('|').next().unwrap_or_default() {
+            "values" => self.is_sure = true,
+            "events" if !has_token() => {}
+            "messages" | "messages/partial" | "messages/complete" | "updates" | "events" => {
+                (self.has_values, self.is_sure) = (false, true);
+            }
+            _ => {}
+        }
+    }
 }
 
 // === impl Parts ===

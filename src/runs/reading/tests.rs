@@ -99,6 +99,7 @@ fn record(status: RunStatus) -> RunRecord {
         created_at: String::new(),
         has_request: true,
         is_resumable: true,
+        shows_modes: true,
         has_values: true,
         input: None,
         answers: Vec::new(),
@@ -835,6 +836,28 @@ fn a_run_without_its_state_in_its_stream_is_joined_and_then_based_on_the_threads
     let mut rig = Rig::joined(RunRecord { has_values: false, ..record(RunStatus::Pending) });
     rig.opens();
     assert_eq!(rig.next(), "bytes");
+}
+
+#[test]
+fn a_run_whose_record_shows_no_modes_is_based_if_it_speaks_before_it_shows_a_state() {
+    for status in [RunStatus::Running, RunStatus::Pending] {
+        let known = RunRecord { shows_modes: false, ..record(status) };
+        let mut rig = Rig::joined(known.clone());
+        rig.opens();
+        rig.sends(&[metadata("1000-0")]);
+        assert_eq!(rig.next(), "bytes");
+        rig.sends(&[says("1002-0", "one "), says("1003-0", "two ")]);
+        assert_eq!(rig.next(), "the state");
+        rig.holds(Some(&thread_state(&["hi"])));
+        assert_eq!((&*rig.said(), &*rig.next()), ("one two ", "bytes"));
+        rig.sends(&[says("1004-0", "three")]);
+        assert_eq!((&*rig.said(), &*rig.next()), ("one two three", "bytes"));
+
+        let mut rig = Rig::joined(known);
+        rig.opens();
+        rig.sends(&whole_run()[..4]);
+        assert_eq!((&*rig.said(), &*rig.next()), ("one two ", "bytes"));
+    }
 }
 
 #[test]

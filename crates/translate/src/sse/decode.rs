@@ -2,7 +2,6 @@
 
 mod block;
 
-use std::mem;
 use std::ops::Range;
 
 use memchr::{memchr, memchr2};
@@ -42,8 +41,7 @@ pub struct Decoder {
     scanned: usize,
     expecting: Expecting,
     block: Block,
-    /// Whether the caller has the block's frame. The block ends with the next call.
-    is_lent: bool,
+    lent: Lent,
     comments: u64,
 }
 
@@ -89,6 +87,17 @@ enum Expecting {
     Nothing,
 }
 
+/// Who has the frame of the last complete block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lent {
+    /// There is none.
+    None,
+    /// The caller. Its next call ends the block.
+    Lent,
+    /// The decoder again: the caller takes it later.
+    Kept,
+}
+
 // === impl Decoder ===
 
 impl Decoder {
@@ -109,7 +118,7 @@ impl Decoder {
             scanned: 0,
             expecting: Expecting::Bom,
             block: Block::default(),
-            is_lent: false,
+            lent: Lent::None,
             comments: 0,
         }
     }
@@ -146,12 +155,16 @@ impl Decoder {
     /// A block is a frame if it has an event, data, an id or a retry time. After an error every
     /// call returns the same error.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, DecodeError> {
+        if self.lent == Lent::Kept {
+            self.lent = Lent::Lent;
+            return Ok(Some(self.block.frame(&self.buffer)));
+        }
         self.take_back();
         while let Some(line) = self.next_line()? {
             if !line.is_empty() {
                 self.read_line(line);
             } else if self.block.has_fields() {
-                self.is_lent = true;
+                self.lent = Lent::Lent;
                 return Ok(Some(self.block.frame(&self.buffer)));
             }
         }
@@ -161,6 +174,14 @@ impl Decoder {
             (self.line, self.scanned) = (0, 0);
         }
         Ok(None)
+    }
+
+    /// Has [`next_frame`](Self::next_frame) return the last frame once more. Until then the frame
+    /// counts as unfinished.
+    pub fn keep_frame(&mut self) {
+        if self.lent == Lent::Lent {
+            self.lent = Lent::Kept;
+        }
     }
 
     /// The number of comment lines so far. Servers send them as heartbeats.
@@ -183,7 +204,8 @@ impl Decoder {
 
     /// Ends the block whose frame the caller had.
     fn take_back(&mut self) {
-        if mem::take(&mut self.is_lent) {
+        if self.lent == Lent::Lent {
+            self.lent = Lent::None;
             self.block.clear();
         }
     }

@@ -24,7 +24,9 @@ pub struct RunRecord {
     pub has_request: bool,
     /// Whether the server stores the stream for replay.
     pub is_resumable: bool,
-    /// Whether the stream contains the state.
+    /// Whether the record shows the stream modes of the run. aegra's does not.
+    pub shows_modes: bool,
+    /// Whether the stream contains the state. By default it does.
     pub has_values: bool,
     /// The run's new input. `None` for a run that resumes.
     pub input: Option<Json>,
@@ -98,6 +100,7 @@ impl RunRecord {
             has_request,
             is_resumable: has_input
                 || kwargs.get("resumable").is_some_and(|flag| flag.get() == "true"),
+            shows_modes: modes.is_some(),
             // `values` is the server's default mode.
             has_values: modes.is_none_or(|modes| modes.iter().any(|m| m.get() == "\"values\"")),
             input: if has_input { members } else { &kwargs }

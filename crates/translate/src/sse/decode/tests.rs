@@ -320,3 +320,27 @@ fn no_byte_is_searched_twice() {
         assert_eq!(decoder.scanned, decoder.buffer.len());
     }
 }
+
+#[test]
+fn a_frame_that_is_kept_comes_once_more_whatever_is_pushed_in_between() {
+    let mut decoder = Decoder::new();
+    decoder.push(b"data: one\n\nevent: a\ndata: two\n\ndata: thr");
+    let next = |decoder: &mut Decoder| {
+        let frame = decoder.next_frame().unwrap();
+        frame.map(|frame| frame.data.unwrap_or_default().into_owned())
+    };
+    assert_eq!(next(&mut decoder).as_deref(), Some("one"));
+    for _ in 0..2 {
+        assert_eq!(next(&mut decoder).as_deref(), Some("two"));
+        decoder.keep_frame();
+        decoder.push(&b" ".repeat(5_000));
+    }
+    assert_eq!(next(&mut decoder).as_deref(), Some("two"));
+    assert_eq!(next(&mut decoder), None);
+    decoder.push(b"ee\n\n");
+    let last = next(&mut decoder).unwrap();
+    assert!(last.starts_with("thr ") && last.ends_with(" ee"), "{last}");
+    // The stream has ended before the caller took the frame.
+    decoder.keep_frame();
+    assert!(matches!(decoder.finish(), Ending::Partial { .. }));
+}
