@@ -48,11 +48,11 @@ async fn a_failed_last_run_is_told_after_the_load() {
     let told = editor.until(load).await;
     assert_eq!(outline(&told.of(LOADED)), ["user_message_chunk h1 hi"]);
     let notice = update(&mut editor).await;
-    let title = "The last run of this session failed";
+    let title = "The last run of this session failed: ValueError";
     assert_eq!(
         notice,
         json!({"sessionUpdate": "notice", "severity": "error", "title": title,
-            "description": "ValueError('no model')"})
+            "description": "no model"})
     );
     editor.is_alive().await;
     editor.ended().await;
@@ -71,7 +71,7 @@ async fn a_client_without_notices_is_told_by_a_message_that_is_no_part_of_the_th
         let line = update(&mut editor).await;
         assert_eq!(line["sessionUpdate"], "agent_message_chunk");
         let text = line["content"]["text"].as_str().unwrap();
-        assert_eq!(text, "The last run of this session failed\n\nValueError('no model')");
+        assert_eq!(text, "The last run of this session failed: ValueError\n\nno model");
         let id = line["messageId"].as_str().unwrap().to_owned();
         assert!(id.starts_with("notice:") && !ids.contains(&id), "{id}");
         ids.push(id);
