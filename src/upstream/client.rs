@@ -43,8 +43,8 @@ pub struct Client {
     rejects_columns: Arc<[AtomicBool; 2]>,
 }
 
-/// A client for probes, which does not keep the connections of its upstream. A reload replaces the
-/// upstream's other clients, once all that began before it has ended.
+/// A client for probes, which does not keep its upstream in use. After a reload an upstream is in use
+/// until the last stream that began before it has ended.
 #[derive(Clone, Debug)]
 pub(crate) struct WeakClient {
     addresses: Weak<Addresses>,

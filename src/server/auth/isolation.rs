@@ -286,12 +286,13 @@ impl IsolationProof {
     /// Refuses until one upstream is known to check credentials, if all requests need the proof.
     /// The others get callers' credentials once they are known to, too.
     pub(super) async fn expect(&self) -> Result<(), Reject> {
-        if self.0.blocked == Blocked::ThreadRoutes {
+        let upstreams = &self.0.upstreams;
+        let are_all_proven = upstreams.iter().all(|candidate| candidate.is_proven());
+        if self.0.blocked == Blocked::ThreadRoutes || are_all_proven {
             return Ok(());
         }
-        let upstreams = &self.0.upstreams;
         let is_one_proven = upstreams.iter().any(|candidate| candidate.is_proven());
-        if is_one_proven && !upstreams.iter().all(|candidate| candidate.is_proven()) {
+        if is_one_proven {
             self.probe_rest();
         }
         // All at once, since a caller waits, and an upstream that hangs takes its whole timeout.
@@ -302,8 +303,7 @@ impl IsolationProof {
             }
             self.holds(candidate).await
         }));
-        let is_one_proven = held.await.contains(&true);
-        if is_one_proven || upstreams.is_empty() { Ok(()) } else { Err(Reject::unproven()) }
+        if held.await.contains(&true) { Ok(()) } else { Err(Reject::unproven()) }
     }
 
     async fn holds(&self, candidate: &Arc<Candidate>) -> bool {
