@@ -113,20 +113,19 @@ impl Feed {
     /// For a run that somebody else started.
     pub(super) fn joined(thread_id: &str, record: &RunRecord) -> Self {
         let mut feed = Self::new(thread_id, Some(&record.id), record.client_id.as_deref());
-        feed.parts.translation = feed
-            .parts
-            .translation
-            .map(|run| Translation { translator: run.translator.joined(record.has_values), ..run });
-        if !(record.is_resumable && record.has_values) {
+        feed.parts.translation = feed.parts.translation.map(|run| Translation {
+            translator: run.translator.joined(record.may_have_values()),
+            ..run
+        });
+        if !(record.is_resumable && record.may_have_values()) {
             feed.parts.keys = KeySequence::Broken;
         }
         feed.replay = Replay::joined();
         feed.join = Some(Join {
             has_values: record.has_values,
-            is_sure: record.shows_modes,
             has_begun: false,
             has_base: false,
-            input: record.input.clone().filter(|_| !record.has_values || !record.shows_modes),
+            input: record.input.clone().filter(|_| record.has_values != Some(true)),
         });
         feed
     }
@@ -328,7 +327,7 @@ impl Feed {
         // A run whose stream has states shows its input in one of them.
         let input = self.join.as_mut().and_then(|join| {
             join.has_base = true;
-            join.input.take().filter(|_| !join.has_values)
+            join.input.take().filter(|_| !join.may_have_values())
         });
         out.without_keys(|out| {
             if let Some(values) = values(messages_key, state) {
@@ -457,7 +456,7 @@ impl Feed {
             return StreamSummary::default();
         };
         let is_joined_whole = |join: &Join| {
-            join.has_begun && join.has_values && !translator.has_missed_its_beginning()
+            join.has_begun && join.may_have_values() && !translator.has_missed_its_beginning()
         };
         let is_whole = !self.parts.has_gap
             && translator.has_sent_state()

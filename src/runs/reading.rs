@@ -273,7 +273,7 @@ impl Reading {
         if self.feed.count() == 0
             && let Some(record) = &self.record
             && record.status == RunStatus::Running
-            && !(record.is_resumable && record.has_values)
+            && !(record.is_resumable && record.may_have_values())
         {
             self.read_state(StateReason::Joined);
         }

@@ -465,8 +465,7 @@ fn record() -> RunRecord {
         created_at: String::new(),
         has_request: true,
         is_resumable: true,
-        shows_modes: true,
-        has_values: true,
+        has_values: Some(true),
         input: None,
         answers: Vec::new(),
     }

@@ -50,10 +50,9 @@ const TOKEN_EVENTS: [&str; 2] = ["on_chat_model_stream", "on_llm_stream"];
 /// The state of a stream that was joined.
 #[derive(Debug)]
 pub(super) struct Join {
-    /// Whether the stream has the thread's state.
-    pub(super) has_values: bool,
-    /// Whether `has_values` is known. aegra's record of a run does not show its stream modes.
-    pub(super) is_sure: bool,
+    /// Whether the stream has the thread's state. `None` until its parts show it, if the run's record
+    /// does not.
+    pub(super) has_values: Option<bool>,
     /// Whether a part has come.
     pub(super) has_begun: bool,
     /// Whether the thread's state was read beside the stream.
@@ -65,20 +64,24 @@ pub(super) struct Join {
 // === impl Join ===
 
 impl Join {
+    pub(super) fn may_have_values(&self) -> bool {
+        self.has_values != Some(false)
+    }
+
     /// Reads from the mode of the next part whether the stream has the thread's state. A stream that
     /// has it and is read from its beginning shows it before a message.
     pub(super) fn note_mode(&mut self, frame: &Frame<'_>) {
-        if self.is_sure || !self.has_begun {
+        if self.has_values.is_some() || !self.has_begun {
             return;
         }
         let event = frame.event.as_deref().unwrap_or_default();
         let data = frame.data.as_deref().unwrap_or_default();
         let has_token = || TOKEN_EVENTS.iter().any(|kind| data.contains(kind));
         match event.split('|').next().unwrap_or_default() {
-            "values" => self.is_sure = true,
+            "values" => self.has_values = Some(true),
             "events" if !has_token() => {}
             "messages" | "messages/partial" | "messages/complete" | "updates" | "events" => {
-                (self.has_values, self.is_sure) = (false, true);
+                self.has_values = Some(false);
             }
             _ => {}
         }
@@ -155,7 +158,7 @@ impl Parts {
         let Some(run) = &mut self.translation else { return };
         self.keys = KeySequence::Broken;
         self.has_gap = true;
-        let has_values = join.is_none_or(|join| join.has_values);
+        let has_values = join.is_none_or(Join::may_have_values);
         out.without_keys(|out| run.apply(out, |run, out| run.on_gap(has_values, out)));
     }
 
@@ -163,7 +166,7 @@ impl Parts {
     pub(super) fn lacks_base(&self, join: &Join) -> bool {
         let is_late =
             self.translation.as_ref().is_some_and(|run| run.translator.has_missed_its_beginning());
-        (is_late || !join.has_values) && !join.has_base
+        (is_late || !join.may_have_values()) && !join.has_base
     }
 }
 

@@ -99,8 +99,7 @@ fn record(status: RunStatus) -> RunRecord {
         created_at: String::new(),
         has_request: true,
         is_resumable: true,
-        shows_modes: true,
-        has_values: true,
+        has_values: Some(true),
         input: None,
         answers: Vec::new(),
     }
@@ -808,7 +807,8 @@ fn the_end_is_sent_with_the_state_that_is_the_runs_or_its_threads() {
 fn a_run_without_its_state_in_its_stream_is_joined_and_then_based_on_the_threads() {
     for is_resumable in [false, true] {
         for state in [Some(thread_state(&["hi"])), None] {
-            let known = RunRecord { has_values: false, is_resumable, ..record(RunStatus::Running) };
+            let known =
+                RunRecord { has_values: Some(false), is_resumable, ..record(RunStatus::Running) };
             let mut rig = Rig::joined(known);
             assert_eq!(rig.next(), "the stream after -1");
             rig.opens();
@@ -833,7 +833,7 @@ fn a_run_without_its_state_in_its_stream_is_joined_and_then_based_on_the_threads
     rig.opens();
     assert_eq!(rig.next(), "the state");
     // The stream of a pending run begins with a state.
-    let mut rig = Rig::joined(RunRecord { has_values: false, ..record(RunStatus::Pending) });
+    let mut rig = Rig::joined(RunRecord { has_values: Some(false), ..record(RunStatus::Pending) });
     rig.opens();
     assert_eq!(rig.next(), "bytes");
 }
@@ -841,7 +841,7 @@ fn a_run_without_its_state_in_its_stream_is_joined_and_then_based_on_the_threads
 #[test]
 fn a_run_whose_record_shows_no_modes_is_based_if_it_speaks_before_it_shows_a_state() {
     for status in [RunStatus::Running, RunStatus::Pending] {
-        let known = RunRecord { shows_modes: false, ..record(status) };
+        let known = RunRecord { has_values: None, ..record(status) };
         let mut rig = Rig::joined(known.clone());
         rig.opens();
         rig.sends(&[metadata("1000-0")]);
@@ -1410,7 +1410,7 @@ fn any_rig() -> impl Strategy<Value = (bool, Capabilities, RunRecord)> {
         Capabilities::JAVASCRIPT,
         Capabilities::default(),
     ]);
-    (any::<bool>(), server, status(), any::<bool>(), any::<bool>()).prop_map(
+    (any::<bool>(), server, status(), any::<bool>(), any::<Option<bool>>()).prop_map(
         |(is_started, server, status, is_resumable, has_values)| {
             (is_started, server, RunRecord { is_resumable, has_values, ..record(status) })
         },

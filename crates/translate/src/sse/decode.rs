@@ -41,7 +41,7 @@ pub struct Decoder {
     scanned: usize,
     expecting: Expecting,
     block: Block,
-    lent: Lent,
+    last_frame: LastFrame,
     comments: u64,
 }
 
@@ -87,14 +87,14 @@ enum Expecting {
     Nothing,
 }
 
-/// Who has the frame of the last complete block.
+/// What became of the last frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lent {
-    /// There is none.
-    None,
-    /// The caller. Its next call ends the block.
+enum LastFrame {
+    /// It has ended, or there was none.
+    Ended,
+    /// The caller has it. Its next call ends the block.
     Lent,
-    /// The decoder again: the caller takes it later.
+    /// The caller takes it later.
     Kept,
 }
 
@@ -118,7 +118,7 @@ impl Decoder {
             scanned: 0,
             expecting: Expecting::Bom,
             block: Block::default(),
-            lent: Lent::None,
+            last_frame: LastFrame::Ended,
             comments: 0,
         }
     }
@@ -155,8 +155,8 @@ impl Decoder {
     /// A block is a frame if it has an event, data, an id or a retry time. After an error every
     /// call returns the same error.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, DecodeError> {
-        if self.lent == Lent::Kept {
-            self.lent = Lent::Lent;
+        if self.last_frame == LastFrame::Kept {
+            self.last_frame = LastFrame::Lent;
             return Ok(Some(self.block.frame(&self.buffer)));
         }
         self.take_back();
@@ -164,7 +164,7 @@ impl Decoder {
             if !line.is_empty() {
                 self.read_line(line);
             } else if self.block.has_fields() {
-                self.lent = Lent::Lent;
+                self.last_frame = LastFrame::Lent;
                 return Ok(Some(self.block.frame(&self.buffer)));
             }
         }
@@ -179,8 +179,8 @@ impl Decoder {
     /// Has [`next_frame`](Self::next_frame) return the last frame once more. Until then the frame
     /// counts as unfinished.
     pub fn keep_frame(&mut self) {
-        if self.lent == Lent::Lent {
-            self.lent = Lent::Kept;
+        if self.last_frame == LastFrame::Lent {
+            self.last_frame = LastFrame::Kept;
         }
     }
 
@@ -204,8 +204,8 @@ impl Decoder {
 
     /// Ends the block whose frame the caller had.
     fn take_back(&mut self) {
-        if self.lent == Lent::Lent {
-            self.lent = Lent::None;
+        if self.last_frame == LastFrame::Lent {
+            self.last_frame = LastFrame::Ended;
             self.block.clear();
         }
     }

@@ -24,10 +24,9 @@ pub struct RunRecord {
     pub has_request: bool,
     /// Whether the server stores the stream for replay.
     pub is_resumable: bool,
-    /// Whether the record shows the stream modes of the run. aegra's does not.
-    pub shows_modes: bool,
-    /// Whether the stream contains the state. By default it does.
-    pub has_values: bool,
+    /// Whether the stream contains the state. `None` if the record does not show the stream modes:
+    /// by default it does. aegra's records never show them.
+    pub has_values: Option<bool>,
     /// The run's new input. `None` for a run that resumes.
     pub input: Option<Json>,
     /// The interrupts that the run answers, if a gateway started it.
@@ -73,6 +72,11 @@ impl RunRecord {
         Some(records)
     }
 
+    /// Whether the stream contains the state, as far as the record shows.
+    pub fn may_have_values(&self) -> bool {
+        self.has_values != Some(false)
+    }
+
     fn read(members: &json::Members<'_>) -> Option<Self> {
         fn opened<'a>(of: &json::Members<'a>, name: &str) -> Option<json::Members<'a>> {
             json::members(of.get(name)?)
@@ -100,9 +104,7 @@ impl RunRecord {
             has_request,
             is_resumable: has_input
                 || kwargs.get("resumable").is_some_and(|flag| flag.get() == "true"),
-            shows_modes: modes.is_some(),
-            // `values` is the server's default mode.
-            has_values: modes.is_none_or(|modes| modes.iter().any(|m| m.get() == "\"values\"")),
+            has_values: modes.map(|modes| modes.iter().any(|m| m.get() == "\"values\"")),
             input: if has_input { members } else { &kwargs }
                 .get("input")
                 .filter(|input| input.get() != "null")
@@ -159,7 +161,7 @@ mod tests {
         };
         let own = run(r#"{"metadata":{"threadway_run_id":"r1","threadway_answers":["q"]}}"#);
         assert_eq!((own.client_id.as_deref(), own.answers), (Some("r1"), vec!["q".to_owned()]));
-        assert!(own.has_request && own.is_resumable && own.has_values);
+        assert!(own.has_request && own.is_resumable && own.has_values.is_none());
         assert_eq!(own.input.unwrap().get(), r#"{"n":1}"#);
         let foreign = run("{}");
         assert_eq!((foreign.client_id, foreign.answers), (None, Vec::new()));
@@ -198,7 +200,7 @@ mod tests {
             let record = format!(r#"{{"run_id":"R","status":"running","kwargs":{kwargs}}}"#);
             let run = RunRecord::parse(&record).unwrap();
             assert!(run.has_request);
-            (run.is_resumable, run.has_values, run.input.map(|input| input.get().to_owned()))
+            (run.is_resumable, run.may_have_values(), run.input.map(|input| input.get().to_owned()))
         };
         assert_eq!(read("{}"), (false, true, None));
         let asked =
