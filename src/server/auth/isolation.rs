@@ -29,8 +29,7 @@ use crate::upstream::{Caller, Client, Error, Identity, WeakClient, doubled, is_t
 const PROBE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The pause before an address is probed again that has failed or accepted invented credentials.
-/// Where no request waits it doubles up to [`LONGEST_PROBE_PAUSE`], and jitter shortens it by up to
-/// half.
+/// Where no request waits it doubles up to 30 s, and jitter shortens it by up to half.
 pub const PROBE_PAUSE: Duration = Duration::from_secs(5);
 
 /// The longest pause before an address is probed again.
