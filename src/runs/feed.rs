@@ -198,7 +198,7 @@ impl Feed {
         let Self { decoder, replay, id_form, join, parts, frames } = self;
         while let Some(frame) = decoder.next_frame()? {
             if let Some(join) = join {
-                join.note_mode(&frame);
+                join.note_part(&frame);
                 if join.has_begun && parts.lacks_base(join) {
                     decoder.keep_frame();
                     return Ok(Progress::NeedsState);

@@ -62,6 +62,16 @@ impl Front {
         response
     }
 
+    /// Lists the agents for the first time; this upstream refuses the probes before.
+    async fn is_proven_by(&self, upstream: &Upstream) {
+        let proven = async {
+            answers(upstream, PROBES, 401, 0).await;
+            is_listed(upstream).await;
+        };
+        let (response, ()) = tokio::join!(self.list(), proven);
+        assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
+    }
+
     /// Lets the gateway note the answers that it got.
     async fn settles(&self, clock: &HeldClock) {
         let request = b"GET /healthz HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
@@ -115,12 +125,7 @@ async fn an_address_that_was_away_gets_no_caller_before_it_has_refused_invented_
     let clock = HeldClock::pause();
     let place = first.address();
     drop(first);
-    let proven = async {
-        answers(&second, PROBES, 401, 0).await;
-        is_listed(&second).await;
-    };
-    let (response, ()) = tokio::join!(front.list(), proven);
-    assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
+    front.is_proven_by(&second).await;
 
     // It returns without its `auth`.
     let first = Upstream::python_at(place).await;
@@ -146,11 +151,7 @@ async fn what_began_before_a_reload_may_use_an_address_that_returns_after_it() {
     let clock = HeldClock::pause();
     let place = first.address();
     drop(first);
-    let proven = async {
-        answers(&second, PROBES, 401, 0).await;
-        is_listed(&second).await;
-    };
-    tokio::join!(front.list(), proven);
+    front.is_proven_by(&second).await;
     let before = front.agents.clone();
     let agents = agents_of(&[("default", &urls)]);
     front.server.reload(agents, settings());

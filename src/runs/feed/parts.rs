@@ -2,7 +2,7 @@
 
 use threadway_translate::buffer;
 use threadway_translate::json::Json;
-use threadway_translate::langgraph::{Body, Cursor, MessagesKey, Part};
+use threadway_translate::langgraph::{self, Body, Cursor, MessagesKey, Part};
 use threadway_translate::run::{Emit, Filter, RunEvent, Translator};
 use threadway_translate::sse::Frame;
 
@@ -44,9 +44,6 @@ pub(super) struct Translation {
     pub(super) filter: Option<Filter>,
 }
 
-/// The kinds of `events` parts that have a token.
-const TOKEN_EVENTS: [&str; 2] = ["on_chat_model_stream", "on_llm_stream"];
-
 /// The state of a stream that was joined.
 #[derive(Debug)]
 pub(super) struct Join {
@@ -68,22 +65,10 @@ impl Join {
         self.has_values != Some(false)
     }
 
-    /// Reads from the mode of the next part whether the stream has the thread's state. A stream that
-    /// has it and is read from its beginning shows it before a message.
-    pub(super) fn note_mode(&mut self, frame: &Frame<'_>) {
-        if self.has_values.is_some() || !self.has_begun {
-            return;
-        }
-        let event = frame.event.as_deref().unwrap_or_default();
-        let data = frame.data.as_deref().unwrap_or_default();
-        let has_token = || TOKEN_EVENTS.iter().any(|kind| data.contains(kind));
-        match event.split('|').next().unwrap_or_default() {
-            "values" => self.has_values = Some(true),
-            "events" if !has_token() => {}
-            "messages" | "messages/partial" | "messages/complete" | "updates" | "events" => {
-                self.has_values = Some(false);
-            }
-            _ => {}
+    /// Notes what the next part of a stream that is read from its beginning shows of its modes.
+    pub(super) fn note_part(&mut self, frame: &Frame<'_>) {
+        if self.has_values.is_none() && self.has_begun {
+            self.has_values = langgraph::has_values(frame);
         }
     }
 }

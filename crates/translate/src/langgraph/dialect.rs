@@ -44,6 +44,7 @@ pub(crate) mod utterance;
 use std::borrow::Cow;
 use std::fmt::Debug;
 
+pub(super) use self::events::may_have_token;
 use self::utterance::Utterance;
 use super::{Body, MessagesKey, Part};
 

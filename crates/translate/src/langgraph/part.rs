@@ -81,6 +81,18 @@ impl<'a> Part<'a> {
     }
 }
 
+/// Whether a run's stream has the thread's state, if a part of it shows that. A stream that has it
+/// and is read from its beginning shows it before a message or an update.
+pub fn has_values(frame: &Frame<'_>) -> Option<bool> {
+    let (event, data) = (frame.event.as_deref()?, frame.data.as_deref().unwrap_or_default());
+    match event.split('|').next()? {
+        "values" => Some(true),
+        "messages" | "messages/partial" | "messages/complete" | "updates" => Some(false),
+        "events" if dialect::may_have_token(data) => Some(false),
+        _ => None,
+    }
+}
+
 /// Reads a part of a mode that no dialect has.
 fn body<'a>(raw: &RawPart<'_, 'a>) -> Body<'a> {
     let (data, key, place) = (raw.data, raw.key, GraphLevel::of(&raw.namespace, ""));

@@ -18,6 +18,14 @@ pub(super) struct Events {
     last_origin: LastOrigin,
 }
 
+/// The kinds of parts that have a token.
+const TOKEN_KINDS: [&str; 2] = ["on_chat_model_stream", "on_llm_stream"];
+
+/// Whether a part may have a token: its text names such a kind.
+pub(in crate::langgraph) fn may_have_token(data: &str) -> bool {
+    TOKEN_KINDS.iter().any(|kind| data.contains(kind))
+}
+
 /// A part: one record.
 #[derive(Debug, Deserialize)]
 pub(super) struct ModelEvent<'a> {
@@ -61,7 +69,7 @@ impl Dialect for Events {
         let is_node =
             origin.node.as_deref().is_some_and(|node| event.name.as_deref() == Some(node));
         match &*event.event {
-            "on_chat_model_stream" | "on_llm_stream" => {
+            kind if TOKEN_KINDS.contains(&kind) => {
                 if let Some(chunk) = event.chunk() {
                     chunk::utter_chunk(&chunk, speaker, hear);
                 }
