@@ -66,6 +66,7 @@ struct Directory {
     /// Pairs of an alias and the agent's own name.
     aliases: Vec<(String, String)>,
     input_keys: Facts<AgentKey, Arc<InputKeys>>,
+    config_fields: Facts<AgentKey, Vec<ConfigField>>,
     model_inputs: Facts<AgentKey, ModelInput>,
     /// By the index of the upstream.
     capabilities: Facts<usize, Capabilities>,
@@ -122,6 +123,7 @@ impl Agents {
             upstreams,
             aliases,
             input_keys: Facts::default(),
+            config_fields: Facts::default(),
             model_inputs: Facts::default(),
             capabilities: Facts::default(),
             losses: Mutex::default(),

@@ -43,6 +43,14 @@ pub(super) struct AgentKey {
     assistant: String,
 }
 
+/// Why a server does not describe an agent.
+enum Absence {
+    /// It cannot.
+    Undescribed,
+    /// It has no route for that, or hides the agent.
+    NoRoute,
+}
+
 // === impl Agent ===
 
 impl Agent {
@@ -119,21 +127,28 @@ impl Agent {
         };
         match by_deadline(deadline, self.upstream.input_keys(&id)).await {
             Ok(keys) => Ok((keys, scope)),
-            // The JavaScript server fails so for each graph whose state is an `Annotation`. On a
-            // busy machine it is also late. The failure may have another cause, so it is not
-            // remembered for other callers.
-            Err(Error::Status { code: 500, .. } | Error::Timeout { .. })
-                if self.capabilities().await.fails_to_describe =>
-            {
-                Ok((InputKeys::Undescribed, Scope::Caller))
-            }
-            // The server has no such route, or hides the agent from this caller.
-            Err(error @ Error::Status { code: 404 | 405 | 501, .. }) => {
-                self.log_unread_keys(&error);
-                Ok((InputKeys::Unknown, Scope::Caller))
-            }
-            Err(error) => Err(error),
+            Err(error) => match self.absence(&error).await {
+                Some(Absence::Undescribed) => Ok((InputKeys::Undescribed, Scope::Caller)),
+                Some(Absence::NoRoute) => {
+                    self.log_unread_keys(&error);
+                    Ok((InputKeys::Unknown, Scope::Caller))
+                }
+                None => Err(error),
+            },
         }
+    }
+
+    /// Whether this caller would get no schemas by a second request either. Other callers may get
+    /// them.
+    async fn absence(&self, error: &Error) -> Option<Absence> {
+        // The JavaScript server fails so for each graph whose state is an `Annotation`. On a busy
+        // machine it is also late. The failure may have another cause.
+        if matches!(error, Error::Status { code: 500, .. } | Error::Timeout { .. }) {
+            return self.capabilities().await.fails_to_describe.then_some(Absence::Undescribed);
+        }
+        // The server has no such route, or hides the agent from this caller.
+        let has_no_route = matches!(error, Error::Status { code: 404 | 405 | 501, .. });
+        has_no_route.then_some(Absence::NoRoute)
     }
 
     fn log_unread_keys(&self, error: &Error) {
@@ -144,11 +159,17 @@ impl Agent {
     /// The settings of the agent's graph. Empty if they cannot be read in time: the JavaScript
     /// server fails for graphs whose state is no zod object.
     pub async fn config_fields(&self) -> Vec<ConfigField> {
-        in_time(self.read_config_fields()).await.unwrap_or_else(|error| {
-            let agent = &self.assistant;
-            tracing::info!(agent, %error, "the settings of an agent could not be read");
-            Vec::new()
-        })
+        let read = async || match in_time(self.read_config_fields()).await {
+            Ok(found) => found,
+            Err(error) => {
+                let agent = &self.assistant;
+                tracing::info!(agent, %error, "the settings of an agent could not be read");
+                // A failure may take the server as long as a success, and an editor waits for it.
+                let is_known = self.absence(&error).await.is_some();
+                (Vec::new(), if is_known { Scope::Caller } else { Scope::Nobody })
+            }
+        };
+        self.directory.config_fields.get_or_read(self.key(), &self.upstream, read).await
     }
 
     /// What the agent's model takes besides text. Nothing if that cannot be read in time.
@@ -182,10 +203,10 @@ impl Agent {
         self.directory.capabilities.get_or_read(self.upstream_index, &self.upstream, read).await
     }
 
-    async fn read_config_fields(&self) -> Result<Vec<ConfigField>, Error> {
+    async fn read_config_fields(&self) -> Result<(Vec<ConfigField>, Scope), Error> {
         match self.assistant_id().await? {
-            Some((id, _)) => self.upstream.config_fields(&id).await,
-            None => Ok(Vec::new()),
+            Some((id, scope)) => Ok((self.upstream.config_fields(&id).await?, scope)),
+            None => Ok((Vec::new(), Scope::Nobody)),
         }
     }
 

@@ -323,3 +323,23 @@ async fn a_server_that_describes_no_graph_may_still_name_the_model() {
     assert_eq!((&told["image"], &told["audio"]), (&json!(true), &json!(false)));
     editor.ended().await;
 }
+
+/// The JavaScript server compiles the graph's source for each such request, which takes seconds on
+/// a busy machine, and then fails.
+#[tokio::test]
+async fn the_settings_of_a_graph_are_requested_once_for_several_sessions() {
+    let mut server = LangGraph::javascript().await;
+    let mut editor = Editor::initialized(&server.url, &Setup::default()).await;
+    server.hold("/schemas");
+    let first = editor.request("session/new", new_session()).await;
+    for _ in 0..2 {
+        // One request for the settings, and one for the keys of the input.
+        server.held("/schemas").await.answer(500, "text/plain", "Internal Server Error").await;
+    }
+    assert!(editor.until(first).await.result().get("configOptions").is_none());
+    server.let_go_of("/schemas");
+    server.books().schemas = with_modes();
+    // Not requested again, so not known yet.
+    assert!(editor.call("session/new", new_session()).await.get("configOptions").is_none());
+    editor.ended().await;
+}
