@@ -179,6 +179,12 @@ impl<'a> Message<'a> {
         items.into_iter().filter_map(json::members).map(|m| CallChunk::from_members(&m)).collect()
     }
 
+    /// Whether a chunk holds neither content nor a piece of a call. It may still name its message.
+    pub(crate) fn is_empty(&self) -> bool {
+        let is_empty = |raw: &RawValue| matches!(raw.get(), "\"\"" | "[]" | "null");
+        self.content.is_none_or(is_empty) && self.tool_call_chunks.is_none_or(is_empty)
+    }
+
     /// The tool calls of a whole message: those that LangChain could parse, then the others.
     pub fn calls(&self) -> Vec<WholeCall<'a>> {
         [self.tool_calls, self.invalid_tool_calls]

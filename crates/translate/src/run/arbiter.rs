@@ -120,8 +120,8 @@ impl Arbiter {
         let origin = speaker.origin;
         let id = match message {
             MessageId::Own(id) => self.id(id),
-            MessageId::OfChunk { id, is_made_up } => {
-                self.chunk_ids.message_of(id, is_made_up, origin, &self.speeches)
+            MessageId::OfChunk { id, kind } => {
+                self.chunk_ids.message_of(id, kind, origin, &self.speeches)
             }
         };
         // A dialect that marks subgraphs opens none for a message that another one speaks for.

@@ -88,6 +88,20 @@ fn a_provider_id_on_the_first_chunk_only_makes_one_message() {
     assert_eq!(names(&told, "MESSAGES"), [""; 0]);
 }
 
+/// aegra sends whole messages of a model in the form of chunks.
+#[test]
+fn a_whole_message_in_the_form_of_a_chunk_takes_no_other_messages_text() {
+    let told = told(&[
+        ("values", json!({"messages": []})),
+        ("messages", json!([chunk("child-pre", &json!("before")), model("t1")])),
+        ("messages", json!([chunk("lc_run--1", &json!("Hello ")), model("t1")])),
+        ("messages", json!([chunk("lc_run--1", &json!("world")), model("t1")])),
+    ]);
+    let texts = judge::streamed_text(&told.events);
+    let expected = [("child-pre", "before"), ("lc_run--1", "Hello world")];
+    assert_eq!(texts, expected.map(|(id, text)| (id.to_owned(), text.to_owned())).into());
+}
+
 #[test]
 fn blocks_of_one_reasoning_item_are_one_thought() {
     let piece = |index: &str, id: Option<&str>, text: &str| json!([{"type": "reasoning", "index": index, "id": id, "reasoning": text}]);

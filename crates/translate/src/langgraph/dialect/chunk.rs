@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use super::utterance::{Cost, MessageId, Piece, Speaker, Utterance};
+use super::utterance::{ChunkId, Cost, MessageId, Piece, Speaker, Utterance};
 use crate::langgraph::{Block, Message, MessageType};
 
 /// How the ids begin that LangChain makes up for chunks: the rest names its own run.
@@ -44,7 +44,12 @@ pub(super) fn utter_chunk(
     hear: &mut dyn FnMut(Utterance<'_, '_>),
 ) {
     let Some(id) = chunk.id() else { return };
-    let message = MessageId::OfChunk { id: &id, is_made_up: id.starts_with(MADE_UP) };
+    let kind = match (id.starts_with(MADE_UP), chunk.is_empty()) {
+        (true, _) => ChunkId::MadeUp,
+        (false, true) => ChunkId::Opening,
+        (false, false) => ChunkId::Message,
+    };
+    let message = MessageId::OfChunk { id: &id, kind };
     hear(Utterance::Pieces { speaker, message, pieces: &mut pieces(chunk) });
 }
 

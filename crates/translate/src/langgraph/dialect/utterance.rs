@@ -60,10 +60,20 @@ pub(crate) enum MessageId<'u> {
     OfChunk {
         /// The chunk's id.
         id: &'u str,
-        /// Whether LangChain made the id up. The message then keeps the id of its first chunk, if
-        /// that is its provider's.
-        is_made_up: bool,
+        /// What that id says of its message.
+        kind: ChunkId,
     },
+}
+
+/// What the id of one of LangChain's chunks says of its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ChunkId {
+    /// It is the message's, and the chunk has no content. LangChain's own id may be on the rest.
+    Opening,
+    /// It is the message's. aegra also sends whole messages as such a chunk.
+    Message,
+    /// LangChain made it up. The message has the id of its opening chunk, if there was one.
+    MadeUp,
 }
 
 /// A piece of a message.

@@ -5,18 +5,20 @@ use std::sync::Arc;
 
 use super::speech::{Speeches, shared_id};
 use crate::langgraph::Origin;
+use crate::langgraph::dialect::utterance::ChunkId;
 use crate::run::Id;
 
 /// Which message a chunk belongs to.
 ///
 /// LangChain names the chunks of a call after its own run, but leaves a provider's id on the
-/// first chunk that brings one, and gives that id to the whole message.
+/// first chunk that brings one, and gives that id to the whole message. That chunk has no content:
+/// the provider announces its answer with it (OpenAI's `response.created`).
 #[derive(Debug, Default)]
 pub(super) struct ChunkIds {
     /// By a chunk's id: the id of the message that it belongs to, where that is another.
     aliases: HashMap<Id, Id>,
-    /// By task path: the last id that was a provider's own.
-    first_ids: HashMap<String, Id>,
+    /// By task path: the id of the last message, if its first chunk had no content.
+    opened: HashMap<String, Id>,
 }
 
 // === impl ChunkIds ===
@@ -26,7 +28,7 @@ impl ChunkIds {
     pub(super) fn message_of(
         &mut self,
         id: &str,
-        is_made_up: bool,
+        kind: ChunkId,
         origin: &Origin,
         speeches: &Speeches,
     ) -> Id {
@@ -37,11 +39,18 @@ impl ChunkIds {
         if origin.checkpoint_ns.is_empty() || speeches.contains_key(&id) {
             return id;
         }
-        if !is_made_up {
-            self.first_ids.insert(origin.checkpoint_ns.clone(), Arc::clone(&id));
-            return id;
+        match kind {
+            ChunkId::Opening => {
+                self.opened.insert(origin.checkpoint_ns.clone(), Arc::clone(&id));
+                return id;
+            }
+            ChunkId::Message => {
+                self.opened.remove(&origin.checkpoint_ns);
+                return id;
+            }
+            ChunkId::MadeUp => {}
         }
-        let first = self.first_ids.get(&origin.checkpoint_ns);
+        let first = self.opened.get(&origin.checkpoint_ns);
         let is_under_way = |first: &&Id| speeches.get(*first).is_some_and(|s| !s.is_complete);
         match first.filter(is_under_way).map(Arc::clone) {
             Some(first) => {
@@ -55,6 +64,6 @@ impl ChunkIds {
     /// Forgets all ids, when a new attempt begins or parts may be missing.
     pub(super) fn clear(&mut self) {
         self.aliases.clear();
-        self.first_ids.clear();
+        self.opened.clear();
     }
 }
