@@ -205,7 +205,8 @@ impl Agent {
 
     async fn read_config_fields(&self) -> Result<(Vec<ConfigField>, Scope), Error> {
         match self.assistant_id().await? {
-            Some((id, scope)) => Ok((self.upstream.config_fields(&id).await?, scope)),
+            // They hold values of the assistant, which the server may hide from others.
+            Some((id, _)) => Ok((self.upstream.config_fields(&id).await?, Scope::Caller)),
             None => Ok((Vec::new(), Scope::Nobody)),
         }
     }

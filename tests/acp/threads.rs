@@ -2,9 +2,12 @@
 
 use crate::support::clock::HeldClock;
 use crate::support::upstream::Upstream;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
+use threadway::agents::{self, Agents};
 use threadway::server::{self, Limits};
-use threadway::upstream::{ANSWER_TIMEOUT, Client, Error, MAX_ANSWER_BYTES, ThreadSearch};
+use threadway::upstream::{ANSWER_TIMEOUT, Caller, Client, Error, MAX_ANSWER_BYTES, ThreadSearch};
 use threadway_demo::{Demo, Pace};
 use threadway_translate::json::{Json, raw};
 use threadway_translate::langgraph::{ConfigKind, ThreadRecord, ThreadStatus};
@@ -270,6 +273,34 @@ async fn the_fields_of_an_assistant_are_told_with_what_it_has_set() {
     };
     let (fields, ()) = tokio::join!(client.config_fields(ASSISTANT), script);
     assert_eq!(fields, Err(refusal(500, "Internal Server Error")));
+}
+
+#[tokio::test]
+async fn the_fields_of_an_assistant_are_cached_for_the_caller_that_read_them() {
+    let (upstream, client) = scripted().await;
+    let agents =
+        Agents::new(vec![agents::Upstream { name: "default".to_owned(), client }], Vec::new());
+    let keys_for = async |token: &'static str, schemas: Option<&Value>| {
+        let token = HeaderValue::from_static(token);
+        let caller = Caller::new(HeaderMap::from_iter([(AUTHORIZATION, token)]));
+        let agent = agents.find(ASSISTANT, &caller).unwrap();
+        let script = async {
+            let Some(schemas) = schemas else { return };
+            for _ in 0..2 {
+                let asked = upstream.next().await;
+                let is_schemas = asked.line.ends_with("/schemas");
+                let assistant = json!({"assistant_id": ASSISTANT});
+                let answer = if is_schemas { schemas } else { &assistant };
+                asked.json(200, &answer.to_string()).await;
+            }
+        };
+        let (fields, ()) = tokio::join!(agent.config_fields(), script);
+        fields.into_iter().map(|field| field.key).collect::<Vec<_>>()
+    };
+    let with = |key: &str| json!({"config_schema": {"properties": {key: {"enum": ["a", "b"]}}}});
+    assert_eq!(keys_for("alice", Some(&with("hers"))).await, ["hers"]);
+    assert_eq!(keys_for("alice", None).await, ["hers"]);
+    assert_eq!(keys_for("bob", Some(&with("his"))).await, ["his"]);
 }
 
 // === a server that answers by itself ===
