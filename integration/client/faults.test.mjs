@@ -107,37 +107,47 @@ function script(id, line) {
 class Scene {
   static async start(server, fault, operation) {
     const scene = Object.assign(new Scene(), { server, fault, operation, elsewhere: [] });
+    try {
+      await scene.#start();
+    } catch (error) {
+      await scene.close(); // or this process would not end
+      throw error;
+    }
+    return scene;
+  }
+
+  async #start() {
+    const { server, fault, operation } = this;
     const id = `${server.name}-${fault}-${operation}`.replaceAll(/[^A-Za-z0-9]+/g, "-");
-    scene.trap = createServer((asked, response) => {
-      scene.elsewhere.push(`${asked.method} ${asked.url}`);
+    this.trap = createServer((asked, response) => {
+      this.elsewhere.push(`${asked.method} ${asked.url}`);
       response.end("{}");
     });
-    await new Promise((resolve) => scene.trap.listen(0, "127.0.0.1", resolve));
-    scene.proxy = await FaultProxy.start(server.url, fault, `http://127.0.0.1:${scene.trap.address().port}`);
+    await new Promise((resolve) => this.trap.listen(0, "127.0.0.1", resolve));
+    this.proxy = await FaultProxy.start(server.url, fault, `http://127.0.0.1:${this.trap.address().port}`);
     const { place } = FAULTS[fault];
     let program = process.env.THREADWAY_BIN;
-    let upstream = scene.proxy.url;
+    let upstream = this.proxy.url;
     if (place === "unnamed") {
       const namespace = inNamespace(id);
       program = namespace.program;
-      scene.name = namespace.name;
-      upstream = `http://${NAME}:${scene.proxy.port}`;
+      this.name = namespace.name;
+      upstream = `http://${NAME}:${this.proxy.port}`;
     }
     if (place === "faketime") program = script(id, `exec '${process.env.FAKETIME}' --exclude-monotonic -f -10m '${process.env.THREADWAY_BIN}' "$@"`);
-    scene.upstream = upstream;
-    scene.gateway = await startProgram(program, `faults-${id}`, upstream, "--admin-listen", "127.0.0.1:0");
+    this.upstream = upstream;
+    this.gateway = await startProgram(program, `faults-${id}`, upstream, "--admin-listen", "127.0.0.1:0");
     // The gateway has listed the agents once, or has logged why it cannot.
-    await until(() => scene.gateway.said().includes("CopilotKit: runtimeUrl") && /admin: metrics on/.test(scene.gateway.said()));
-    if (place === "http2") Object.assign(scene, { before: new Map(), logged: 0 }); // the fault is there from the start
-    scene.metricsUrl = /metrics on (http:\S+)/.exec(scene.gateway.said())[1];
-    return scene;
+    await until(() => this.gateway.said().includes("CopilotKit: runtimeUrl") && /admin: metrics on/.test(this.gateway.said()));
+    if (place === "http2") Object.assign(this, { before: new Map(), logged: 0 }); // the fault is there from the start
+    this.metricsUrl = /metrics on (http:\S+)/.exec(this.gateway.said())[1];
   }
 
   async close() {
     this.isClosed = true;
-    await this.gateway.stop();
-    this.proxy.close();
-    this.trap.close();
+    await this.gateway?.stop();
+    this.proxy?.close();
+    this.trap?.close();
   }
 
   async arm() {

@@ -44,6 +44,9 @@ export async function startProgram(program, name, upstream, ...options) {
       clearTimeout(late);
       resolve(told[1]);
     });
+  }).catch((error) => {
+    kill(); // or this process would wait for it
+    throw error;
   });
   const stop = () => {
     child.kill("SIGTERM");
