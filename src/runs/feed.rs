@@ -79,6 +79,9 @@ pub(super) enum Progress {
     NeedsState,
     /// To a part that may be a repeat. Only a new connection shows what comes next.
     NeedsRejoin,
+    /// To a part after which no connection brings another one. The run's record and its thread's
+    /// state show the rest.
+    NeedsRecord,
 }
 
 // === impl Feed ===
@@ -215,6 +218,12 @@ impl Feed {
             // no part in the order of cursors.
             let is_error = frame.event.as_deref() == Some("error");
             if *id_form == IdForm::OfRun {
+                // aegra could not count this part, since Redis was away. It compares a time with
+                // its counts from now on, and takes all later parts for older ones.
+                if !is_error && cursor.is_some_and(Cursor::is_time) {
+                    parts.on_gap(join.as_ref(), out);
+                    return Ok(Progress::NeedsRecord);
+                }
                 replay.is_counted();
             }
             let novelty = if is_error { Novelty::New } else { replay.take(cursor, digest) };

@@ -13,8 +13,9 @@
 //!   CheckingBeat: a stream that is open and brings heartbeats alone. The upstream is asked whether
 //!   the run is over (Over), or goes on (Streaming).
 //!
-//!   Polling: a run that must not be joined. Its record and its thread's state are read in turn,
-//!   with pauses, until the record says that it is over (CheckingEnd).
+//!   Polling: a run that must not be joined, or whose stream shows no more of it. Its record and
+//!   its thread's state are read in turn, with pauses, until the record says that it is over
+//!   (CheckingEnd).
 //! ```
 //! A connection that was cut is joined again after the last part that was read, without asking
 //! for the run's record first.
@@ -60,7 +61,7 @@ pub(super) const TIMED_QUIET: Duration = Duration::from_millis(250);
 /// The longest such replay. A busy Python server takes 9 s for 100,000 parts.
 pub(super) const TIMED_CATCH_UP: Duration = Duration::from_secs(30);
 
-/// The pause between two reads of the record of a run that must not be joined.
+/// The pause between two reads of the record of a run that is read without its stream.
 pub(super) const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The longest silence of the Python server's stream, which has a heartbeat every 5 s.
@@ -123,7 +124,7 @@ enum Phase {
     Pausing {
         until: Instant,
     },
-    /// The record of a run that is not joined, or its thread's state.
+    /// The record of a run that is read without its stream, or its thread's state.
     Polling,
     Over,
 }
@@ -349,7 +350,7 @@ impl Reading {
         }
     }
 
-    /// The record of a run that is not joined, or why it could not be read.
+    /// The record of a run that is read without its stream, or why it could not be read.
     pub(super) fn on_record(&mut self, record: Result<RunRecord, BodyEnd>, now: Instant) {
         match record {
             Ok(record) if record.status.is_live() => {

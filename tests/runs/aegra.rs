@@ -99,6 +99,50 @@ async fn a_stream_that_only_beats_ends_with_its_run() {
     assert_eq!(events.last().unwrap()["type"], "RUN_FINISHED", "{events:#?}");
 }
 
+/// Redis was away when aegra took an id for a part, so that the id is a time. aegra's stream then
+/// brings heartbeats alone, and its store too has nothing after that part.
+#[tokio::test]
+async fn a_run_that_aegra_could_not_count_is_shown_by_its_state() {
+    let mut server = LangGraph::aegra().await;
+    server.thread(THREAD, json!({}), Some(state("R0", &said(), &json!([]))));
+    let agents = agents(&[("default", &server.url)], &[]);
+    let (address, _stop, _serving) = serve(agents, Limits::default()).await;
+    let asked = message("r1", "one");
+    let (mut live, mut run) = tokio::join!(post(address, "", &asked), server.run());
+    let part = |count: u64, text| format!("id: {}_event_{count}\r\n{}", run.id, token("m2", text));
+    let parts = part(1, "one ") + &part(1_798_000_000_000, "two ");
+    let record = format!("GET /threads/{THREAD}/runs/{}", run.id);
+    let clock = HeldClock::pause();
+    run.exchange.send(parts).await;
+    let commits = async |text: &str, status: &str| {
+        let messages = json!([said()[0], {"id": "m2", "type": "ai", "content": text}]);
+        {
+            let mut books = server.books();
+            let thread = books.threads.get_mut(THREAD).unwrap();
+            thread.runs[0]["status"] = json!(status);
+            thread.state = Some(state(&run.id, &messages, &json!([])));
+        }
+        // The record and the state are read in turn, so two reads end after the commit.
+        let reads = server.asked(&record).len() + if status == "running" { 2 } else { 1 };
+        for _ in 0..50 {
+            clock.advance(Duration::from_millis(100)).await;
+            if server.asked(&record).len() >= reads {
+                return;
+            }
+        }
+        panic!("the record was not read");
+    };
+    commits("one two three ", "running").await;
+    let mut shown = String::new();
+    while !shown.contains("three ") {
+        shown += &soon("the state", live.whole_frame()).await;
+    }
+    commits("one two three four", "success").await;
+    let events = soon("the end", live.rest()).await;
+    assert_eq!(events.last().unwrap()["type"], "RUN_FINISHED", "{events:#?}");
+    assert!(json!(events).to_string().contains("three four"), "{events:#?}");
+}
+
 #[tokio::test]
 async fn a_hidden_thread_stays_hidden_although_its_runs_are_an_empty_list() {
     let mut server = LangGraph::aegra().await;

@@ -11,7 +11,7 @@ pub(in crate::runs) enum Source {
     Stream,
     /// Its record and its thread's state. The JavaScript server gives each part of a stream that it
     /// does not store to one reader only. A join would take parts from the client that started the
-    /// run.
+    /// run. aegra sends no more parts of a run after one that it could not count.
     Record,
 }
 

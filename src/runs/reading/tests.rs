@@ -638,6 +638,42 @@ fn a_join_that_only_beats_is_asked_about_at_once() {
     assert_eq!(rig.next(), "the end");
 }
 
+/// aegra takes the time for the id of a part, if Redis is away, and then drops all parts whose
+/// count is below it.
+#[test]
+fn a_run_is_read_by_its_record_after_a_part_that_could_not_be_counted() {
+    let id = |number: u64| format!("R_event_{number}");
+    let joined = Rig::joined_on(Capabilities::AEGRA, record(RunStatus::Running), Source::Stream);
+    for mut rig in [Rig::started_on(Capabilities::AEGRA), joined] {
+        if rig.asked.is_some() {
+            rig.opens();
+        }
+        rig.sends(&[metadata(&id(1)), state(&id(2), &["hi"]), says(&id(3), "one ")]);
+        rig.sends(&[says(&id(1_798_000_000_000), "two "), says(&id(2), "three ")]);
+        assert_eq!(rig.next(), "the record");
+        rig.records(Ok(record(RunStatus::Running)));
+        rig.holds(Some(&thread_state(&["hi", "one two three "])));
+        let shown = |rig: &Rig| {
+            let view = rig.reading.feed().view().unwrap();
+            view.messages()[1].content.text().decode().into_owned()
+        };
+        assert_eq!(shown(&rig), "one two three ");
+        assert!(rig.pause() >= STATUS_INTERVAL);
+        assert_eq!(rig.next(), "the record");
+        // It cannot be read for a moment.
+        rig.records(Err(cut()));
+        rig.pause();
+        rig.records(Ok(record(RunStatus::Success)));
+        assert_eq!(rig.next(), "the status: Clean");
+        assert_eq!(rig.seen().coverage, Coverage::Partial);
+        let last = thread_state(&["hi", "one two three four"]);
+        let state = Some(FinalState::OfRun(last));
+        rig.looks(EndStatus::Ended(Ending { state, ..success() }));
+        rig.ends();
+        assert_eq!(shown(&rig), "one two three four");
+    }
+}
+
 #[test]
 fn a_silent_stream_is_joined_again_and_after_two_that_brought_nothing_asked_about() {
     for (server, seconds) in

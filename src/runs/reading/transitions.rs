@@ -27,6 +27,10 @@ impl Reading {
                 self.rejoin = Rejoin::Doubtful;
                 self.on_closed(BodyEnd::Cut("the stream may repeat itself".to_owned()), now);
             }
+            Ok(Progress::NeedsRecord) => {
+                self.source = Source::Record;
+                self.read_record();
+            }
             Err(error) => self.on_closed(BodyEnd::Unreadable(error.to_string()), now),
         }
     }
@@ -123,11 +127,12 @@ impl Reading {
     }
 
     pub(super) fn read_record(&mut self) {
-        if let Some(record) = &self.record {
-            self.phase = Phase::Polling;
-            let run_id = record.id.clone();
-            self.action = Some(Action::Ask(Request::Record { run_id }));
-        }
+        let Some(run_id) = self.feed.run_id().map(str::to_owned) else {
+            // A record is requested by the run's id.
+            return self.check_end(BodyEnd::Clean);
+        };
+        self.phase = Phase::Polling;
+        self.action = Some(Action::Ask(Request::Record { run_id }));
     }
 
     fn check_end(&mut self, end: BodyEnd) {

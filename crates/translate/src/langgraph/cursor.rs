@@ -28,6 +28,9 @@ pub enum IdForm {
 #[error("not an event id of a LangGraph server")]
 pub struct ParseCursorError;
 
+/// Numbers above this one are times: the year 2001 in milliseconds.
+const FIRST_TIME: u64 = 1_000_000_000_000;
+
 /// What aegra writes between the run's id and the count.
 const OF_RUN: &str = "_event_";
 
@@ -61,6 +64,11 @@ impl Cursor {
     /// The milliseconds, or the count of the JavaScript server.
     pub fn number(self) -> u64 {
         self.number
+    }
+
+    /// Whether the number is a time, and no count.
+    pub fn is_time(self) -> bool {
+        self.number > FIRST_TIME
     }
 
     /// The count within the milliseconds.

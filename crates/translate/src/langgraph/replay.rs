@@ -21,9 +21,6 @@
 
 use super::Cursor;
 
-/// Ids above this number are times: the year 2001 in milliseconds.
-const FIRST_TIME: u64 = 1_000_000_000_000;
-
 /// How long after the server's answer the repeats may start. They were published while the server
 /// read its store. That takes milliseconds, and up to a second on a busy server.
 const BLOCK_WINDOW_MS: u64 = 5_000;
@@ -311,9 +308,9 @@ impl Replay {
     /// Whether the next frames were published after the join. `None` if the ids are a count, or the
     /// server's clock is unknown.
     pub fn is_over(&self) -> Option<bool> {
-        let time = self.here.highest?.number();
-        let joined_at = self.joined_at.filter(|_| time > FIRST_TIME)?;
-        Some(time >= joined_at || !matches!(self.block, RepeatBlock::Before { .. }))
+        let last = self.here.highest?;
+        let joined_at = self.joined_at.filter(|_| last.is_time())?;
+        Some(last.number() >= joined_at || !matches!(self.block, RepeatBlock::Before { .. }))
     }
 }
 
