@@ -218,15 +218,20 @@ impl Feed {
             // no part in the order of cursors.
             let is_error = frame.event.as_deref() == Some("error");
             if *id_form == IdForm::OfRun {
-                // aegra could not count this part, since Redis was away. It compares a time with
-                // its counts from now on, and takes all later parts for older ones.
-                if !is_error && cursor.is_some_and(Cursor::is_time) {
-                    parts.on_gap(join.as_ref(), out);
-                    return Ok(Progress::NeedsRecord);
-                }
                 replay.is_counted();
             }
-            let novelty = if is_error { Novelty::New } else { replay.take(cursor, digest) };
+            // aegra could not count this part, since Redis was away. It compares a time with its
+            // counts from now on, and takes all later parts for older ones.
+            let is_uncounted =
+                !is_error && *id_form == IdForm::OfRun && cursor.is_some_and(Cursor::is_time);
+            let cursor = cursor.filter(|_| !is_error && !is_uncounted);
+            let novelty = if is_error {
+                Novelty::New
+            } else if is_uncounted {
+                Novelty::AfterGap
+            } else {
+                replay.take(cursor, digest)
+            };
             // A `metadata` part begins an attempt, and nothing is missing before it.
             let is_beginning = frame.event.as_deref() == Some("metadata");
             let is_after_a_gap = novelty == Novelty::AfterGap && !is_beginning;
@@ -245,11 +250,17 @@ impl Feed {
             if !is_error {
                 parts.count += 1;
             }
-            parts.translate(&frame, cursor.filter(|_| !is_error), digest, out);
-            if let Some(join) = join
-                && !std::mem::replace(&mut join.has_begun, true)
-                && parts.lacks_base(join)
-            {
+            parts.translate(&frame, cursor, digest, out);
+            let is_first =
+                join.as_mut().is_some_and(|join| !std::mem::replace(&mut join.has_begun, true));
+            if is_uncounted {
+                if is_beginning {
+                    // What follows will be missing.
+                    parts.on_gap(join.as_ref(), out);
+                }
+                return Ok(Progress::NeedsRecord);
+            }
+            if is_first && join.as_ref().is_some_and(|join| parts.lacks_base(join)) {
                 return Ok(Progress::NeedsState);
             }
             if is_after_a_gap {

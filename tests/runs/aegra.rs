@@ -1,6 +1,7 @@
 //! In front of aegra. It would run two runs of a thread at the same time. Its stream of a run that is
 //! over may bring heartbeats for ever. Its list of the runs of a hidden thread is empty.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::support::clock::HeldClock;
@@ -11,6 +12,7 @@ use crate::support::langgraph::{LangGraph, soon, state};
 use crate::support::upstream::STRANGER;
 use serde_json::{Value, json};
 use threadway::server::Limits;
+use tokio::task::JoinSet;
 
 /// How many runs were started.
 fn started(server: &LangGraph) -> usize {
@@ -27,12 +29,18 @@ fn said() -> Value {
     json!([{"id": "u", "type": "human", "content": "hi"}])
 }
 
+/// An aegra with a thread of this metadata, and a gateway before it that stops when it is dropped.
+async fn served(metadata: Value) -> (LangGraph, SocketAddr, JoinSet<()>) {
+    let server = LangGraph::aegra().await;
+    server.thread(THREAD, metadata, Some(state("R0", &said(), &json!([]))));
+    let agents = agents(&[("default", &server.url)], &[]);
+    let (address, _, serving) = serve(agents, Limits::default()).await;
+    (server, address, serving)
+}
+
 #[tokio::test]
 async fn a_thread_with_a_live_run_gets_no_second_one() {
-    let mut server = LangGraph::aegra().await;
-    server.thread(THREAD, json!({}), Some(state("R0", &said(), &json!([]))));
-    let agents = agents(&[("default", &server.url)], &[]);
-    let (address, _stop, _serving) = serve(agents, Limits::default()).await;
+    let (mut server, address, _serving) = served(json!({})).await;
     let (first, second) = (message("r1", "one"), message("r2", "two"));
     let (mut live, run) = tokio::join!(post(address, "", &first), server.run());
     let (status, body) = refused(&mut soon("an answer", post(address, "", &second)).await).await;
@@ -50,10 +58,7 @@ async fn a_thread_with_a_live_run_gets_no_second_one() {
 
 #[tokio::test]
 async fn of_two_messages_at_the_same_moment_one_starts_a_run() {
-    let mut server = LangGraph::aegra().await;
-    server.thread(THREAD, json!({}), Some(state("R0", &said(), &json!([]))));
-    let agents = agents(&[("default", &server.url)], &[]);
-    let (address, _stop, _serving) = serve(agents, Limits::default()).await;
+    let (mut server, address, _serving) = served(json!({})).await;
     let (first, second) = (message("r1", "one"), message("r2", "two"));
     let (first, second, run) =
         tokio::join!(post(address, "", &first), post(address, "", &second), async {
@@ -73,10 +78,7 @@ async fn of_two_messages_at_the_same_moment_one_starts_a_run() {
 
 #[tokio::test]
 async fn a_stream_that_only_beats_ends_with_its_run() {
-    let mut server = LangGraph::aegra().await;
-    server.thread(THREAD, json!({}), Some(state("R0", &said(), &json!([]))));
-    let agents = agents(&[("default", &server.url)], &[]);
-    let (address, _stop, _serving) = serve(agents, Limits::default()).await;
+    let (mut server, address, _serving) = served(json!({})).await;
     let asked = message("r1", "one");
     let (mut live, mut run) = tokio::join!(post(address, "", &asked), server.run());
     let record = format!("GET /threads/{THREAD}/runs/{}", run.id);
@@ -103,10 +105,7 @@ async fn a_stream_that_only_beats_ends_with_its_run() {
 /// brings heartbeats alone, and its store too has nothing after that part.
 #[tokio::test]
 async fn a_run_that_aegra_could_not_count_is_shown_by_its_state() {
-    let mut server = LangGraph::aegra().await;
-    server.thread(THREAD, json!({}), Some(state("R0", &said(), &json!([]))));
-    let agents = agents(&[("default", &server.url)], &[]);
-    let (address, _stop, _serving) = serve(agents, Limits::default()).await;
+    let (mut server, address, _serving) = served(json!({})).await;
     let asked = message("r1", "one");
     let (mut live, mut run) = tokio::join!(post(address, "", &asked), server.run());
     let part = |count: u64, text| format!("id: {}_event_{count}\r\n{}", run.id, token("m2", text));
@@ -145,12 +144,9 @@ async fn a_run_that_aegra_could_not_count_is_shown_by_its_state() {
 
 #[tokio::test]
 async fn a_hidden_thread_stays_hidden_although_its_runs_are_an_empty_list() {
-    let mut server = LangGraph::aegra().await;
-    server.thread(THREAD, json!({"owner": "alice"}), Some(state("R0", &said(), &json!([]))));
+    let (mut server, address, _serving) = served(json!({"owner": "alice"})).await;
     let keys = [("alice", "alice"), (STRANGER, "bob")];
     server.books().tenants = keys.map(|(key, name)| (key.to_owned(), name.to_owned())).into();
-    let agents = agents(&[("default", &server.url)], &[]);
-    let (address, _stop, _serving) = serve(agents, Limits::default()).await;
     let asked = message("r1", "one");
     let (mut live, mut run) =
         tokio::join!(post(address, "x-api-key: alice\r\n", &asked), server.run());

@@ -649,7 +649,9 @@ fn a_run_is_read_by_its_record_after_a_part_that_could_not_be_counted() {
             rig.opens();
         }
         rig.sends(&[metadata(&id(1)), state(&id(2), &["hi"]), says(&id(3), "one ")]);
-        rig.sends(&[says(&id(1_798_000_000_000), "two "), says(&id(2), "three ")]);
+        let custom = sent(&id(1_798_000_000_000), "custom", &json!({"kind": "kept"}));
+        rig.sends(&[custom, says(&id(2), "three ")]);
+        assert!(format!("{:?}", rig.events).contains("kept"), "{:?}", rig.events);
         assert_eq!(rig.next(), "the record");
         rig.records(Ok(record(RunStatus::Running)));
         rig.holds(Some(&thread_state(&["hi", "one two three "])));
@@ -672,6 +674,22 @@ fn a_run_is_read_by_its_record_after_a_part_that_could_not_be_counted() {
         rig.ends();
         assert_eq!(shown(&rig), "one two three four");
     }
+}
+
+#[test]
+fn a_run_whose_first_part_could_not_be_counted_is_read_by_its_record() {
+    let now = Instant::now();
+    let start = |feed| Reading::started(feed, Capabilities::AEGRA, now);
+    let mut rig = Rig::new(start, Feed::new("T", None, None), now);
+    rig.sends(&[metadata("R_event_1798000000000")]);
+    assert_eq!(rig.next(), "the record");
+    rig.records(Ok(record(RunStatus::Running)));
+    rig.holds(Some(&thread_state(&["hi"])));
+    rig.pause();
+    rig.records(Ok(record(RunStatus::Success)));
+    assert_eq!(rig.next(), "the status: Clean");
+    // So the last state is read, which that one was not.
+    assert_eq!(rig.seen().coverage, Coverage::Partial);
 }
 
 #[test]

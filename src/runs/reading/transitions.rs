@@ -28,6 +28,11 @@ impl Reading {
                 self.on_closed(BodyEnd::Cut("the stream may repeat itself".to_owned()), now);
             }
             Ok(Progress::NeedsRecord) => {
+                let run_id = self.feed.run_id();
+                tracing::info!(
+                    run_id,
+                    "the server sends no more parts of a run: its record is read"
+                );
                 self.source = Source::Record;
                 self.read_record();
             }
