@@ -12,9 +12,9 @@ mod demo;
 mod first_steps;
 mod manual;
 #[cfg(unix)]
-mod registry;
-#[cfg(unix)]
 mod reload;
 mod translate;
 #[cfg(unix)]
 mod watch;
+#[cfg(unix)]
+mod with_python;

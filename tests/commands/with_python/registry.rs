@@ -46,7 +46,8 @@ fn entry(name: &str) -> (Value, String) {
 #[test]
 fn the_entry_has_the_form_that_the_registry_demands() {
     let (agent, icon) = entry("entry");
-    let schema: Value = serde_json::from_str(include_str!("../support/acp-registry.json")).unwrap();
+    let schema: Value =
+        serde_json::from_str(include_str!("../../support/acp-registry.json")).unwrap();
     let schema = jsonschema::draft7::options().should_validate_formats(true).build(&schema);
     let schema = schema.unwrap();
     let faults: Vec<_> = schema.iter_errors(&agent).map(|fault| fault.to_string()).collect();

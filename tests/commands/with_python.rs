@@ -1,0 +1,3 @@
+//! Tests that run a Python program of the project.
+
+mod registry;
