@@ -182,11 +182,27 @@ impl Agents {
     }
 
     /// The client's name for the agent that an upstream calls `own_name`.
-    pub(crate) fn name_at(&self, upstream: &Upstream, own_name: &str) -> String {
+    pub(crate) fn name_at(&self, upstream: &str, own_name: &str) -> String {
         match self.upstreams() {
             [_] => own_name.to_owned(),
-            _ => format!("{}:{own_name}", upstream.name),
+            _ => format!("{upstream}:{own_name}"),
         }
+    }
+
+    /// Whether the configuration has a messages key for this agent alone.
+    pub(crate) fn has_own_messages_key(&self, agent: &Agent) -> bool {
+        let own_name =
+            self.upstream_of(agent).map(|upstream| self.name_at(&upstream.name, &agent.assistant));
+        [Some(&*agent.name), own_name.as_deref()]
+            .into_iter()
+            .flatten()
+            .any(|name| self.messages_keys.contains_key(name))
+    }
+
+    /// Whether the configuration has a messages key for this agent, or another than the default for
+    /// its upstream.
+    pub(crate) fn has_messages_key(&self, agent: &Agent) -> bool {
+        *agent.upstream.messages_key() != MessagesKey::MESSAGES || self.has_own_messages_key(agent)
     }
 
     /// The agent of a name, for a caller. Sends no request: the server may not have the agent.

@@ -1,12 +1,13 @@
 //! `threadway check`: tries each address of each upstream and reports what is wrong.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
 use indexmap::IndexMap;
 
-use crate::agents::{Agents, Upstream};
-use crate::config::{Acp, Config, DEFAULT_UPSTREAM};
+use crate::agents::{Agent, Agents, InputKeys, Listed, Listing, Upstream};
+use crate::config::{Config, DEFAULT_UPSTREAM, NamedAgent, nearest};
 use crate::server::Settings;
 use crate::server::isolation::{self, Judgement};
 use crate::terminal;
@@ -41,7 +42,7 @@ struct Finding {
 #[derive(Debug)]
 enum Verdict {
     /// A LangGraph server with agents.
-    Serves { server: Server, agents: Vec<String> },
+    Serves { server: Server, agents: Vec<Listed> },
     /// A LangGraph server that requires credentials of each caller, and refuses invented ones.
     Guarded(Server),
     /// A LangGraph server that accepts invented credentials, although the configuration relies on
@@ -111,33 +112,93 @@ pub async fn check(agents: &Agents, config: &Config) -> Report {
             findings.push(Finding { upstream: name, url: client.base().to_string(), verdict });
         }
     }
-    let unknown = unknown_names(agents.aliases(), &config.acp, &findings);
-    let is_good = unknown.is_empty() && findings.iter().all(Finding::is_good);
+    let listed: Option<Vec<_>> = findings.iter().map(Finding::listed).collect();
+    let unknown = listed.map(|listed| unknown_names(agents, &config.named_agents(), &listed));
+    let unknown = unknown.unwrap_or_default();
+    let mut is_good = unknown.is_empty() && findings.iter().all(Finding::is_good);
     let harmless = |line: String| String::from(terminal::harmless_line(&line));
-    let mut lines: Vec<_> =
-        findings.iter().map(|finding| harmless(finding.to_string())).chain(unknown).collect();
+    let mut lines: Vec<_> = findings.iter().map(ToString::to_string).chain(unknown).collect();
     for (at, finding) in findings.iter().enumerate() {
         // The addresses of an upstream have the same agents.
-        let is_new = |before: &Finding| before.upstream != finding.upstream || !before.is_listed();
+        let is_new =
+            |before: &Finding| before.upstream != finding.upstream || before.listed().is_none();
         if findings.iter().take(at).all(is_new) {
             lines.extend(finding.limits());
-            lines.extend(losses(agents, finding).await.into_iter().map(harmless));
+            let losses = losses(agents, finding).await;
+            is_good &= !losses.is_mistake;
+            lines.extend(losses.lines);
         }
     }
-    Report { lines, is_good }
+    Report { lines: lines.into_iter().map(harmless).collect(), is_good }
 }
 
-/// Client input that does not reach the agents of an upstream, one line for each kind. An agent
-/// without need for it is not at fault.
-async fn losses(agents: &Agents, finding: &Finding) -> Vec<String> {
-    let Finding { upstream, url: _, verdict } = finding;
-    let Verdict::Serves { agents: listed, .. } = verdict else { return Vec::new() };
+/// What in the configuration does not fit the agents that the upstreams have listed. An agent may
+/// still appear, so this does not keep the gateway from starting.
+#[derive(Debug)]
+pub struct Doubts {
+    /// A line for each name that no agent has.
+    unknown: Vec<String>,
+    /// The agents whose graphs may lack the configured key of their conversation.
+    keyed: Vec<Agent>,
+}
+
+impl Doubts {
+    /// The doubts about a configuration that names these agents.
+    pub fn of(agents: &Agents, named: &[NamedAgent], listings: &[Listing]) -> Self {
+        let listed = listings.iter().map(|Listing { upstream, agents, .. }| {
+            Some((upstream.as_str(), agents.as_ref().ok()?.as_slice()))
+        });
+        let all: Option<Vec<_>> = listed.clone().collect();
+        let unknown = all.map(|listed| unknown_names(agents, named, &listed)).unwrap_or_default();
+        let ids = listed.flatten().flat_map(|(_, listed)| listed.iter().map(|agent| &*agent.id));
+        let found = ids.filter_map(|id| agents.find(id, &Caller::default()).ok());
+        // Without such a key, the first client that loses messages is soon enough.
+        let keyed = found.filter(|agent| agents.has_messages_key(agent)).take(MAX_SCHEMAS);
+        Self { unknown, keyed: keyed.collect() }
+    }
+
+    /// Logs them. Reads the input of agents, for 10 s at most.
+    pub async fn log(self) {
+        for line in self.unknown {
+            tracing::warn!(target: "threadway", "{}", terminal::harmless_line(&line));
+        }
+        let read = async {
+            for agent in self.keyed {
+                let lost = agent.input_keys().await.lost_messages(agent.upstream.messages_key());
+                agent.log_losses(lost.into_iter().collect());
+            }
+        };
+        // A timeout keeps what was logged so far.
+        let _ = tokio::time::timeout(SCHEMAS_TIMEOUT, read).await;
+    }
+}
+
+/// Client input that does not reach the agents of an upstream.
+#[derive(Debug, Default)]
+struct Losses {
+    /// One line for each kind.
+    lines: Vec<String>,
+    /// Whether a key of the configuration is the reason: one of an agent whose graph lacks it, or one
+    /// of the upstream that each of its graphs lacks. An agent without need for its clients' tools is
+    /// not at fault.
+    is_mistake: bool,
+}
+
+async fn losses(agents: &Agents, finding: &Finding) -> Losses {
+    let Some((upstream, listed)) = finding.listed() else { return Losses::default() };
     let mut found: IndexMap<String, Vec<&str>> = IndexMap::new();
+    // Of each agent whose key is configured: whether the key is its own, and whether it is lost.
+    let mut keys = Vec::new();
     let read = async {
-        for id in listed.iter().take(MAX_SCHEMAS) {
+        for Listed { id, .. } in listed.iter().take(MAX_SCHEMAS) {
             let Ok(agent) = agents.find(id, &Caller::default()) else { continue };
-            for loss in agent.losses().await {
+            let input = agent.input_keys().await;
+            for loss in agent.losses_of(&input) {
                 found.entry(loss).or_default().push(id);
+            }
+            if agents.has_messages_key(&agent) && matches!(*input, InputKeys::Known(_)) {
+                let is_lost = input.lacks(agent.upstream.messages_key().as_str());
+                keys.push((agents.has_own_messages_key(&agent), is_lost));
             }
         }
     };
@@ -146,25 +207,41 @@ async fn losses(agents: &Agents, finding: &Finding) -> Vec<String> {
     let line = |(loss, ids): (String, Vec<&str>)| {
         format!("upstream {upstream}: {}: {loss}", ids.join(", "))
     };
-    found.into_iter().map(line).collect()
+    let mut shared = keys.iter().filter(|(is_own, _)| !is_own).peekable();
+    let is_mistake = keys.iter().any(|(is_own, is_lost)| *is_own && *is_lost)
+        || shared.peek().is_some() && shared.all(|(_, is_lost)| *is_lost);
+    Losses { lines: found.into_iter().map(line).collect(), is_mistake }
 }
 
-/// A line for each configured name that no agent has. Empty if an upstream did not list its agents,
-/// because it may have any.
-fn unknown_names(aliases: &[(String, String)], acp: &Acp, findings: &[Finding]) -> Vec<String> {
-    if !findings.iter().all(Finding::is_listed) {
-        return Vec::new();
-    }
-    let is_listed = |name: &str| findings.iter().any(|finding| finding.lists(name));
-    let idle = aliases.iter().filter(|(alias, _)| !is_listed(alias));
-    let idle = idle.map(|(alias, own_name)| (format!("alias {alias}"), own_name.as_str()));
-    let modes = acp.settings.modes.iter().filter_map(|mode| {
-        Some((format!("acp.modes.{}.assistant", mode.id), mode.assistant.as_deref()?))
-    });
-    let agent = acp.agent.as_deref().map(|agent| ("acp.agent".to_owned(), agent));
-    let unknown = agent.into_iter().chain(modes).filter(|(_, name)| !is_listed(name));
-    let line = |(place, name)| format!("{place}: there is no agent `{name}`");
-    idle.chain(unknown).map(line).collect()
+/// A line for each configured name that no agent has. `listed` are the agents of every upstream, by
+/// its name.
+fn unknown_names(
+    agents: &Agents,
+    named: &[NamedAgent],
+    listed: &[(&str, &[Listed])],
+) -> Vec<String> {
+    let of_upstream = |(upstream, listed): &(&str, &[Listed])| {
+        let own = |agent: &Listed| {
+            let graph = agent.is_of_graph.then_some(&agent.graph_id);
+            let names = graph.into_iter().chain([&agent.assistant_id]);
+            names.map(|name| agents.name_at(upstream, name)).collect::<Vec<_>>()
+        };
+        listed.iter().flat_map(own).collect::<Vec<_>>()
+    };
+    let own: BTreeSet<_> = listed.iter().flat_map(of_upstream).collect();
+    let is_alias = |name: &str| agents.aliases().iter().any(|(alias, _)| alias == name);
+    let aliases = agents.aliases().iter().filter(|(_, own_name)| !own.contains(own_name));
+    let aliases = aliases.map(|(alias, own_name)| (format!("alias {alias}"), own_name));
+    let others = named.iter().filter(|named| !own.contains(&named.name) && !is_alias(&named.name));
+    let others = others.map(|NamedAgent { place, name }| (place.clone(), name));
+    let known = listed.iter().flat_map(|(_, listed)| listed.iter().map(|agent| &*agent.id));
+    let known: Vec<_> = known.collect();
+    let line = |(place, name): (String, &String)| {
+        let near = nearest(name, known.iter().copied());
+        let near = near.map(|near| format!("; the nearest name is `{near}`")).unwrap_or_default();
+        format!("{place}: there is no agent `{name}`{near}")
+    };
+    aliases.chain(others).map(line).collect()
 }
 
 async fn judge(agents: &Agents, upstream: &Upstream, settings: &Settings) -> Verdict {
@@ -190,9 +267,7 @@ async fn judge(agents: &Agents, upstream: &Upstream, settings: &Settings) -> Ver
             Verdict::Guarded(server)
         }
         Ok(agents) if agents.is_empty() => Verdict::NoAgents(server),
-        Ok(agents) => {
-            Verdict::Serves { server, agents: agents.into_iter().map(|agent| agent.id).collect() }
-        }
+        Ok(agents) => Verdict::Serves { server, agents },
         Err(error) => Verdict::of(upstream, error, Verdict::Refuses),
     }
 }
@@ -269,13 +344,19 @@ impl Finding {
         server.capabilities().limits().into_iter().map(line).collect()
     }
 
-    /// Whether its agents are known.
-    fn is_listed(&self) -> bool {
-        matches!(self.verdict, Verdict::Serves { .. })
-    }
-
-    fn lists(&self, id: &str) -> bool {
-        matches!(&self.verdict, Verdict::Serves { agents, .. } if agents.iter().any(|a| a == id))
+    /// The upstream's name and its agents, if they are known.
+    fn listed(&self) -> Option<(&str, &[Listed])> {
+        match &self.verdict {
+            Verdict::Serves { agents, .. } => Some((&self.upstream, agents)),
+            Verdict::Guarded(_)
+            | Verdict::Open(..)
+            | Verdict::NotJudged(_)
+            | Verdict::NoAgents(_)
+            | Verdict::Away(_)
+            | Verdict::NotLangGraph(_)
+            | Verdict::KeyRefused(..)
+            | Verdict::Refuses(_) => None,
+        }
     }
 }
 
@@ -292,7 +373,8 @@ impl fmt::Display for Verdict {
             Self::Serves { server, agents } => {
                 let count = agents.len();
                 let agent = if count == 1 { "agent" } else { "agents" };
-                write!(f, "{server}, {count} {agent}: {}", agents.join(", "))
+                let names: Vec<_> = agents.iter().map(|agent| &*agent.id).collect();
+                write!(f, "{server}, {count} {agent}: {}", names.join(", "))
             }
             Self::Guarded(server) => {
                 write!(
@@ -346,30 +428,51 @@ impl fmt::Display for KeyPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn finding(verdict: fn(Server) -> Verdict) -> Finding {
-        let info = r#"{"version":"0.16.7","langgraph_py_version":"1.2.22"}"#;
-        let server = Server::Known(ServerInfo::parse(info).unwrap());
-        let [upstream, url] = ["only", "http://127.0.0.1:2024"].map(str::to_owned);
-        Finding { upstream, url, verdict: verdict(server) }
-    }
+    use crate::upstream::Client;
 
     #[test]
-    fn a_name_is_unknown_once_every_upstream_has_listed_its_agents() {
-        let pair = |alias: &str, name: &str| (alias.to_owned(), name.to_owned());
-        let aliases = [pair("good", "agent"), pair("idle", "nobody")];
-        let acp = Acp { agent: Some("nobody".to_owned()), ..Acp::default() };
-        let listed = || {
-            finding(|server| {
-                let agents = ["agent", "good"].map(str::to_owned).to_vec();
-                Verdict::Serves { server, agents }
-            })
+    fn a_name_is_unknown_if_no_agent_has_it_by_any_of_its_names() {
+        let pair = |place: &str, name: &str| (place.to_owned(), name.to_owned());
+        let listed = |id: &str, is_of_graph| Listed {
+            id: id.to_owned(),
+            name: id.to_owned(),
+            description: None,
+            graph_id: "agent".to_owned(),
+            assistant_id: format!("id-{id}"),
+            is_of_graph,
         };
+        let client = |name: &str| {
+            let client = Client::new("http://127.0.0.1:1".parse().unwrap(), None).unwrap();
+            Upstream { name: name.to_owned(), client }
+        };
+        let aliases =
+            vec![pair("good", "agent"), pair("idle", "nobody"), pair("by-id", "id-tuned")];
+        let agents = Agents::new(vec![client("only")], aliases);
+        // The list has an alias in place of nothing, and an assistant that a person has made.
+        let all = [listed("good", true), listed("agent", true), listed("tuned", false)];
+        let named = [
+            ("acp.agent", "nobody"),
+            ("agents.agnt", "agnt"),
+            ("agents.agent", "agent"),
+            ("agents.good", "good"),
+            ("agents.idle", "idle"),
+            ("agents.id-agent", "id-agent"),
+        ];
+        let named = named.map(|(place, name)| NamedAgent::new(place, name));
         assert_eq!(
-            unknown_names(&aliases, &acp, &[listed()]),
-            ["alias idle: there is no agent `nobody`", "acp.agent: there is no agent `nobody`"]
+            unknown_names(&agents, &named, &[("only", &all)]),
+            [
+                "alias idle: there is no agent `nobody`",
+                "acp.agent: there is no agent `nobody`",
+                "agents.agnt: there is no agent `agnt`; the nearest name is `agent`",
+            ]
         );
-        let findings = [listed(), finding(Verdict::Guarded)];
-        assert!(unknown_names(&aliases, &acp, &findings).is_empty());
+        // With several upstreams each name has the prefix of its own.
+        let agents = Agents::new(vec![client("a"), client("b")], Vec::new());
+        let all = [listed("a:agent", true)];
+        let named = [("x", "agent"), ("y", "a:agent"), ("z", "b:agent")];
+        let named = named.map(|(place, name)| NamedAgent::new(place, name));
+        let lines = unknown_names(&agents, &named, &[("a", &all), ("b", &[])]);
+        assert_eq!(lines.len(), 2, "{lines:?}");
     }
 }

@@ -17,7 +17,7 @@ Exit codes:
 const CHECK_EXIT_CODES: &str = "\
 Exit codes:
   0   every upstream can be served
-  1   an upstream cannot be served
+  1   an upstream cannot be served, a name has no agent, or a file or an address cannot be used
   64  the command line or the configuration is wrong";
 
 const WATCH_EXIT_CODES: &str = "\

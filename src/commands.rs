@@ -59,11 +59,16 @@ fn expect_known_environment() -> Result<(), u8> {
     if mistakes.is_empty() { Ok(()) } else { Err(USAGE) }
 }
 
+/// Reads the configuration of `serve` and `check`, which refuse the same mistakes.
 fn read_config(options: &cli::Options, log: Option<&str>) -> Result<Config, u8> {
-    Config::read(options, log).map_err(|mistakes| {
+    let config = Config::read(options, log).map_err(|mistakes| {
         mistakes.iter().for_each(say);
         USAGE
-    })
+    })?;
+    // A disk may be there later, so this is a failure and no wrong configuration.
+    let unwritable = config.unwritable();
+    unwritable.iter().for_each(say);
+    if unwritable.is_empty() { Ok(config) } else { Err(FAILED) }
 }
 
 fn runtime() -> Result<Runtime, u8> {
@@ -71,9 +76,12 @@ fn runtime() -> Result<Runtime, u8> {
 }
 
 async fn bind(flag: &str, listen: SocketAddr) -> Result<TcpListener, u8> {
-    TcpListener::bind(listen).await.map_err(|error| {
-        failed(format!("cannot listen on {listen}: {error}; choose another with {flag}"))
-    })
+    TcpListener::bind(listen).await.map_err(|error| failed(unusable(flag, listen, &error)))
+}
+
+/// Why an address cannot be listened on, and what to do.
+fn unusable(flag: &str, listen: SocketAddr, error: &io::Error) -> String {
+    format!("cannot listen on {listen}: {error}; choose another with {flag}")
 }
 
 fn misused(error: impl Display) -> u8 {

@@ -7,13 +7,16 @@
 //! - `front`: who may call, and what is forwarded.
 //! - `upstreams`: the LangGraph servers and aliases for their agents.
 //! - `emit`: what viewers see of runs. `acp`: how editors see the agents.
-//! - `environment`: misspelt variables.
+//! - `environment`: misspelt variables. `nearest`: what a misspelt name stands for.
+//! - `start`: what the start of the gateway needs of this machine.
 
 mod acp;
 mod emit;
 mod environment;
 mod front;
+mod nearest;
 mod raw;
+mod start;
 mod upstreams;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +29,7 @@ use http::HeaderMap;
 
 pub use acp::Acp;
 pub use environment::unknown_variables;
+pub(crate) use nearest::nearest;
 pub use raw::Mistake;
 
 use crate::agents::{self, Agents, Emits, MessagesKey, MessagesKeys};
@@ -34,7 +38,7 @@ use crate::cli;
 use crate::metrics::Metrics;
 use crate::runs::{self, OwnerPolicy, Recording};
 use crate::server::{Auth, Cors, Credentials, Limits, MIN_HEADER_BYTES, Settings, Trust};
-use crate::telemetry::Log;
+use crate::telemetry::{Log, TRACES_PATH};
 use crate::upstream::{self, ApiKey, BaseUrl, Identity, SetupError, Tls};
 use raw::{Given, Mistakes, Raw};
 
@@ -107,6 +111,15 @@ pub struct Config {
     given: BTreeMap<String, Given>,
 }
 
+/// An agent that a key of the configuration names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedAgent {
+    /// The key.
+    pub(crate) place: String,
+    /// The agent's name.
+    pub(crate) name: String,
+}
+
 /// What is read if no flag, variable or key names a LangGraph server.
 #[derive(Clone, Copy, Debug)]
 pub enum Unnamed<'a> {
@@ -164,11 +177,31 @@ impl Config {
         }
         let raw = Raw::of_flags(options, log).over(filed);
         let given = raw.given.clone();
-        let config = raw.check(unnamed, &mut mistakes);
+        let config = raw.check(unnamed, &mut mistakes).map(|config| Self { given, ..config });
+        // Only a gateway that must have an upstream listens.
+        if let (Some(config), Unnamed::Refused) = (&config, unnamed) {
+            mistakes.0.extend(config.own_urls());
+        }
         match config {
-            Some(config) if mistakes.0.is_empty() => Ok(Self { given, ..config }),
+            Some(config) if mistakes.0.is_empty() => Ok(config),
             Some(_) | None => Err(mistakes.0),
         }
+    }
+
+    /// The agents that keys name. Not among them: those that aliases stand for.
+    pub fn named_agents(&self) -> Vec<NamedAgent> {
+        let Self { acp, emits, messages_keys, aliases, .. } = self;
+        let new = acp.agent.iter().map(|agent| NamedAgent::new("acp.agent", agent));
+        let modes = acp.settings.modes.iter().filter_map(|mode| {
+            let place = format!("acp.modes.{}.assistant", mode.id);
+            Some(NamedAgent::new(&place, mode.assistant.as_deref()?))
+        });
+        // The key of an alias's table is also that of the graph under its own name.
+        let is_own = |name: &String| aliases.iter().any(|(_, own_name)| own_name == name);
+        let tables: BTreeSet<_> = emits.by_agent.keys().chain(messages_keys.keys()).collect();
+        let tables = tables.into_iter().filter(|name| !is_own(name));
+        let tables = tables.map(|name| NamedAgent::new(&format!("agents.{name}"), name));
+        new.chain(modes).chain(tables).collect()
     }
 
     /// The agents of the upstreams. Requests to them are counted in `metrics`.
@@ -224,6 +257,14 @@ impl Config {
     }
 }
 
+// === impl NamedAgent ===
+
+impl NamedAgent {
+    pub(crate) fn new(place: &str, name: &str) -> Self {
+        Self { place: place.to_owned(), name: name.to_owned() }
+    }
+}
+
 // === impl Upstream ===
 
 impl Upstream {
@@ -238,6 +279,7 @@ impl Upstream {
 /// The log settings of a command without a config file.
 pub fn log(log: Option<&str>) -> Result<Log, Mistake> {
     let default = Given::new("the default", DEFAULT_LOG);
+    let log = log.filter(|value| !value.is_empty());
     log.map_or(default, |value| Given::new("--log (THREADWAY_LOG)", value)).log()
 }
 
@@ -272,7 +314,14 @@ impl Raw {
         let given = self.take("listen").unwrap_or_else(|| Given::new("", DEFAULT_LISTEN));
         let listen = mistakes.keep(given.clone().address());
         let is_insecure = self.is_on("insecure", mistakes);
+        let given_admin = self.given.get("admin_listen").cloned();
         let admin_listen = self.admin_listen(is_insecure, mistakes);
+        if let (Some(given), Some(listen), Some(admin)) = (given_admin, listen, admin_listen)
+            && start::collide(listen, admin)
+        {
+            let expected = format!("another address than that of `listen`, {listen}");
+            mistakes.note(given.mistaken(expected));
+        }
         let upstreams = self.upstreams(unnamed, mistakes);
         let emits = self.emits(mistakes);
         let mut messages_keys = self.messages_keys(mistakes);
@@ -324,11 +373,14 @@ impl Raw {
         };
         let log = self.take("log").unwrap_or_else(|| Given::new("", DEFAULT_LOG));
         let log = mistakes.keep(log.log());
-        let otlp_endpoint = self.take("otlp_endpoint").map(upstreams::base_url);
-        let otlp_endpoint = otlp_endpoint.and_then(|url| mistakes.keep(url));
+        let otlp_endpoint = self.otlp_endpoint(mistakes);
         let audit_log = self.audit_log(mistakes);
         let record = self.record(mistakes);
+        let watched = self.given.get("watch_config").cloned();
         let is_watched = self.is_on("watch_config", mistakes);
+        if let Some(given) = watched.filter(|_| is_watched && self.files.is_empty()) {
+            mistakes.note(given.mistaken("a file to watch: --config FILE"));
+        }
         let Self { acp, files, upstreams: _, given: _ } = self;
         Some(Config {
             listen: listen?,
@@ -362,18 +414,36 @@ impl Raw {
         Some(address)
     }
 
+    /// The collector's URL, to which the gateway itself adds the path for traces.
+    fn otlp_endpoint(&mut self, mistakes: &mut Mistakes) -> Option<BaseUrl> {
+        let given = self.take("otlp_endpoint")?;
+        let url = mistakes.keep(upstreams::base_url(given.clone()))?;
+        if url.to_string().ends_with(&format!("/{TRACES_PATH}")) {
+            let expected = format!("the URL without /{TRACES_PATH}, which is added to it");
+            mistakes.note(given.mistaken(expected));
+        }
+        Some(url)
+    }
+
     fn audit_log(&mut self, mistakes: &mut Mistakes) -> Option<Destination> {
-        let given = self.take("audit_log").filter(|given| !given.value.is_empty());
-        mistakes.keep(given?.parse("a file's path, or `stderr`"))
+        let given = self.take("audit_log")?;
+        let expected = "a file's path, or `stderr`";
+        if given.value.is_empty() {
+            return mistakes.keep(Err(given.hidden(expected)));
+        }
+        mistakes.keep(given.parse(expected))
     }
 
     /// Where runs are recorded. Without `record.dir` nothing is recorded.
     fn record(&mut self, mistakes: &mut Mistakes) -> Option<Recording> {
         let files = self.number("record.files", 1, MAX_RECORDINGS, mistakes);
         let bytes = self.number("record.bytes", MIN_RECORDED, MAX_RECORDED, mistakes);
-        let dir = PathBuf::from(self.take("record.dir")?.value);
+        let dir = self.take("record.dir")?;
+        if dir.value.is_empty() {
+            return mistakes.keep(Err(dir.hidden("a directory")));
+        }
         Some(Recording {
-            dir,
+            dir: PathBuf::from(dir.value),
             files: files.unwrap_or(runs::DEFAULT_FILES),
             bytes: bytes.unwrap_or(runs::DEFAULT_BYTES),
         })
@@ -385,7 +455,14 @@ impl Raw {
         // Whether a run is cancelled when its owner has left.
         let cancels = owners.map(|given| given.one_of(&[("continue", false), ("cancel", true)]));
         let cancels = cancels.and_then(|cancels| mistakes.keep(cancels)).unwrap_or(false);
+        let connections = self.number("limits.connections", 1, MAX_CONNECTIONS, mistakes);
+        let connections = connections.unwrap_or(default.connections);
+        let given = self.given.get("limits.connections_per_peer").cloned();
         let per_peer = self.number("limits.connections_per_peer", 1, MAX_CONNECTIONS, mistakes);
+        if let Some(given) = given.filter(|_| per_peer.is_some_and(|most| most > connections)) {
+            let expected = format!("at most `limits.connections`, which is {connections}");
+            mistakes.note(given.mistaken(expected));
+        }
         let mut number = |key: &str, least: usize, most: usize, default: usize| {
             self.number(&format!("limits.{key}"), least, most, mistakes).unwrap_or(default)
         };
@@ -395,7 +472,7 @@ impl Raw {
             body_bytes: number("body_bytes", 1, MAX_BYTES, default.body_bytes),
             header_bytes: number("header_bytes", MIN_HEADER_BYTES, MAX_BYTES, default.header_bytes),
             header_timeout: Duration::from_secs(timeout as u64),
-            connections: number("connections", 1, MAX_CONNECTIONS, default.connections),
+            connections,
             connections_per_peer: per_peer.and_then(NonZeroUsize::new),
             log_bytes: number("log_bytes", 0, MAX_BYTES, default.log_bytes),
             owners: {

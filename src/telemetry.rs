@@ -1,4 +1,8 @@
 //! What the process reports about itself: log lines on stderr, and traces to a collector.
+//!
+//! - `words`: the levels and modules that a log filter may name.
+
+mod words;
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -14,7 +18,9 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{self, SdkTracer, SdkTracerProvider, SpanData};
 use tracing_subscriber::EnvFilter;
 
+use crate::config::nearest;
 use crate::upstream::BaseUrl;
+use words::Word;
 
 /// How long the collector may take for a batch of spans. Meanwhile up to 2,048 spans are kept; more
 /// are dropped, so an unavailable collector never delays requests.
@@ -25,7 +31,7 @@ const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The path of an OTLP collector for traces.
-const TRACES_PATH: &str = "v1/traces";
+pub(crate) const TRACES_PATH: &str = "v1/traces";
 
 /// The service name in traces, unless `OTEL_SERVICE_NAME` gives another.
 const SERVICE_NAME: &str = "threadway";
@@ -52,12 +58,30 @@ pub enum LogFormat {
     Json,
 }
 
-/// The text is not a [`Log`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a log filter such as `info` or `threadway=debug,warn`, and at most one of `text` and `json`"
-)]
-pub struct NotALog;
+/// Why a text is not a [`Log`]. Each text says what is expected instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotALog {
+    /// The list is no filter, or names two formats.
+    #[error(
+        "a log filter such as `info` or `threadway=debug,warn`, and at most one of `text` and `json`"
+    )]
+    Form,
+    /// There are two levels for all modules.
+    #[error("one level for all modules, and levels for some, such as `threadway=debug,warn`")]
+    TwoLevels,
+    /// A word names no level and no module. It would silence the log.
+    #[error(
+        "a level (off, error, warn, info, debug or trace), or a module of threadway with its level, \
+         such as `threadway=debug,warn`; `{word}` names neither{}",
+        .near.as_ref().map(|near| format!(", perhaps `{near}` is meant")).unwrap_or_default()
+    )]
+    Unknown {
+        /// The word.
+        word: String,
+        /// The known word that is most similar.
+        near: Option<&'static str>,
+    },
+}
 
 /// Exports traces. A thread of its own does that, so requests never wait for it.
 pub struct Traces(SdkTracerProvider);
@@ -94,22 +118,39 @@ impl FromStr for Log {
     /// Reads a list of filters and at most one format. A format alone keeps the default filter.
     fn from_str(text: &str) -> Result<Self, NotALog> {
         let mut format = None;
+        let mut has_level = false;
         let mut filters = Vec::new();
-        for word in text.split(',') {
-            let named = match word.trim() {
+        for word in text.split(',').map(str::trim) {
+            let named = match word {
                 "text" => Some(LogFormat::Text),
                 "json" => Some(LogFormat::Json),
                 _ => None,
             };
             match (named, format) {
-                (Some(_), Some(_)) => return Err(NotALog),
+                (None, _) if word.is_empty() => return Err(NotALog::Form),
+                (Some(_), Some(_)) => return Err(NotALog::Form),
                 (Some(_), None) => format = named,
-                (None, _) => filters.push(word),
+                (None, _) => {
+                    match Word::of(word) {
+                        Word::Level if has_level => return Err(NotALog::TwoLevels),
+                        Word::Level => has_level = true,
+                        Word::Module => {}
+                        Word::Unknown => return Err(NotALog::unknown(word)),
+                    }
+                    filters.push(word);
+                }
             }
         }
         let filters = if filters.is_empty() { "info".to_owned() } else { filters.join(",") };
-        let filter = filters.parse().map_err(|_| NotALog)?;
+        let filter = filters.parse().map_err(|_| NotALog::Form)?;
         Ok(Self { filter, format: format.unwrap_or_default() })
+    }
+}
+
+impl NotALog {
+    fn unknown(word: &str) -> Self {
+        let name = word.split('=').next().unwrap_or(word);
+        Self::Unknown { word: word.to_owned(), near: nearest(name, words::known()) }
     }
 }
 
@@ -224,8 +265,20 @@ mod tests {
             let log: Log = text.parse().unwrap();
             assert_eq!((log.filter.to_string().as_str(), log.format), (filter, format), "{text}");
         }
-        for text in ["json,text", "json,json", "threadway=loud", "=,"] {
-            assert_eq!(text.parse::<Log>().unwrap_err(), NotALog, "{text}");
+        let unknown = |word: &str, near| NotALog::Unknown { word: word.to_owned(), near };
+        for (text, expected) in [
+            ("json,text", NotALog::Form),
+            ("json,json", NotALog::Form),
+            ("threadway=loud", NotALog::Form),
+            ("=", unknown("=", None)),
+            ("", NotALog::Form),
+            ("info,", NotALog::Form),
+            ("info,warn", NotALog::TwoLevels),
+            ("infoo", unknown("infoo", Some("info"))),
+            ("warn,threadwai=debug", unknown("threadwai=debug", Some("threadway"))),
+            ("jsn,info", unknown("jsn", Some("json"))),
+        ] {
+            assert_eq!(text.parse::<Log>().unwrap_err(), expected, "{text}");
         }
     }
 }

@@ -85,23 +85,24 @@ impl Agent {
     /// been found out since the configuration was read. Sends no request.
     pub(crate) fn known_losses(&self) -> Vec<String> {
         if let Some(keys) = self.known_input_keys() {
-            return losses(&keys);
+            return self.losses_of(&keys);
         }
         let key = self.key();
         self.directory.losses.lock().get(&key).cloned().unwrap_or_default()
     }
 
-    /// What clients send that the agent does not get, a sentence for each. Empty if the agent's
-    /// input cannot be read.
-    pub(crate) async fn losses(&self) -> Vec<String> {
-        losses(&*self.input_keys().await)
+    /// What clients send that an agent with these input keys does not get, a sentence for each.
+    pub(crate) fn losses_of(&self, keys: &InputKeys) -> Vec<String> {
+        let messages = keys.lost_messages(self.upstream.messages_key());
+        let provided = ClientProvided::ALL.into_iter().filter_map(|provided| provided.loss(keys));
+        messages.into_iter().chain(provided).collect()
     }
 
     fn remember_losses(&self, keys: &InputKeys) {
         let key = self.key();
         let mut remembered = self.directory.losses.lock();
         if remembered.len() < MAX_FACTS || remembered.contains_key(&key) {
-            remembered.insert(key, losses(keys));
+            remembered.insert(key, self.losses_of(keys));
         }
     }
 
@@ -236,10 +237,6 @@ impl Agent {
     fn key(&self) -> AgentKey {
         AgentKey { upstream_index: self.upstream_index, assistant: self.assistant.clone() }
     }
-}
-
-fn losses(keys: &InputKeys) -> Vec<String> {
-    ClientProvided::ALL.into_iter().filter_map(|brought| brought.loss(keys)).collect()
 }
 
 async fn in_time<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {

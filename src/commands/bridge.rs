@@ -23,23 +23,33 @@ const WITHOUT_TERMINAL: &str = "asks for the token in a terminal, and there is n
 
 /// The URL of the gateway, if `threadway acp` is to be a bridge. A flag beats the environment.
 pub(super) fn chosen(args: &cli::Acp) -> Result<Option<&str>, u8> {
-    let Some(gateway) = args.gateway.as_deref() else { return Ok(None) };
+    // clap does not say in its values where they come from.
+    let is_flag =
+        |variable: &str, value: &str| env::var_os(variable).is_none_or(|given| given != *value);
+    let Some(gateway) = args.gateway.as_deref() else {
+        let token = args.gateway_token.as_deref();
+        if token.is_some_and(|token| is_flag("THREADWAY_GATEWAY_TOKEN", token)) {
+            return Err(misused(
+                "--gateway-token (THREADWAY_GATEWAY_TOKEN): expected --gateway with it, the URL of \
+                 the gateway that gets the token",
+            ));
+        }
+        return Ok(None);
+    };
     let config = args.config.as_ref().map(|file| file.display().to_string());
     let others = [
         ("--upstream", "THREADWAY_UPSTREAM", args.upstream.as_deref()),
         ("--config", "THREADWAY_CONFIG", config.as_deref()),
+        ("--upstream-api-key", "THREADWAY_UPSTREAM_API_KEY", args.upstream_api_key.as_deref()),
         ("--agent", "THREADWAY_AGENT", args.agent.as_deref()),
     ];
-    // clap does not say in its values where they come from.
-    let is_flag =
-        |variable: &str, value: &str| env::var_os(variable).is_none_or(|given| given != *value);
     let gateway_is_flag = is_flag("THREADWAY_GATEWAY", gateway);
     for (flag, variable, value) in others {
         let Some(value) = value else { continue };
         match (gateway_is_flag, is_flag(variable, value)) {
             (true, false) => {}
-            // The agent alone chooses neither.
-            (false, _) if flag == "--agent" => {}
+            // A key or an agent alone chooses neither.
+            (false, _) if matches!(flag, "--upstream-api-key" | "--agent") => {}
             (false, true) => return Ok(None),
             (true, true) | (false, false) => {
                 return Err(misused(format!(

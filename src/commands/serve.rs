@@ -6,7 +6,7 @@ use threadway::agents::{Agents, Listed, Listing, Upstream};
 use threadway::audit::{Audit, Destination};
 use threadway::check;
 use threadway::cli;
-use threadway::config::Config;
+use threadway::config::{Config, NamedAgent};
 use threadway::metrics::Metrics;
 use threadway::reload::{self, ReloadSignal};
 use threadway::runs::{Recorder, Recording};
@@ -43,6 +43,7 @@ pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
         let signal = ReloadSignal::new(&config.files).map_err(failed)?;
         let settings = config.settings.clone();
         let (auth, cors, page) = (settings.auth.clone(), settings.cors.clone(), settings.page);
+        let named = config.named_agents();
         let server = Server::new(agents.clone(), settings, observer, shutdown.clone());
         if let Some(recorder) = recorder.clone() {
             server.record(recorder);
@@ -55,7 +56,7 @@ pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
         let at_rest = CancellationToken::new();
         let (done, (), _) = tokio::join!(
             async {
-                let announced = announce(&agents, &auth, page, address);
+                let announced = announce(&agents, &named, &auth, page, address);
                 let done =
                     serve_agents(&server, listener, &agents, &cors, &shutdown, announced).await;
                 at_rest.cancel();
@@ -212,13 +213,20 @@ pub(super) fn page_url(address: SocketAddr) -> String {
 }
 
 /// Prints the URL of each agent. An upstream that does not answer yet is served as soon as it does.
-async fn announce(agents_of: &Agents, auth: &Auth, page: Page, address: SocketAddr) {
+async fn announce(
+    agents_of: &Agents,
+    named: &[NamedAgent],
+    auth: &Auth,
+    page: Page,
+    address: SocketAddr,
+) {
     if page == Page::On {
         say(format!("page: {}", page_url(address)));
     }
     let caller = Caller::default();
     let (servers, listings) = tokio::join!(check::servers(agents_of), agents_of.list(&caller));
     servers.iter().for_each(say);
+    let doubts = check::Doubts::of(agents_of, named, &listings);
     for Listing { upstream, agents, .. } in listings {
         match agents {
             Ok(agents) if agents.is_empty() => {
@@ -244,4 +252,5 @@ async fn announce(agents_of: &Agents, auth: &Auth, page: Page, address: SocketAd
         }
     }
     say(format!("CopilotKit: runtimeUrl http://{address}/agui"));
+    doubts.log().await;
 }

@@ -28,6 +28,9 @@ pub(super) fn run(args: &cli::Translate, log: Option<&str>) -> Result<(), u8> {
 }
 
 fn to_agui(args: &cli::Translate) -> Result<(), u8> {
+    if args.cwd.is_some() {
+        return Err(misused("--cwd: AG-UI has none; expected --to acp with it"));
+    }
     let input = read_input(args).map_err(misused)?;
     let mut client = input.as_ref().map_or_else(|| default_client(args), Input::client);
     if let Some(run_id) = &args.run_id {

@@ -14,7 +14,7 @@ use crate::sessions::Settings;
 use threadway_translate::acp::choice::Mode;
 use threadway_translate::acp::mcp::Secrets;
 use threadway_translate::acp::permission::{Rule, Rules};
-use threadway_translate::acp::prompt::{Accepts, Command};
+use threadway_translate::acp::prompt::{ARGS, Accepts, Command};
 use threadway_translate::acp::{Glob, GraphProfile};
 use threadway_translate::json::Json;
 
@@ -95,11 +95,16 @@ impl Acp {
         });
         let paths = written.paths.as_deref().map(|paths| parsed("paths", paths)).transpose()?;
         let kinds = written.tool_kinds.iter();
+        reachable("tool_kinds", written.tool_kinds.keys())?;
         let kinds = kinds.map(|(tool, kind)| {
             Ok((glob("tool_kinds", tool)?, parsed(&format!("tool_kinds.\"{tool}\""), kind)?))
         });
         let windows = written.context_windows.iter();
-        let windows = windows.map(|(model, size)| Ok((glob("context_windows", model)?, *size)));
+        reachable("context_windows", written.context_windows.keys())?;
+        let windows = windows.map(|(model, size)| match size {
+            0 => Err(format!("`context_windows.\"{model}\"`: a number of tokens, at least 1")),
+            size => Ok((glob("context_windows", model)?, *size)),
+        });
         let profile = GraphProfile {
             kinds: kinds.collect::<Result<_, String>>()?,
             paths: paths.unwrap_or_default(),
@@ -109,12 +114,29 @@ impl Acp {
             let CommandTable { description, hint, prompt } = command;
             let is_word = !name.is_empty() && !name.contains(char::is_whitespace);
             let command = Command { name, description, hint, prompt };
-            if is_word {
-                Ok(command)
-            } else {
-                Err(format!("a command's name without spaces, not {:?}", command.name))
+            let has_place = command.prompt.as_ref().is_none_or(|prompt| prompt.contains(ARGS));
+            if !is_word {
+                return Err(format!("a command's name without spaces, not {:?}", command.name));
             }
+            if command.hint.is_some() && !has_place {
+                let name = &command.name;
+                return Err(format!(
+                    "`{ARGS}` in `commands.{name}.prompt`, since `hint` asks for a text: it would \
+                     be lost"
+                ));
+            }
+            Ok(command)
         });
+        if let Some(key) = &written.forward_mcp_servers
+            && (key.is_empty() || is_for_langgraph(key))
+        {
+            return Err(format!(
+                "`forward_mcp_servers`: a key of the graph's own in `config.configurable`, not {key:?}"
+            ));
+        }
+        if written.agent.as_deref() == Some("") {
+            return Err("`agent`: the name of an agent".to_owned());
+        }
         if written.forward_mcp_secrets && written.forward_mcp_servers.is_none() {
             let expected = "`forward_mcp_servers` beside `forward_mcp_secrets`: the key under which \
                             the graph gets the servers";
@@ -137,6 +159,17 @@ impl Acp {
 
     fn mode(id: String, mode: ModeTable) -> Result<Mode, String> {
         let ModeTable { name, description, assistant, configurable, permissions } = mode;
+        if id.is_empty() {
+            return Err("`modes`: a name for each mode".to_owned());
+        }
+        if assistant.as_deref() == Some("") {
+            return Err(format!("`modes.{id}.assistant`: the name of an agent"));
+        }
+        if let Some(key) = configurable.keys().find(|key| is_for_langgraph(key)) {
+            return Err(format!(
+                "`modes.{id}.configurable`: keys of the graph's own; LangGraph itself sets `{key}`"
+            ));
+        }
         let permissions = rules(&format!("modes.{id}.permissions"), &permissions)?;
         let configurable = (!configurable.is_empty()).then(|| {
             let json = serde_json::to_string(&configurable).unwrap_or_default();
@@ -151,8 +184,31 @@ impl Acp {
 }
 
 fn rules(place: &str, rules: &IndexMap<String, Rule>) -> Result<Rules, String> {
+    reachable(place, rules.keys())?;
     let rules = rules.iter().map(|(tool, rule)| Ok((glob(place, tool)?, *rule)));
     Ok(Rules(rules.collect::<Result<_, String>>()?))
+}
+
+/// Fails for a pattern after one that matches every name: the first match counts.
+fn reachable<'a>(
+    place: &str,
+    mut patterns: impl Iterator<Item = &'a String>,
+) -> Result<(), String> {
+    let is_everything = |pattern: &&String| pattern.bytes().all(|byte| byte == b'*');
+    let everything = patterns.find(|pattern| !pattern.is_empty() && is_everything(pattern));
+    match (everything, patterns.next()) {
+        (Some(everything), Some(later)) => Err(format!(
+            "`{place}`: `{later}` before `{everything}`, which matches every name: the first match \
+             counts"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whether LangGraph itself sets this key of `config.configurable` for each run.
+fn is_for_langgraph(key: &str) -> bool {
+    matches!(key, "thread_id" | "run_id" | "graph_id" | "assistant_id")
+        || key.starts_with("checkpoint_")
 }
 
 fn glob(place: &str, text: &str) -> Result<Glob, String> {

@@ -3,6 +3,7 @@
 
 use clap::{Command, CommandFactory};
 
+use super::nearest::nearest;
 use super::raw::Mistake;
 use crate::cli::Cli;
 
@@ -11,9 +12,6 @@ const PREFIX: &str = "THREADWAY_";
 
 /// Variables that only this repository's tests and tools read.
 const OF_TESTS: [&str; 3] = ["THREADWAY_BIN", "THREADWAY_FREEZE_ROUNDS", "THREADWAY_SCHEDULES"];
-
-/// The longest name that is compared with known names. All known names are shorter.
-const MAX_NAME_BYTES: usize = 100;
 
 /// A mistake for each variable with the prefix that no command reads. Values are not shown: a
 /// secret may be under a misspelt name.
@@ -27,13 +25,17 @@ pub fn unknown_variables(given: impl IntoIterator<Item = (String, String)>) -> V
         .collect();
     unknown.sort_unstable();
     let mistake = |name: String| {
-        let expected = match nearest(&name, &known) {
-            Some(near) => format!("a variable that threadway reads, such as {near}"),
+        let expected = match nearest(own(&name), known.iter().map(|name| own(name))) {
+            Some(near) => format!("a variable that threadway reads, such as {PREFIX}{near}"),
             None => "a variable that threadway reads; each command's --help lists its own".into(),
         };
         Mistake { place: name, value: None, expected }
     };
     unknown.into_iter().map(mistake).collect()
+}
+
+fn own(name: &str) -> &str {
+    name.strip_prefix(PREFIX).unwrap_or_default()
 }
 
 /// The variables that commands read.
@@ -66,38 +68,6 @@ fn is_of_kubernetes(name: &str, value: &str) -> bool {
         || name.split("_PORT_").skip(1).any(is_port)
 }
 
-/// The known name that is most similar, if any is similar enough.
-fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
-    let own = name.strip_prefix(PREFIX).filter(|own| own.len() <= MAX_NAME_BYTES)?;
-    let distances = known.iter().filter_map(|known| {
-        let of_known = known.strip_prefix(PREFIX)?;
-        // A missing part counts like a small typing error.
-        let is_part = own.len() > 2 && (of_known.contains(own) || own.contains(of_known));
-        let distance = distance(own, of_known);
-        let distance = if is_part { distance.min(2) } else { distance };
-        (distance <= of_known.len() / 3 + 1).then_some((distance, known.as_str()))
-    });
-    distances.min().map(|(_, known)| known)
-}
-
-/// The Levenshtein distance of two texts, in bytes.
-fn distance(one: &str, other: &str) -> usize {
-    // The distance of each prefix of `other` from what was read of `one`.
-    let mut distances: Vec<usize> = (0..=other.len()).collect();
-    for (read, byte) in one.bytes().enumerate() {
-        let mut next = vec![read + 1];
-        let mut left = read + 1;
-        for (pair, other_byte) in distances.windows(2).zip(other.bytes()) {
-            let [diagonal, above] = pair else { continue };
-            let replaced = diagonal + usize::from(byte != other_byte);
-            left = replaced.min(left + 1).min(above + 1);
-            next.push(left);
-        }
-        distances = next;
-    }
-    distances.last().copied().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,8 +96,6 @@ mod tests {
         let far = "THREADWAY_QQQQQQQQ: expected a variable that threadway reads; each command's \
                    --help lists its own";
         assert_eq!(texts(&["THREADWAY_QQQQQQQQ"]), [far]);
-        let long = format!("{PREFIX}{}", "X".repeat(MAX_NAME_BYTES + 1));
-        assert_eq!(texts(&[&long]).len(), 1);
     }
 
     #[test]

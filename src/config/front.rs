@@ -26,7 +26,25 @@ const MAX_STEPS: usize = 1_000_000;
 /// The headers by which LangGraph authenticates.
 const CREDENTIALS: [&str; 2] = ["authorization", "x-api-key"];
 
-#[derive(Clone, Copy)]
+/// The words of `auth.mode`, and the keys that only this mode uses.
+const OF_MODE: [(&str, AuthMode, &[&str]); 4] = [
+    ("none", AuthMode::None, &[]),
+    ("bearer", AuthMode::Bearer, &[AUTH_KEYS, "auth.keys_file"]),
+    (
+        "jwt",
+        AuthMode::Jwt,
+        &[
+            "auth.jwks",
+            "auth.jwks_ca_file",
+            "auth.issuer",
+            "auth.audience",
+            "auth.clock_skew_seconds",
+        ],
+    ),
+    ("upstream", AuthMode::Upstream, &["auth.credential_header"]),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum AuthMode {
     None,
     Bearer,
@@ -44,14 +62,13 @@ impl Raw {
         trust: Trust,
         mistakes: &mut Mistakes,
     ) -> Option<Auth> {
-        let credential = self.credential_header(forward, mistakes);
         let given = self.take("auth.mode").unwrap_or_else(|| Given::new("`auth.mode`", "none"));
-        let mode = mistakes.keep(given.clone().one_of(&[
-            ("none", AuthMode::None),
-            ("bearer", AuthMode::Bearer),
-            ("jwt", AuthMode::Jwt),
-            ("upstream", AuthMode::Upstream),
-        ]));
+        let words = OF_MODE.map(|(word, mode, _)| (word, mode));
+        let mode = mistakes.keep(given.clone().one_of(&words));
+        if let Some(mode) = mode {
+            self.refuse_keys_of_other_modes(mode, mistakes);
+        }
+        let credential = self.credential_header(forward, mistakes);
         let keys = self.keys(mistakes);
         let mode = mode?;
         let jwt = self.jwt(mode, mistakes);
@@ -105,6 +122,32 @@ impl Raw {
                 let settings = jwt?;
                 let checked = Jwt::new(&settings).map_err(|error| jwt_mistake(&error));
                 mistakes.keep(checked).map(Auth::Jwt)
+            }
+        }
+    }
+
+    /// Notes the keys that another mode than the chosen one uses. Who sets them believes that callers
+    /// are authenticated by them. A key with several names is noted once.
+    fn refuse_keys_of_other_modes(&mut self, chosen: AuthMode, mistakes: &mut Mistakes) {
+        for (word, _, keys) in OF_MODE.iter().filter(|(_, mode, _)| *mode != chosen) {
+            for key in *keys {
+                let several = self.take_all(&format!("{key}."));
+                let one = self.take(key);
+                let Some(given) =
+                    one.or_else(|| several.into_iter().next().map(|(_, given)| given))
+                else {
+                    continue;
+                };
+                let open = match chosen {
+                    AuthMode::None => "none, which lets everyone in",
+                    AuthMode::Bearer => "bearer",
+                    AuthMode::Jwt => "jwt",
+                    AuthMode::Upstream => "upstream",
+                };
+                mistakes.note(given.hidden(format!(
+                    "`auth.mode` {word}, the only mode that uses this key; `auth.mode` is {open}: \
+                     choose the mode, or leave the key out"
+                )));
             }
         }
     }
@@ -190,6 +233,12 @@ impl Raw {
         let audience = self.take("auth.audience");
         let audiences = audience.iter().flat_map(Given::items).map(str::to_owned).collect();
         let mut tls = Tls::default();
+        if keys.as_ref().is_some_and(|keys| !is_https(&keys.value))
+            && let Some(authority) = self.take("auth.jwks_ca_file")
+        {
+            let expected = "an https:// URL in `auth.jwks`: only such a server has a certificate";
+            mistakes.note(authority.mistaken(expected));
+        }
         self.read_pem("auth.jwks_ca_file", &mut tls, Tls::trust, mistakes);
         let keys = match keys {
             Some(given) if given.value.contains("://") => {
@@ -309,6 +358,13 @@ impl Raw {
     }
 
     pub(super) fn rates(&mut self, mistakes: &mut Mistakes) -> Rates {
+        if !self.given.contains_key("limits.requests_per_second")
+            && let Some(burst) = self.take("limits.request_burst")
+        {
+            let expected = "`limits.requests_per_second` beside it: without a rate there is no \
+                            limit, and no burst";
+            mistakes.note(burst.mistaken(expected));
+        }
         let mut number = |key: &str, most| self.number(key, 1, most, mistakes);
         let few = |number: usize| NonZeroU32::new(u32::try_from(number).unwrap_or(u32::MAX));
         let per_second = number("limits.requests_per_second", MAX_REQUESTS).and_then(few);
@@ -328,6 +384,11 @@ impl Given {
         let wrong = |error: CorsError| self.clone().mistaken(error.to_string());
         Cors::new(self.items(), credentials).map_err(wrong)
     }
+}
+
+/// Whether the text is a URL of a server with a certificate.
+pub(super) fn is_https(url: &str) -> bool {
+    url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"))
 }
 
 /// The upstreams after the first without `forward_identity`.

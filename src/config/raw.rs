@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use toml::{Table, Value};
 
-use super::{Acp, emit};
+use super::{Acp, emit, nearest};
 use crate::cli;
 use crate::telemetry::{Log, NotALog};
 
@@ -246,14 +246,25 @@ impl Raw {
             });
             raw.acp = mistakes.keep(read).unwrap_or_default();
         }
-        for (key, value) in flatten(table, "") {
+        for (path, value) in flatten(table, &[]) {
+            let key = path.join(".");
             let place = format!("`{key}` in {name}");
-            if let Some((upstream, _)) = of_upstream(&key)
-                && !raw.upstreams.iter().any(|known| known == upstream)
+            let upstream = match path.as_slice() {
+                // A server's table may be empty, which is a mistake of its own.
+                [upstreams, name] if upstreams == "upstreams" && value.is_table() => {
+                    Some(format!("upstreams.{name}"))
+                }
+                _ => of_upstream(&key).map(|(upstream, _)| upstream.to_owned()),
+            };
+            if let Some(upstream) = upstream
+                && !raw.upstreams.contains(&upstream)
             {
-                raw.upstreams.push(upstream.to_owned());
+                raw.upstreams.push(upstream);
             }
-            match read(&key, &value) {
+            if value.is_table() && is_table(&path) {
+                continue;
+            }
+            match read(&path, &value) {
                 Ok(value) => {
                     raw.given.insert(key, Given { place, value });
                 }
@@ -274,6 +285,7 @@ impl Raw {
                 key.starts_with("upstream") || (has_several && key.starts_with("agents."))
             };
             other.given.retain(|key, _| !is_replaced(key));
+            other.upstreams.clear();
         }
         if self.given.keys().any(|key| key.starts_with(AUTH_KEYS)) {
             other.given.retain(|key, _| !key.starts_with(AUTH_KEYS));
@@ -326,10 +338,15 @@ impl Raw {
 
 /// A value of the file as text. The error has what may be shown of the value, and what was
 /// expected.
-fn read(key: &str, value: &Value) -> Result<String, (Option<String>, String)> {
-    let Some(form) = kind_of(key) else {
+fn read(path: &[String], value: &Value) -> Result<String, (Option<String>, String)> {
+    let Some(form) = kind_of(path) else {
         // The value of an unknown key may be a secret under a misspelt name.
-        let expected = "a key of config.toml.example".to_owned();
+        let expected = if is_table(path) {
+            "a table, as in config.toml.example".to_owned()
+        } else {
+            let near = near(path).map(|near| format!(", such as `{near}`"));
+            format!("a key of config.toml.example{}", near.unwrap_or_default())
+        };
         return Err((None, expected));
     };
     let text = match (form, value) {
@@ -354,26 +371,55 @@ fn read(key: &str, value: &Value) -> Result<String, (Option<String>, String)> {
     })
 }
 
-fn kind_of(key: &str) -> Option<ValueKind> {
+/// The kind of value that the key at this path takes. `None` for an unknown key.
+fn kind_of(path: &[String]) -> Option<ValueKind> {
+    let parts: Vec<_> = path.iter().map(String::as_str).collect();
+    match *parts.as_slice() {
+        ["emit", option] => return emit::kind_of(option),
+        // An alias, or a table of an agent. Names of agents may hold dots.
+        ["agents", _] | ["agents", _, "agent" | "messages_key"] => return Some(ValueKind::Text),
+        ["agents", _, "emit", option] => return emit::kind_of(option),
+        ["auth", "keys", name, ..] if !name.is_empty() => return Some(ValueKind::Secret),
+        _ => {}
+    }
+    let key = path.join(".");
     if let Some((_, form)) = KEYS.iter().find(|(known, _)| *known == key) {
         return Some(*form);
     }
-    if let Some(option) = key.strip_prefix("emit.") {
-        return emit::kind_of(option);
-    }
-    if let Some(key) = key.strip_prefix("agents.") {
-        let is_option = key.contains(".emit.");
-        let option = emit::of_agent(key).and_then(|(_, option)| emit::kind_of(option));
-        return if is_option { option } else { Some(ValueKind::Text) };
-    }
-    if key.strip_prefix("auth.keys.").is_some_and(|name| !name.is_empty()) {
-        return Some(ValueKind::Secret);
-    }
-    let (_, key) = of_upstream(key)?;
+    let (_, key) = of_upstream(&key)?;
     if key.strip_prefix("headers.").is_some_and(|name| !name.is_empty()) {
         return Some(ValueKind::Secret);
     }
     OF_UPSTREAM.iter().find(|(known, _)| *known == key).map(|(_, form)| *form)
+}
+
+/// The known key that an unknown one at this path probably stands for.
+fn near(path: &[String]) -> Option<String> {
+    let of_upstream = || OF_UPSTREAM.iter().map(|(key, _)| *key).chain(["headers"]);
+    let (last, table) = path.split_last()?;
+    let parts: Vec<_> = table.iter().map(String::as_str).collect();
+    let found = match *parts.as_slice() {
+        ["emit"] | ["agents", _, "emit"] => nearest(last, emit::KEYS.map(|(key, _)| key)),
+        ["agents", _] => nearest(last, ["agent", "messages_key", "emit"]),
+        ["upstream"] | ["upstreams", _] => nearest(last, of_upstream()),
+        _ => return nearest(&path.join("."), KEYS.iter().map(|(key, _)| *key)).map(str::to_owned),
+    };
+    found.map(|found| [parts.as_slice(), &[found]].concat().join("."))
+}
+
+/// Whether the path is that of a table with known keys.
+fn is_table(path: &[String]) -> bool {
+    let parts: Vec<_> = path.iter().map(String::as_str).collect();
+    let is_first = |name: &str| {
+        KEYS.iter().any(|(key, _)| key.split_once('.').is_some_and(|(table, _)| table == name))
+    };
+    match *parts.as_slice() {
+        ["upstream" | "upstreams" | "emit" | "agents" | "acp"] => true,
+        ["auth", "keys"] | ["upstream", "headers"] => true,
+        ["upstreams" | "agents", _] | ["upstreams", _, "headers"] | ["agents", _, "emit"] => true,
+        [name] => is_first(name),
+        _ => false,
+    }
 }
 
 /// Splits a key of an upstream into the prefix, `upstream` or `upstreams.NAME`, and the rest.
@@ -391,14 +437,13 @@ pub(super) fn of_upstream(key: &str) -> Option<(&str, &str)> {
     Some((key.get(..at)?, key.get(at + 1..)?))
 }
 
-/// The values of a table and of its tables, by dotted key.
-fn flatten(table: Table, prefix: &str) -> Vec<(String, Value)> {
+/// The values of a table and of its tables, each with its path. An empty table is a value.
+fn flatten(table: Table, above: &[String]) -> Vec<(Vec<String>, Value)> {
     let flat = |(key, value)| {
-        let key = format!("{prefix}{key}");
-        if let Value::Table(inner) = value {
-            flatten(inner, &format!("{key}."))
-        } else {
-            vec![(key, value)]
+        let path = [above, &[key]].concat();
+        match value {
+            Value::Table(inner) if !inner.is_empty() => flatten(inner, &path),
+            value => vec![(path, value)],
         }
     };
     table.into_iter().flat_map(flat).collect()

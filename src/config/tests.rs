@@ -306,7 +306,7 @@ fn all_mistakes_are_reported_at_once_each_with_its_key_value_and_what_was_expect
         over(&options, text).unwrap_err(),
         [
             "`listen` in f.toml is 8484; expected a string",
-            "`listen_on` in f.toml: expected a key of config.toml.example",
+            "`listen_on` in f.toml: expected a key of config.toml.example, such as `listen`",
             "`upstream.api_key` in f.toml: expected a string",
             "`limits.body_bytes` in f.toml is 1.5; expected a whole number",
             "`upstreams.a b`: expected either `upstream` or `upstreams.NAME`, not both",
@@ -317,11 +317,11 @@ fn all_mistakes_are_reported_at_once_each_with_its_key_value_and_what_was_expect
             "`upstreams.a b.api_key` in f.toml: expected a key: visible ASCII characters, at \
              least one",
             "`agents.a/b` in f.toml: expected a name without `/`",
+            "`limits.connections` in f.toml is none; expected a whole number between 1 and 1000000",
             "--limit-header-timeout-seconds (THREADWAY_LIMIT_HEADER_TIMEOUT_SECONDS) is 0; \
              expected a whole number between 1 and 3600",
             "`limits.header_bytes` in f.toml is 100; expected a whole number between 8192 and \
              1073741824",
-            "`limits.connections` in f.toml is none; expected a whole number between 1 and 1000000",
         ]
     );
 }
@@ -482,9 +482,15 @@ fn what_would_let_everybody_in_is_a_mistake() {
         ),
         ("admin_listen = \"0.0.0.0:1\"\ninsecure = true", None),
         ("admin_listen = \"127.0.0.1:1\"", None),
-        ("auth.credential_header = \"x-tenant\"", Some("one of `forward_headers`")),
-        ("auth.credential_header = \"traceparent\"", Some("one of `forward_headers`")),
-        ("auth.credential_header = \"x-tenant\"\nforward_headers = [\"X-Tenant\"]", None),
+        (
+            "auth = {mode = \"upstream\", credential_header = \"traceparent\"}",
+            Some("one of `forward_headers`"),
+        ),
+        (
+            "auth = {mode = \"upstream\", credential_header = \"x-tenant\"}\n\
+             forward_headers = [\"X-Tenant\"]",
+            None,
+        ),
         ("forward_configurable = [\"thread_id\"]", Some("not for clients")),
         ("forward_configurable = [\"X-Tenant\"]", Some("not for clients")),
         ("forward_configurable = [\"model\", \"temperature\"]", None),

@@ -2,11 +2,29 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::front::is_https;
 use super::raw::{self, Given, Mistake, Mistakes, Raw};
 use super::{DEFAULT_UPSTREAM, Unnamed, Upstream};
 use crate::agents::{MessagesKey, MessagesKeys};
 use crate::upstream::{BaseUrl, BaseUrlError, Identity, MAX_ADDRESSES, NotAKey, NotTls, Tls};
 use threadway_translate::langgraph::ParseMessagesKeyError;
+
+/// Headers of requests to LangGraph that the gateway sets itself, or that describe one message or
+/// one connection.
+const NOT_CONFIGURED: [&str; 12] = [
+    "accept-encoding",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "last-event-id",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
 
 impl Raw {
     /// Whether a server is named.
@@ -14,7 +32,7 @@ impl Raw {
         let is_url = |key: &String| {
             matches!(&**key, "upstream.url" | "upstream.urls") || key.starts_with("upstreams.")
         };
-        self.given.keys().any(is_url)
+        self.given.keys().chain(&self.upstreams).any(is_url)
     }
 
     pub(super) fn upstreams(
@@ -36,7 +54,9 @@ impl Raw {
             }
         }
         let of_upstream = |key: &String| raw::of_upstream(key).map(|(prefix, _)| prefix.to_owned());
-        let mut prefixes: Vec<_> = self.given.keys().filter_map(of_upstream).collect();
+        let given = self.given.keys().filter_map(of_upstream);
+        let empty = self.upstreams.iter().filter(|prefix| prefix.starts_with("upstreams."));
+        let mut prefixes: Vec<_> = given.chain(empty.cloned()).collect();
         prefixes.sort_unstable();
         prefixes.dedup();
         // In the order of the file.
@@ -61,21 +81,16 @@ impl Raw {
             mistakes.note(Mistake { place: format!("`{prefix}`"), value: None, expected });
         }
         let urls = mistakes.keep(self.urls(prefix));
+        if let Some((url, others)) = &urls {
+            let is_tls = std::iter::once(url).chain(others).any(|url| is_https(&url.to_string()));
+            self.refuse_certificates_without_tls(prefix, is_tls, mistakes);
+        }
         let api_key = self.take(&format!("{prefix}.api_key"));
         let api_key = api_key.and_then(|given| {
             let key = given.value.parse();
             mistakes.keep(key.map_err(|error: NotAKey| given.hidden(error.to_string())))
         });
-        let mut headers = HeaderMap::new();
-        for (name, given) in self.take_all(&format!("{prefix}.headers.")) {
-            match (name.parse::<HeaderName>(), HeaderValue::from_str(&given.value)) {
-                (Ok(name), Ok(mut value)) if !value.is_empty() => {
-                    value.set_sensitive(true);
-                    headers.insert(name, value);
-                }
-                _ => mistakes.note(given.hidden("a valid header name and value")),
-            }
-        }
+        let headers = self.headers(prefix, api_key.is_some(), mistakes);
         let identity = self.take(&format!("{prefix}.forward_identity")).and_then(|given| {
             let words = [("true", Identity::Forwarded), ("false", Identity::Withheld)];
             mistakes.keep(given.one_of(&words))
@@ -97,6 +112,48 @@ impl Raw {
             messages_key: messages_key.unwrap_or_default(),
             tls,
         })
+    }
+
+    /// The headers of each request to a server.
+    fn headers(&mut self, prefix: &str, has_key: bool, mistakes: &mut Mistakes) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, given) in self.take_all(&format!("{prefix}.headers.")) {
+            match (name.parse::<HeaderName>(), HeaderValue::from_str(&given.value)) {
+                (Ok(name), Ok(_)) if NOT_CONFIGURED.contains(&name.as_str()) => {
+                    mistakes.note(given.hidden("a header that the gateway does not set itself"));
+                }
+                (Ok(name), Ok(_)) if headers.contains_key(&name) => {
+                    mistakes.note(given.hidden("each header once; its name is in two spellings"));
+                }
+                (Ok(name), Ok(_)) if has_key && name == "x-api-key" => {
+                    let expected = format!("either this header or `{prefix}.api_key`, not both");
+                    mistakes.note(given.hidden(expected));
+                }
+                (Ok(name), Ok(mut value)) if !value.is_empty() => {
+                    value.set_sensitive(true);
+                    headers.insert(name, value);
+                }
+                _ => mistakes.note(given.hidden("a valid header name and value")),
+            }
+        }
+        headers
+    }
+
+    /// Notes the certificates for a server that is reached without TLS: nobody would check them.
+    fn refuse_certificates_without_tls(
+        &mut self,
+        prefix: &str,
+        is_tls: bool,
+        mistakes: &mut Mistakes,
+    ) {
+        for key in ["ca_file", "client_certificate_file"] {
+            if !is_tls && let Some(given) = self.take(&format!("{prefix}.{key}")) {
+                let expected = format!(
+                    "a server whose `url` begins with https://: without TLS `{key}` has no effect"
+                );
+                mistakes.note(given.mistaken(expected));
+            }
+        }
     }
 
     /// The addresses of a server, the first and the others: that of `url`, or those of `urls`.
@@ -171,6 +228,8 @@ impl Raw {
             let alias = key.strip_suffix(".agent").map_or_else(|| key.clone(), str::to_owned);
             if alias.is_empty() || alias.contains('/') {
                 mistakes.note(given.hidden("a name without `/`"));
+            } else if given.value.is_empty() {
+                mistakes.note(given.hidden("the name of the agent that the alias stands for"));
             } else if own_name(&given.value) {
                 aliases.push((alias, given.value));
             } else {

@@ -22,9 +22,6 @@ use threadway_translate::json::{Json, ObjectWriter};
 /// How many characters of an assistant's id tell it from another of the same name.
 const SHOWN_ID: usize = 8;
 
-/// How many keys of a graph's input an error names.
-const MAX_NAMED_KEYS: usize = 20;
-
 /// The agents as the client is offered them. An assistant that a person has made need have neither
 /// a name of its own nor a description.
 fn offered(listed: Vec<Listed>) -> Vec<Assistant> {
@@ -107,19 +104,15 @@ impl Link {
         }
         // The graph may have changed since the session was opened.
         config.input = agent.input_keys().await;
-        let InputKeys::Known(keys) = &*config.input else { return Ok(()) };
-        if keys.contains(key) {
+        if !config.input.lacks(key) {
             return Ok(());
         }
-        let mut keys: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
-        keys.sort_unstable();
-        keys.truncate(MAX_NAMED_KEYS);
-        let has = if keys.is_empty() { "no keys".to_owned() } else { keys.join(", ") };
         Err(Error::internal(format!(
             "the graph of the agent `{name}` takes no messages under `{key}`, so it would ignore \
              this prompt; its input has {has}: set `messages_key` of the upstream or of the agent \
              in the config file to the key of its conversation, or choose another agent",
-            name = agent.name
+            name = agent.name,
+            has = config.input.names()
         )))
     }
 

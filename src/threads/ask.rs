@@ -136,7 +136,8 @@ impl Thread {
         } else {
             InputKeys::Unknown.into()
         };
-        self.agent.log_losses(request.losses(&keys));
+        let known = self.agent.known_input_keys();
+        self.agent.log_losses(request.losses(known.as_deref().unwrap_or(&keys)));
         let planned = request.plan(state.as_ref(), &keys);
         let Plan { keep, run } =
             planned.map_err(|error| Refusal::CannotResume(error.to_string()))?;

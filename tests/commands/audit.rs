@@ -102,5 +102,5 @@ fn a_file_that_cannot_be_written_ends_the_start() {
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("--audit-log /no/such/folder/a: "), "{said}");
+    assert!(said.contains("is /no/such/folder/a; expected a place that can be written"), "{said}");
 }

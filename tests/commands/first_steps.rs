@@ -13,13 +13,13 @@ use tokio::task::JoinSet;
 const ORIGIN: &str = "http://localhost:5199";
 
 /// A LangGraph server that answers by itself: its `/info`, and a status for all other requests.
-struct Server {
-    url: String,
+pub(super) struct Server {
+    pub(super) url: String,
     _answering: JoinSet<()>,
 }
 
 impl Server {
-    async fn answering(status: u16) -> Self {
+    pub(super) async fn answering(status: u16) -> Self {
         Self::in_place_of(Upstream::bind().await, status)
     }
 
@@ -50,17 +50,17 @@ const ASSISTANTS: &str = r#"[{"assistant_id":"fe096781-5601-53d2-b2f6-0d3403f7e9
 const SCHEMAS: &str = r#"{"input_schema":{"properties":{"messages":{}}}}"#;
 
 /// Runs the binary to its end, with these environment variables.
-async fn ended(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+pub(super) async fn ended(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_threadway"));
     command.args(arguments).env_clear().envs(variables.iter().copied());
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
-fn stderr(output: &Output) -> String {
+pub(super) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-fn stdout(output: &Output) -> String {
+pub(super) fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 

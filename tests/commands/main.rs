@@ -7,6 +7,8 @@ mod support;
 
 #[cfg(unix)]
 mod audit;
+#[cfg(unix)]
+mod configuration;
 mod demo;
 #[cfg(unix)]
 mod first_steps;

@@ -52,7 +52,7 @@ pub struct Prompt {
 }
 
 /// The placeholder for the input in a command's prompt.
-const ARGS: &str = "{args}";
+pub const ARGS: &str = "{args}";
 
 impl Default for Accepts {
     /// Text and the contents of files: these are text too.

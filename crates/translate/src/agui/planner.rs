@@ -60,10 +60,12 @@ impl Planner for RequestPlanner<'_> {
     }
 
     fn losses(&self, keys: &InputKeys) -> Vec<String> {
-        let Input { tools, context, .. } = self.input;
+        let Input { tools, context, messages, .. } = self.input;
         let sent = [(ClientProvided::Tools, tools), (ClientProvided::Context, context)];
         let sent = sent.into_iter().filter(|(_, items)| !items.is_empty());
-        sent.filter_map(|(what, _)| what.loss(keys)).collect()
+        let lost = sent.filter_map(|(what, _)| what.loss(keys));
+        let messages = Some(self.messages_key).filter(|_| !messages.is_empty());
+        messages.and_then(|key| keys.lost_messages(key)).into_iter().chain(lost).collect()
     }
 
     fn needs_keys(&self, thread: Option<&ThreadState<'_>>) -> bool {

@@ -73,7 +73,7 @@ async fn last_agent(call: &Call, client_thread: &str) -> Result<Agent, Reject> {
         let Some(found) = found else { continue };
         let (graph, assistant) = found.ran();
         let own_name = graph.or(assistant).unwrap_or_default();
-        let name = call.gateway.agents.name_at(upstream, &own_name);
+        let name = call.gateway.agents.name_at(&upstream.name, &own_name);
         return call.agent(&name);
     }
     Err(refused.unwrap_or_else(Reject::unknown_thread))

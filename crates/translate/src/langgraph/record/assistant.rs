@@ -6,6 +6,10 @@ use std::collections::HashSet;
 use serde_json::value::RawValue;
 
 use crate::json;
+use crate::langgraph::MessagesKey;
+
+/// How many keys of a graph's input a message names.
+const MAX_NAMED_KEYS: usize = 20;
 
 /// A graph with a configuration of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +95,27 @@ impl InputKeys {
         }
     }
 
+    /// Why messages do not reach the graph, as a sentence for the operator. `None` if they do, or
+    /// while the graph's keys are unknown.
+    pub fn lost_messages(&self, key: &MessagesKey) -> Option<String> {
+        self.lacks(key.as_str()).then(|| {
+            format!(
+                "the messages of clients do not reach this graph: its input has no key `{key}`, \
+                 but {}; set `messages_key` to the key of its conversation",
+                self.names()
+            )
+        })
+    }
+
+    /// The keys for a message, in order. `no keys` if there are none, or they are unknown.
+    pub fn names(&self) -> String {
+        let Self::Known(keys) = self else { return "no keys".to_owned() };
+        let mut keys: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
+        keys.sort_unstable();
+        keys.truncate(MAX_NAMED_KEYS);
+        if keys.is_empty() { "no keys".to_owned() } else { keys.join(", ") }
+    }
+
     /// Whether the graph's description has this key.
     pub fn takes(&self, key: &str) -> bool {
         match self {
@@ -127,6 +152,10 @@ mod tests {
             assert_eq!(keys, InputKeys::Undescribed, "{none}");
             assert!(keys.may_take("x") && !keys.takes("x"));
         }
+        let lost = keys.lost_messages(&"nope".parse().unwrap()).unwrap();
+        assert!(lost.contains("no key `nope`, but `a b`, `messages`;"), "{lost}");
+        assert_eq!(keys.lost_messages(&MessagesKey::MESSAGES), None);
+        assert_eq!(InputKeys::Undescribed.lost_messages(&MessagesKey::MESSAGES), None);
         for no_answer in ["", "<html>", "[]", "null", "7"] {
             assert_eq!(InputKeys::parse(no_answer), None, "{no_answer}");
         }
