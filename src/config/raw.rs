@@ -251,7 +251,7 @@ impl Raw {
             let place = format!("`{key}` in {name}");
             let upstream = match path.as_slice() {
                 // A server's table may be empty, which is a mistake of its own.
-                [upstreams, name] if upstreams == "upstreams" && value.is_table() => {
+                [upstreams, name, ..] if upstreams == "upstreams" && value.is_table() => {
                     Some(format!("upstreams.{name}"))
                 }
                 _ => of_upstream(&key).map(|(upstream, _)| upstream.to_owned()),

@@ -35,9 +35,12 @@ impl FromStr for ApiKey {
     type Err = NotAKey;
 
     fn from_str(text: &str) -> Result<Self, NotAKey> {
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(NotAKey);
+        }
         let mut key = HeaderValue::from_str(text).map_err(|_| NotAKey)?;
         key.set_sensitive(true);
-        if key.is_empty() { Err(NotAKey) } else { Ok(Self(key)) }
+        Ok(Self(key))
     }
 }
 
