@@ -20,6 +20,7 @@ mod support {
     pub(crate) mod verify;
 }
 
+mod commands;
 mod corpus;
 mod emit;
 mod errors;
