@@ -21,6 +21,9 @@ const BINARIES: [&str; 4] =
 /// Placeholders whose place takes certain words only, each with one of them.
 const PLACEHOLDERS: [(&str, &str); 2] = [("COMMAND", "serve"), ("EDITOR", "zed")];
 
+/// Stands for arguments that a document leaves out.
+const ELLIPSIS: &str = "..";
+
 /// The beginnings of commands that install a release.
 const PACKAGES: [&str; 8] = [
     "npx threadway",
@@ -138,17 +141,19 @@ fn words(command: &str) -> Vec<String> {
 
 /// Why the binary does not take a command.
 fn refusal(command: &Named) -> Option<String> {
-    // An ellipsis stands for arguments that the document leaves out.
-    let is_cut = command.words.iter().any(|word| word == "..");
-    let words = command.words.iter().filter(|word| *word != "..").map(|word| {
+    let words: Vec<_> = command.words.iter().filter(|word| *word != ELLIPSIS).collect();
+    // A sentence, and an ellipsis, may leave out arguments and the value of the last flag.
+    let is_whole = command.is_block && words.len() == command.words.len();
+    let ends_with_flag = words.last().is_some_and(|word| word.starts_with("--"));
+    let words = words.into_iter().map(|word| {
         let filled = PLACEHOLDERS.iter().find(|(placeholder, _)| placeholder == word);
         filled.map_or(&**word, |(_, word)| *word)
     });
     let error = Cli::try_parse_from(std::iter::once("threadway").chain(words)).err()?;
     let is_fine = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => true,
-        // A sentence may name a command without its arguments.
-        ErrorKind::MissingRequiredArgument => is_cut || !command.is_block,
+        ErrorKind::MissingRequiredArgument => !is_whole,
+        ErrorKind::InvalidValue => !is_whole && ends_with_flag,
         _ => false,
     };
     (!is_fine).then(|| error.to_string())
