@@ -245,7 +245,7 @@ impl Agents {
     pub async fn list(&self, caller: &Caller) -> Vec<Listing> {
         let listings = self
             .ask_all(|Upstream { name, client }| {
-                Upstream { name, client: client.called_by(caller) }.list()
+                Upstream { name, client: client.called_by(caller) }.list_in_time()
             })
             .await;
         listings.into_iter().map(|listing| self.with_client_names(listing)).collect()
@@ -260,7 +260,7 @@ impl Agents {
     pub(crate) async fn list_beside(&self, agent: &Agent) -> Listing {
         let name = self.upstream_of(agent).map(|upstream| upstream.name.clone());
         let upstream = Upstream { name: name.unwrap_or_default(), client: agent.upstream.clone() };
-        self.with_client_names(upstream.list().await)
+        self.with_client_names(upstream.list_in_time().await)
     }
 
     /// Pairs of an alias and the agent's own name.

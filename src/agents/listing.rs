@@ -6,8 +6,8 @@ use super::Upstream;
 use crate::upstream::{Caller, Error};
 use threadway_translate::langgraph::Assistant;
 
-/// How long an upstream may take to list its agents. A person waits for the list, which has the
-/// agents of all upstreams. CopilotKit's client gives up after 5 s.
+/// How long an upstream may take to list its agents for a page. CopilotKit's client gives up after
+/// 5 s, and one upstream that is late must not hide the agents of the others.
 const LIST_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// An agent in a list.
@@ -68,11 +68,21 @@ impl Listing {
 // === impl Upstream ===
 
 impl Upstream {
-    /// Lists the agents under the names that the server itself uses.
+    /// Lists the agents under the names that the server itself uses. Waits as long as for any other
+    /// answer: an editor opens no session without the list.
     pub(super) async fn list(self) -> Listing {
+        let assistants = self.client.assistants(None).await;
+        self.listing(assistants)
+    }
+
+    /// The same for a page. Fails after [`LIST_TIMEOUT`].
+    pub(super) async fn list_in_time(self) -> Listing {
+        let assistants = tokio::time::timeout(LIST_TIMEOUT, self.client.assistants(None)).await;
+        self.listing(assistants.unwrap_or(Err(Error::Timeout { waited: LIST_TIMEOUT })))
+    }
+
+    fn listing(self, assistants: Result<Vec<Assistant>, Error>) -> Listing {
         let Self { name, client } = self;
-        let assistants = tokio::time::timeout(LIST_TIMEOUT, client.assistants(None)).await;
-        let assistants = assistants.unwrap_or(Err(Error::Timeout { waited: LIST_TIMEOUT }));
         let caller = client.caller().clone();
         Listing { upstream: name, caller, agents: assistants.map(listed) }
     }

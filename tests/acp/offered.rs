@@ -81,6 +81,38 @@ async fn sent(
     content
 }
 
+// === a slow server ===
+
+#[tokio::test]
+async fn a_session_opens_though_the_server_takes_long_to_list_its_agents() {
+    let (mut server, mut editor) = open_with(Setup::default()).await;
+    server.hold("/assistants/search");
+    let clock = HeldClock::pause();
+    let opened = editor.request("session/new", new_session()).await;
+    let listing = server.held("/assistants/search").await;
+    // A page would not wait for as long.
+    clock.advance(Duration::from_secs(20)).await;
+    server.let_go_of("/assistants/search");
+    listing.json(200, &json!([assistant("agent")]).to_string()).await;
+    let session = editor.until(opened).await.result();
+    assert!(session["sessionId"].is_string(), "{session}");
+    editor.ended().await;
+}
+
+#[tokio::test]
+async fn a_server_that_never_lists_its_agents_opens_no_session() {
+    let (mut server, mut editor) = open_with(Setup::default()).await;
+    server.hold("/assistants/search");
+    let clock = HeldClock::pause();
+    let opened = editor.request("session/new", new_session()).await;
+    let _listing = server.held("/assistants/search").await;
+    clock.advance(Duration::from_secs(30)).await;
+    let (code, message) = editor.until(opened).await.error();
+    assert_eq!(code, -32603);
+    assert!(message.contains("did not answer within 30 s"), "{message}");
+    editor.ended().await;
+}
+
 // === images and audio ===
 
 #[tokio::test]
