@@ -1,7 +1,7 @@
 // Cuts runs anywhere, on real LangGraph servers through threadways, and compares the content of a client that reconnects
 // with LangGraph's thread. Ended runs are resumed from every event; in live runs clients, upstreams or gateways break.
 //
-// SEED=... repeats the choices of a run, CUT=full cuts at every event instead of a sample, CUT_CASES names some cases.
+// SEED=... repeats the choices of a run, FULL=1 cuts at every event instead of a sample, CUT_CASES names some cases.
 
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
@@ -15,7 +15,7 @@ import { SEED, seeded } from "./seeded.mjs";
 import { Spare } from "./spare.mjs";
 import { startThreadway } from "./threadway.mjs";
 
-const IS_FULL = process.env.CUT === "full";
+const IS_FULL = process.env.FULL === "1";
 const CHOSEN = (process.env.CUT_CASES ?? "").split(/\s*,\s*/).filter(Boolean);
 /** How many cuts each case gets, and in how many cases, if not in all. */
 const PLAN = IS_FULL

@@ -4,7 +4,7 @@ import { randomUUID } from "node:crypto";
 import { exact } from "./thread.mjs";
 
 const POLL_MS = 60;
-const RUN_MS = 40_000; // a run of four seconds after another one, on a busy machine
+const RUN_MS = 90_000; // a run that has not ended by then does not end
 const ALIVE = ["pending", "running"];
 const ONLY_PYTHON = ["deep"];
 

@@ -8,8 +8,9 @@ const JOIN = /^\/threads\/[^/]+\/runs\/([^/]+)\/stream(\?|$)/;
 /** Forwards everything to `target`, byte by byte as it arrives. */
 export class Proxy {
   /**
-   * All exchanges so far, `{ method, path, key, response, began, ended, chunks }`; `key` is the `x-api-key`. Destroying
-   * `response` cuts the exchange.
+   * All exchanges so far, `{ method, path, key, response, began, over, ended, chunks }`; `key` is the `x-api-key`. `over` is
+   * when the server ended its answer, and `ended` when threadway was gone or had all of it. Destroying `response` cuts the
+   * exchange.
    */
   exchanges = [];
   /** Called with each exchange at its start. */
@@ -40,7 +41,7 @@ export class Proxy {
 
   #forward(asked, response) {
     const { method, url: path, headers } = asked;
-    const exchange = { method, path, key: headers["x-api-key"], response, began: performance.now(), ended: Infinity, chunks: [] };
+    const exchange = { method, path, key: headers["x-api-key"], response, began: performance.now(), over: Infinity, ended: Infinity, chunks: [] };
     this.exchanges.push(exchange);
     this.onExchange(exchange);
     const { hostname, port } = this.target;
@@ -48,6 +49,7 @@ export class Proxy {
       response.writeHead(answer.statusCode, answer.headers);
       response.flushHeaders();
       if (method === "GET" && JOIN.test(path)) answer.on("data", (chunk) => exchange.chunks.push(chunk));
+      answer.once("end", () => (exchange.over = performance.now()));
       answer.pipe(response);
       answer.once("error", () => response.destroy()); // a cut is passed on
     });

@@ -15,7 +15,7 @@ import { z } from "zod";
 
 const DEFAULTS = {
   delay: 0.01, // seconds between chunks
-  lead: 0, // seconds before the first chunk
+  gate: undefined, // { url, at }: before each chunk of these numbers the model requests url/number, and waits for the answer; the agent's tools do so if `at` has "tool"
   tokens: 8, // text tokens of the final answer
   words: undefined, // the tokens themselves
   flavour: "v1", // v1 | anthropic | reasoning_content | string
@@ -54,6 +54,11 @@ class CustomBoom extends Error {
 const ERRORS = { Error, TypeError, RangeError, CustomBoom };
 
 const seconds = (count) => pause(count * 1000);
+
+/** Waits at a gate until the test opens it, and so ends the response. */
+async function passed(url, signal) {
+  await (await fetch(url, { signal })).text();
+}
 
 // ---------------------------------------------------------------- the model
 /** The script in the last human message, and the number of AI messages since. */
@@ -107,10 +112,13 @@ function usage(input, output) {
 
 /** The calls of each role's first round. */
 const CALLS = {
-  agent: ({ tool_sleep: sleep }) => [
-    ["call_w", "get_weather", { city: "Paris", sleep }],
-    ["call_s", "search", { query: 'naïve "quotes" ☃ 😀', sleep }],
-  ],
+  agent: ({ tool_sleep: sleep, gate }) => {
+    const more = { sleep, ...(gate?.at.includes("tool") && { gate: `${gate.url}/tool` }) };
+    return [
+      ["call_w", "get_weather", { city: "Paris", ...more }],
+      ["call_s", "search", { query: 'naïve "quotes" ☃ 😀', ...more }],
+    ];
+  },
   hitl: () => [
     ["call_e", "send_email", { to: "a@example.com", body: "hi" }],
     ["call_d", "delete_file", { path: "/tmp/x" }],
@@ -167,10 +175,12 @@ class ScriptedModel extends BaseChatModel {
     }
   }
 
-  async *_streamResponseChunks(messages, _options, runManager) {
+  async *_streamResponseChunks(messages, options, runManager) {
     const asked = script(messages);
-    if (asked.lead) await seconds(asked.lead);
+    let n = 0;
     for (const message of this.chunks(asked)) {
+      if (asked.gate?.at.includes(n)) await passed(`${asked.gate.url}/${n}`, options.signal);
+      n += 1;
       if (asked.delay) await seconds(asked.delay);
       const chunk = new ChatGenerationChunk({ message, text: message.text });
       yield chunk;
@@ -191,20 +201,22 @@ const modelNode = (role) => async ({ messages }) => ({ messages: [await new Scri
 const optionalSleep = z.number().default(0.05);
 
 const getWeather = tool(
-  async ({ city, sleep }) => {
+  async ({ city, sleep, gate }, { signal }) => {
     await seconds(sleep);
+    if (gate) await passed(gate, signal);
     return `sunny in ${city}`;
   },
-  { name: "get_weather", description: "Weather.", schema: z.object({ city: z.string(), sleep: optionalSleep }) },
+  { name: "get_weather", description: "Weather.", schema: z.object({ city: z.string(), sleep: optionalSleep, gate: z.string().optional() }) },
 );
 
 const search = tool(
-  async ({ query, sleep }, config) => {
+  async ({ query, sleep, gate }, config) => {
     config.writer({ progress: "searching", query });
     await seconds(sleep);
+    if (gate) await passed(gate, config.signal);
     return `results for ${query}`;
   },
-  { name: "search", description: "Search.", schema: z.object({ query: z.string(), sleep: optionalSleep }) },
+  { name: "search", description: "Search.", schema: z.object({ query: z.string(), sleep: optionalSleep, gate: z.string().optional() }) },
 );
 
 const sendEmail = tool(async ({ to }) => `sent to ${to}`, {
@@ -377,8 +389,8 @@ export const big = new StateGraph(Big)
 // ---------------------------------------------------------------- two models at once
 /** Streams its own half of the words, `pace` times as slowly; a step commits in the order of its nodes, not of their ends. */
 const speakAt = (name, pace) => async ({ messages }) => {
-  const { words, delay, lead, flavour } = script(messages);
-  const own = { words: [`${name}: `, ...(words ?? ["tok0 ", "tok1 "])], delay: delay * pace, lead, flavour };
+  const { words, delay, gate, flavour } = script(messages);
+  const own = { words: [`${name}: `, ...(words ?? ["tok0 ", "tok1 "])], delay: delay * pace, gate: gate && { ...gate, url: `${gate.url}/${name}` }, flavour };
   return { messages: [await new ScriptedModel("plain").invoke([new HumanMessage(JSON.stringify(own))])] };
 };
 

@@ -11,6 +11,7 @@ import inspect
 import json
 import operator
 from typing import Annotated, Any, AsyncIterator, Iterator, Literal
+from urllib.parse import urlsplit
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware, TodoListMiddleware
@@ -48,7 +49,7 @@ except ImportError:
 
 DEFAULTS: dict[str, Any] = {
     "delay": 0.01,        # seconds between chunks
-    "lead": 0,            # seconds before the first of them
+    "gate": None,         # {"url", "at"}: before each chunk of these numbers the model requests url/number, and waits for the answer; the agent's tools do so if `at` has "tool"
     "tokens": 8,          # text tokens of the final answer
     "words": None,        # the tokens themselves
     "flavour": "v1",      # v1 | anthropic | reasoning_content | string
@@ -72,7 +73,7 @@ EDIT = [
                ["write_file", {"file_path": "docs/new.md", "content": "# New\n"}]]},
     {"say": ["Both ", "files ", "are written."]},
 ]
-SLOW = [{"say": [f"word{i} " for i in range(400)]}]
+SLOW = [{"say": [f"word{i} " for i in range(4000)]}]  # for a turn that is cancelled
 
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -111,6 +112,17 @@ def params(messages: list[BaseMessage]) -> tuple[dict[str, Any], int]:
                 p["rounds"] = EDIT if "edit" in text else SLOW if "slow" in text else None
             break
     return p, rnd
+
+
+async def passed(url: str) -> None:
+    """Waits at a gate until the test opens it, and so ends the response."""
+    place = urlsplit(url)
+    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    try:
+        writer.write(f"GET {place.path} HTTP/1.0\r\n\r\n".encode())
+        await reader.read()
+    finally:
+        writer.close()
 
 
 def reasoning_chunk(flavour: str, text: str, i: int) -> AIMessageChunk:
@@ -183,8 +195,10 @@ class FakeStreamingModel(BaseChatModel):
             for w in ["Look", "ing ", "up."]:
                 out.append(text_chunk(f, w))
             if s == "agent":
-                tool_calls([("call_w", "get_weather", {"city": "Paris", "sleep": p["tool_sleep"]}),
-                            ("call_s", "search", {"query": "naïve \"quotes\" \u2603 \U0001f600", "sleep": p["tool_sleep"]})])
+                gate = p["gate"] or {"at": []}
+                more = {"sleep": p["tool_sleep"], **({"gate": f"{gate['url']}/tool"} if "tool" in gate["at"] else {})}
+                tool_calls([("call_w", "get_weather", {"city": "Paris", **more}),
+                            ("call_s", "search", {"query": "naïve \"quotes\" \u2603 \U0001f600", **more})])
             elif s == "hitl":
                 tool_calls([("call_e", "send_email", {"to": "a@example.com", "body": "hi"}),
                             ("call_d", "delete_file", {"path": "/tmp/x"})])
@@ -223,8 +237,10 @@ class FakeStreamingModel(BaseChatModel):
 
     async def _astream(self, messages, stop=None, run_manager=None, **kw) -> AsyncIterator[ChatGenerationChunk]:
         p, _ = params(messages)
-        await asyncio.sleep(p["lead"])
-        for c in self._chunks(messages):
+        gate = p["gate"] or {"at": []}
+        for i, c in enumerate(self._chunks(messages)):
+            if i in gate["at"]:
+                await passed(f"{gate['url']}/{i}")
             if p["delay"]:
                 await asyncio.sleep(p["delay"])
             if isinstance(c, BaseException):
@@ -258,17 +274,21 @@ class FakeStreamingModel(BaseChatModel):
 
 # ---------------------------------------------------------------- tools
 @tool
-async def get_weather(city: str, sleep: float = 0.05) -> str:
+async def get_weather(city: str, sleep: float = 0.05, gate: str | None = None) -> str:
     """Weather."""
     await asyncio.sleep(sleep)
+    if gate:
+        await passed(gate)
     return f"sunny in {city}"
 
 
 @tool
-async def search(query: str, sleep: float = 0.05) -> str:
+async def search(query: str, sleep: float = 0.05, gate: str | None = None) -> str:
     """Search."""
     get_stream_writer()({"progress": "searching", "query": query})
     await asyncio.sleep(sleep)
+    if gate:
+        await passed(gate)
     return f"results for {query}"
 
 
@@ -567,11 +587,16 @@ big = _b.compile()
 
 # ---------------------------------------------------------------- two models at once
 def _speak_at(pace: float):
-    """Streams its own half of the words, `pace` times as slowly; a step commits in the order of its nodes, not of their ends."""
+    """
+    Streams its own half of the words, `pace` times as slowly; a step commits in the order of its nodes, not of their ends.
+    The node's name is part of its gate's URL.
+    """
     async def node(state: MessagesState, config: RunnableConfig):
         p, _ = params(state["messages"])
-        own = [f"{config['metadata']['langgraph_node']}: ", *(p["words"] or ["tok0 ", "tok1 "])]
-        script = json.dumps({"words": own, "delay": p["delay"] * pace, "lead": p["lead"], "flavour": p["flavour"]})
+        name = config["metadata"]["langgraph_node"]
+        own = [f"{name}: ", *(p["words"] or ["tok0 ", "tok1 "])]
+        gate = p["gate"] and {**p["gate"], "url": f"{p['gate']['url']}/{name}"}
+        script = json.dumps({"words": own, "delay": p["delay"] * pace, "gate": gate, "flavour": p["flavour"]})
         return {"messages": [await _model.ainvoke([HumanMessage(script)])]}
     return node
 
