@@ -10,7 +10,7 @@ import { assertSame, Editor, FULL, output, turn } from "./acp.mjs";
 import { SERVERS } from "./servers.mjs";
 import { Judge } from "./acp-judge.mjs";
 
-const OPTIONS = { concurrency: 4, timeout: 120_000 };
+const OPTIONS = { concurrency: 4, timeout: 600_000 }; // what hangs is noticed sooner, by its own limit
 const LAST_FRAMES = 40;
 
 /** The transports of the SDK. `cut` breaks the connection without a word. */

@@ -10,7 +10,7 @@ import { promisify } from "node:util";
 import { scratch } from "./acp.mjs";
 import { Judge } from "./acp-judge.mjs";
 
-const TIMEOUT_MS = 90_000; // five scenarios of three seconds each
+const TIMEOUT_MS = 300_000; // five scenarios of three seconds each
 const SCENARIOS = ["Turn", "Permission", "Cancel", "Close", "Again"];
 const CONNECTIONS = SCENARIOS.length + 1; // the last scenario has two
 const gateway = process.env.THREADWAY_URL;

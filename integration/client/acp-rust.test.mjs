@@ -10,7 +10,7 @@ import { promisify } from "node:util";
 import { AGENT, scratch } from "./acp.mjs";
 import { PYTHON as server } from "./servers.mjs";
 
-const TIMEOUT_MS = 60_000; // five scenarios of two seconds each
+const TIMEOUT_MS = 300_000; // five scenarios of two seconds each
 const TAP = fileURLToPath(new URL("acp-tap.mjs", import.meta.url));
 
 test("the Rust SDK's client: a turn, loads, permissions, a cancel, a close", { skip: !server }, async () => {

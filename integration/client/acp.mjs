@@ -14,8 +14,8 @@ import { Judge } from "./acp-judge.mjs";
 import { Langgraph } from "./langgraph.mjs";
 import { ofThread } from "./thread.mjs";
 
-const STOP_MS = 3_000; // the limit for the exit of a process after the end of its input
-const WAIT_MS = 20_000; // the limit for one update, on a busy machine
+const STOP_MS = 60_000; // a process that has not ended by then, after the end of its input, does not end
+const WAIT_MS = 90_000; // an update that has not come by then does not come
 const POLL_MS = 20;
 const LAST_FRAMES = 60; // frames in the report of a failed test
 const FRAME_CHARACTERS = 400;
@@ -71,7 +71,7 @@ export class Wire {
     return new TransformStream({ transform });
   }
 
-  /** Closes the agent's input, as an editor does when it exits: the process must end by itself, and soon. */
+  /** Closes the agent's input, as an editor does when it exits: the process must end by itself. */
   async stop() {
     const began = performance.now();
     this.child.stdin.end();

@@ -9,15 +9,16 @@ import { text as textOf } from "node:stream/consumers";
 import { after, describe, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { AGENT, scratch } from "./acp.mjs";
+import { AGENT, scratch, words } from "./acp.mjs";
+import { Gate } from "./gate.mjs";
 import { Langgraph } from "./langgraph.mjs";
 import { PYTHON as server } from "./servers.mjs";
 
 const ACPX = fileURLToPath(import.meta.resolve("acpx/dist/cli.js"));
 const TAP = fileURLToPath(new URL("acp-tap.mjs", import.meta.url));
-const COMMAND_MS = 90_000; // one command: a second, but half a minute beside five others on two busy cores
-const TTL_SECONDS = 30; // how long acpx keeps an agent after a prompt; the tests end the agent
-const WAIT_MS = 15_000; // for a process or a run
+const COMMAND_MS = 180_000; // one command: a second, but half a minute beside five others on two busy cores
+const TTL_SECONDS = 180; // how long acpx keeps an agent after a prompt; the tests end the agent
+const WAIT_MS = 90_000; // a process or a run that has not come by then does not come
 const POLL_MS = 100;
 const DENIED = 5; // acpx's exit status if every permission was denied
 const lg = server && new Langgraph(server);
@@ -121,7 +122,8 @@ describe("acpx", { skip: !server, concurrency: 3, timeout: 4 * COMMAND_MS }, () 
   test("cancel", async () => {
     const { cwd, acpx, start } = workspace("editor");
     await acpx("sessions", "new", "--name", "one");
-    const slow = start("prompt", "-s", "one", "slowly, please");
+    const gate = await Gate.before(5);
+    const slow = start("prompt", "-s", "one", JSON.stringify({ words: words(10), ...gate.script }));
     await until("some text", () => slow.out.includes("word0 "));
     await acpx("cancel", "-s", "one");
     const [, out] = await slow.result;
@@ -130,6 +132,7 @@ describe("acpx", { skip: !server, concurrency: 3, timeout: 4 * COMMAND_MS }, () 
     assert.match(out, /\[done\] cancelled/);
     const [run] = await lg.get(`/threads/${id}/runs`);
     assert.equal((await lg.ended(id, run.run_id)).record.status, "interrupted");
+    gate.open();
     assert.match(await acpx("prompt", "-s", "one", "hello"), /tok7 \n*\[done\] end_turn/);
     await acpx("sessions", "close", "one");
   });

@@ -29,12 +29,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::Instant;
 use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
 
-/// The time limit of one scenario, which takes about a second.
-const SCENARIO_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the end of a cancelled turn may take.
-const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long an agent may take to exit after its stdin has ended.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A scenario, which takes about a second, hangs if it is not over by then.
+const SCENARIO_TIMEOUT: Duration = Duration::from_mins(2);
+/// An agent that is still there by then, after its stdin has ended, does not exit.
+const EXIT_TIMEOUT: Duration = Duration::from_mins(1);
 /// The working directory of every session; it need not exist.
 const CWD: &str = "/srv/project";
 /// The option of a session that names its agent.
@@ -230,7 +228,6 @@ async fn play(scenario: Scenario, mut editor: Editor) -> Result<(), String> {
                 let update = editor.updates.recv().await.ok_or("the agent has ended")?;
                 editor.shown.apply(update.update);
             }
-            let began = Instant::now();
             editor
                 .agent
                 .send_notification(CancelNotification::new(id.clone()))
@@ -238,9 +235,6 @@ async fn play(scenario: Scenario, mut editor: Editor) -> Result<(), String> {
             let answer =
                 asked.block_task().await.map_err(|error| describe("session/prompt", &error))?;
             same("the stop reason", &answer.stop_reason, &StopReason::Cancelled)?;
-            if began.elapsed() > CANCEL_TIMEOUT {
-                return Err(format!("cancelled after {:?}", began.elapsed()));
-            }
             let reason = editor.prompt(&id, "hello").await?;
             same("the next stop reason", &reason, &StopReason::EndTurn)
         }
