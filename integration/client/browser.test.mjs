@@ -10,6 +10,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { chromium } from "playwright-core";
+import { Gate } from "./gate.mjs";
 import { clientOf, GENERATIONS, readThread, SERVERS } from "./gateway.mjs";
 import { reduce } from "./reducer.mjs";
 import { firstDifference, ofClient, ofThread, stateOf } from "./thread.mjs";
@@ -20,8 +21,8 @@ const Client = clientOf(server, GENERATIONS[0]);
 const JSON_BODY = { "content-type": "application/json" };
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
 const PAGE = "<!doctype html><title>a thread</title>";
-const TOLD_MS = 30_000; // a run of two seconds, on a busy machine
-const OPTIONS = { timeout: 120_000 };
+const TOLD_MS = 90_000; // what has not come by then does not come
+const OPTIONS = { timeout: 600_000 }; // what hangs is noticed sooner, by its own limit
 const FLAGS = [
   "--no-sandbox", // Chromium may run as root in a container
   "--disable-gpu",
@@ -34,7 +35,8 @@ const FLAGS = [
 
 // The bytes of a response after which it is cut. Two of these responses contain the events that the page missed.
 const CUTS = [2_500, 1_001, 6_007];
-const SPEECH = { tokens: 300, delay: 0.05 }; // longer than three times the 3 s after which an `EventSource` reconnects
+const SPEECH = { tokens: 300, delay: 0.01 };
+const HELD_AT = 200; // the token before which a run waits until the page has reconnected
 
 let browser, profile, origin, proxy;
 let replicas = [server.threadway]; // the proxy sends its connections to these in turn
@@ -244,12 +246,14 @@ test("a page whose connection breaks in the middle of a run reconnects by itself
   const threadId = randomUUID();
   const follower = await Follower.open("agent", threadId);
   await follower.until(({ streams: [stream] }) => stream?.length, "the thread as it is");
-  const runId = await background(threadId, { tokens: 200, delay: 0.05 }, { stream_mode: ["values", "messages-tuple"], stream_resumable: true });
+  const gate = await Gate.before(HELD_AT);
+  const runId = await background(threadId, { ...SPEECH, ...gate.script }, { stream_mode: ["values", "messages-tuple"], stream_resumable: true });
   // The text before the client joined the run comes as one event, after whose id no client can resume.
   const isToken = ({ type, delta }) => type === "TEXT_MESSAGE_CONTENT" && delta.startsWith("tok");
   await follower.until(({ streams: [stream] }) => stream.filter(isToken).length > 2, "the run's tokens");
   for (const connection of toThreadway) connection.destroy();
   await follower.until(({ streams }) => streams.length === 2, "its new connection");
+  gate.open();
   await follower.ended(runId);
 
   const events = follower.streams.flat();
@@ -284,9 +288,12 @@ test("a page that is cut three times, and served by another replica each time, h
   const second = await startThreadway("second", server.langgraph);
   t.after(() => second.stop());
   const threadId = randomUUID();
-  const runId = await background(threadId, SPEECH, { stream_mode: ["values", "messages-tuple"], stream_resumable: true });
+  const gate = await Gate.before(HELD_AT);
+  const runId = await background(threadId, { ...SPEECH, ...gate.script }, { stream_mode: ["values", "messages-tuple"], stream_resumable: true });
   [replicas, cuts, taken] = [[server.threadway, second.url], [...CUTS], []];
   const follower = await Follower.open("agent", threadId, "");
+  await follower.until(({ streams }) => streams.length > CUTS.length, "its last connection");
+  gate.open();
   await follower.until(({ streams }) => runsOf(streams.flat()).some(({ end }) => end), "the end of the run");
   await follower.until(({ closed }) => closed, "that there is no more");
   assert.equal(await follower.readyState, 2, "it stays away");
@@ -308,7 +315,10 @@ test("a page that follows a thread is cut three times in one run, and resumes af
   const follower = await Follower.open("agent", threadId);
   await follower.until(({ streams: [stream] }) => runsOf(stream ?? []).some(({ end }) => end), "the thread as it is");
   const before = follower.streams[0].length;
-  const first = await background(threadId, SPEECH, { stream_mode: ["values", "messages-tuple"], stream_resumable: true });
+  const gate = await Gate.before(HELD_AT);
+  const first = await background(threadId, { ...SPEECH, ...gate.script }, { stream_mode: ["values", "messages-tuple"], stream_resumable: true });
+  await follower.until(({ streams }) => streams.length > CUTS.length, "its last connection");
+  gate.open();
   await follower.ended(first);
   resumed(follower, before);
   await check(follower.streams.flat(), threadId);

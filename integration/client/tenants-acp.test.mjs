@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { WebSocket } from "ws";
+import { Gate } from "./gate.mjs";
 import { startThreadway } from "./threadway.mjs";
 
 const LANGGRAPH = process.env.LANGGRAPH_AUTH_URL;
@@ -17,8 +18,9 @@ const BOB = { "x-api-key": "key-of-bob" };
 const STRANGERS = { "a wrong key": { "x-api-key": "key-of-eve" }, "no key": {} };
 const TRANSPORTS = ["WebSocket", "HTTP"];
 const CWD = "/srv/tenants";
-const TOKENS = 2400; // 2 minutes: Alice stops it when all was asked
-const ANSWER_MS = 15_000;
+const TOKENS = 10;
+const HELD_AT = [5, 8]; // tokens before which a run is held: until all was asked, and until Alice stops it
+const ANSWER_MS = 60_000;
 const PROMPT_MS = 180_000; // Alice's prompts
 const SILENCE_MS = 500; // in which a stream that shows something would have shown it
 const POLL_MS = 20;
@@ -146,12 +148,13 @@ async function victim(gateway, transport) {
   const client = await Client.open(gateway, transport, ALICE);
   const [streaming, asking] = [await client.new("text"), await client.new("hitl")];
   const promptId = randomUUID();
-  const streamed = client.request("session/prompt", prompt(streaming, { tokens: TOKENS, delay: 0.05 }, promptId), PROMPT_MS);
+  const gate = await Gate.before(...HELD_AT);
+  const streamed = client.request("session/prompt", prompt(streaming, { tokens: TOKENS, ...gate.script }, promptId), PROMPT_MS);
   const requestId = `r${client.last}`;
   const asked = client.request("session/prompt", prompt(asking, {}), PROMPT_MS);
   for (const answer of [streamed, asked]) answer.catch(() => {}); // a failed test leaves them
   await until("Alice's text and her questions", () => client.text(streaming).includes("tok1 ") && client.questions().length === 2);
-  return { client, transport, sessions: { streaming, asking }, promptId, requestId, permissions: client.questions(), streamed, asked };
+  return { client, transport, gate, sessions: { streaming, asking }, promptId, requestId, permissions: client.questions(), streamed, asked };
 }
 
 /** Answers each of Alice's questions, until the prompt that asks them is over. */
@@ -251,7 +254,7 @@ const MODES = {
   'auth.mode = "upstream"': 'auth = { mode = "upstream", credential_header = "x-api-key" }\n',
 };
 
-describe("ACP between tenants", { concurrency: 2, timeout: 240_000 }, () => {
+describe("ACP between tenants", { concurrency: 2, timeout: 600_000 }, () => {
   for (const [mode, settings] of Object.entries(MODES)) {
     test(`a tenant gets nothing of another's sessions and connections: ${mode}`, async () => {
       const directory = mkdtempSync(join(tmpdir(), "threadway-tenants-acp-"));
@@ -348,9 +351,10 @@ describe("ACP between tenants", { concurrency: 2, timeout: 240_000 }, () => {
           const results = target.client.updates(target.sessions.asking).filter(({ status }) => status === "completed");
           assert.ok(JSON.stringify(results).includes(`sent to ${MAIL}`), JSON.stringify(results));
         }
-        for (const { transport, client, sessions, streamed } of victims) {
+        for (const { transport, client, gate, sessions, streamed } of victims) {
           const text = () => client.text(sessions.streaming);
           const { length } = text();
+          gate.open(HELD_AT[0]);
           await until(`more of the text over ${transport}`, () => text().length > length);
           await client.send({ method: "session/cancel", params: { sessionId: sessions.streaming } });
           assert.deepEqual((await streamed).result, { stopReason: "cancelled" }, transport);

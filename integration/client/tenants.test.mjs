@@ -10,6 +10,7 @@ import http, { createServer } from "node:http";
 import { networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
+import { Gate } from "./gate.mjs";
 import { Proxy } from "./proxy.mjs";
 import { PYTHON, requestOf, SERVERS } from "./servers.mjs";
 import { startThreadway } from "./threadway.mjs";
@@ -17,8 +18,8 @@ import { startThreadway } from "./threadway.mjs";
 const LANGGRAPH = process.env.LANGGRAPH_AUTH_URL;
 const ALICE = { "x-api-key": "key-of-alice" };
 const BOB = { "x-api-key": "key-of-bob" };
-const SCRIPT = { tokens: 300, delay: 0.05 }; // 15 s: all of Bob's requests, on a busy machine
-const ANSWER_MS = 10_000;
+const SCRIPT = { tokens: 30, delay: 0.01 };
+const ANSWER_MS = 60_000;
 
 const gateways = [];
 before(async () => {
@@ -135,7 +136,8 @@ function refusedAll(told, secrets, statuses, where) {
 for (const threadId of [randomUUID(), `the thread of Alice ${randomUUID()}`]) {
   test(`a tenant sees nothing of another's thread (${threadId.slice(0, 12)})`, async () => {
     const [one, two] = gateways;
-    const started = await send(one, "/agui/agent/text/run", ALICE, input(threadId, SCRIPT));
+    const gate = await Gate.before(5, 15); // the run is held until all was asked, and until it is stopped
+    const started = await send(one, "/agui/agent/text/run", ALICE, input(threadId, { ...SCRIPT, ...gate.script }));
     assert.equal(started.status, 200);
     const alice = new Stream(started);
     await alice.until(() => alice.ids.length > 4 && alice.text.includes("tok1 "));
@@ -158,7 +160,8 @@ for (const threadId of [randomUUID(), `the thread of Alice ${randomUUID()}`]) {
     }
 
     // Alice's run is not disturbed: it continues, also on the other replica.
-    assert.ok(!alice.text.includes("RUN_FINISHED"), "the run was over before all was asked: make it longer");
+    assert.ok(!alice.text.includes("RUN_FINISHED"));
+    gate.open(5);
     const back = new Stream(await send(two, path, { ...ALICE, "last-event-id": alice.ids[3] }));
     assert.equal(back.response.status, 200);
     await back.until((text) => text.includes("tok9 "));
@@ -168,6 +171,7 @@ for (const threadId of [randomUUID(), `the thread of Alice ${randomUUID()}`]) {
     assert.deepEqual(await stopped.json().then(({ stopped }) => stopped), true);
     await alice.until(() => false);
     assert.match(alice.text, /"type":"RUN_FINISHED".*"cancelled"|RUN_ERROR/);
+    gate.open();
 
     // Nor after its end: from the stored run, or by the last event's id.
     for (const [at, gateway] of gateways.entries()) {
@@ -176,7 +180,7 @@ for (const threadId of [randomUUID(), `the thread of Alice ${randomUUID()}`]) {
       }
     }
     const rest = await send(one, path, ALICE);
-    assert.match(await rest.text(), /\\"tokens\\":300/, "Alice has what was committed");
+    assert.match(await rest.text(), /\\"tokens\\":30,/, "Alice has what was committed");
     for (const viewer of viewers) await viewer.leave();
   });
 }
@@ -196,7 +200,8 @@ function shown(stream) {
 }
 
 test("a tenant that names another's run leaves that run's stream whole, also when its upstream connection is cut", async () => {
-  const TOKENS = 200; // 20 s
+  const TOKENS = 60;
+  const gate = await Gate.before(20, 30, 40); // in each round the run is held
   const proxy = await Proxy.start(LANGGRAPH);
   const replicas = await Promise.all(["three", "four"].map((name) => startThreadway(`tenants-${name}`, proxy.url)));
   try {
@@ -204,7 +209,7 @@ test("a tenant that names another's run leaves that run's stream whole, also whe
     const mine = new Stream(await send(replicas[0], "/agui/agent/text/run", BOB, input(own, { tokens: 1 })));
     await mine.until(() => false);
     const threadId = randomUUID();
-    const alice = new Stream(await send(replicas[0], "/agui/agent/text/run", ALICE, input(threadId, { tokens: TOKENS, delay: 0.1 })));
+    const alice = new Stream(await send(replicas[0], "/agui/agent/text/run", ALICE, input(threadId, { tokens: TOKENS, ...gate.script })));
     await alice.until((text) => text.includes("tok1 "));
     const runId = runOf(alice.ids[0]);
     const viewer = new Stream(await send(replicas[1], `/agui/agent/text/threads/${threadId}/events`, ALICE));
@@ -233,12 +238,14 @@ test("a tenant that names another's run leaves that run's stream whole, also whe
         }
       }
     };
-    for (let round = 0; round < 3; round += 1) {
+    for (const place of [20, 30, 40]) {
+      await gate.reached(place);
       await intrude();
       const live = proxy.exchanges.filter(({ path, ended }) => ended === Infinity && path.includes(threadId) && path.includes("/runs/"));
       assert.ok(live.length >= 2, "both replicas read the run");
       for (const { response } of live) response.destroy();
       await intrude();
+      gate.open(place);
     }
     await Promise.all([alice, viewer].map((stream) => stream.until(() => false)));
     const whole = Array.from({ length: TOKENS }, (_, at) => `tok${at} `).join("");
@@ -497,11 +504,13 @@ describe("access", () => {
         assert.ok(judged >= 1 && judged <= invented.most && invented.statuses.includes(429), `${where}: ${invented.statuses}`);
         await new Promise((resolve) => setTimeout(resolve, 1_100));
         assert.equal((await ask(`${url}/agui/info`, BOB)).status, 200, where);
-        const run = await send({ url }, "/agui/agent/text/run", BOB, input(randomUUID(), { tokens: 100, delay: 0.05 }));
+        const limited = await Gate.before(0);
+        const run = await send({ url }, "/agui/agent/text/run", BOB, input(randomUUID(), limited.script));
         assert.equal(run.status, 200, where);
         const second = await send({ url }, "/agui/agent/text/run", { ...BOB, authorization: "Bearer x" }, input(randomUUID(), { tokens: 1 }));
         assert.equal(second.status, 429, where);
         assert.match(await second.text(), /too_many_streams/, where);
+        limited.open();
         await run.body.cancel();
       });
     } finally {

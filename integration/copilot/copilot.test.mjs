@@ -7,15 +7,16 @@ import { describe, test } from "node:test";
 import { buildResumeArray, EventSchemas } from "@ag-ui/client";
 import { CopilotKitCore, ProxiedCopilotRuntimeAgent } from "@copilotkit/core";
 import { z } from "zod";
+import { Gate } from "../client/gate.mjs";
 import { readThread, SERVERS } from "../client/gateway.mjs";
 import { without } from "../client/limits.mjs";
 import { reasonOf } from "../client/servers.mjs";
 import { firstDifference, interruptIds, ofClient, ofThread, stateOf } from "../client/thread.mjs";
 
 const [server] = SERVERS;
-const OPTIONS = { concurrency: 6, timeout: 120_000 }; // for a suite and for each test: a suite takes 10 s, on a busy machine 30
-const CONNECT_MS = 10_000; // an `info`, which takes some milliseconds
-const ANSWER_MS = 20_000; // a run of some milliseconds, on a busy machine
+const OPTIONS = { concurrency: 6, timeout: 600_000 }; // what hangs is noticed sooner, by its own limit
+const CONNECT_MS = 60_000; // an `info`, which takes some milliseconds
+const ANSWER_MS = 90_000; // what has not come by then does not come
 const JSON_BODY = { "content-type": "application/json" };
 const PAINT = { name: "paint", description: "Paints.", parameters: z.object({ about: z.string() }) };
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
@@ -113,6 +114,7 @@ async function until(isSo, milliseconds, what) {
   }
 }
 
+const isStart = ({ type }) => type === "RUN_STARTED";
 const isText = ({ type }) => type === "TEXT_MESSAGE_CONTENT";
 const isArguments = ({ type }) => type === "TOOL_CALL_ARGS";
 const isEnd = ({ type }) => TERMINAL.includes(type);
@@ -268,19 +270,23 @@ function onTransport(transport) {
     await check(later.page, later.agent);
   });
 
-  for (const [what, graph, content, isSo] of [
-    ["its text", "text", LONG, isText],
-    ["the model's reasoning", "agent", { delay: 0.1 }, isReasoning],
-    ["a tool call's arguments", "agent", { delay: 0.1 }, isArguments],
-    ["a tool's work", "agent", { tool_sleep: 1 }, ({ type }) => type === "TOOL_CALL_END"],
+  // The model, or its tools, are held at a place until the page is there again.
+  for (const [what, graph, place, isSo] of [
+    ["its text", "text", 5, isText],
+    ["the model's reasoning", "agent", 1, isReasoning],
+    ["a tool call's arguments", "agent", 10, isArguments],
+    ["a tool's work", "agent", "tool", ({ type }) => type === "TOOL_CALL_END"],
   ]) {
     test(`is reloaded in the middle of ${what}`, async () => {
-      const before = await underWay(graph, content, isSo);
+      const gate = await Gate.before(place);
+      const before = await underWay(graph, gate.script, isSo);
       before.page.leave(before.agent);
       await before.done;
       assert.deepEqual(before.page.errors, []);
 
       const after = await open(graph, before.agent.threadId);
+      await reaches(after.agent, after.done, isStart);
+      gate.open();
       await after.done;
       const wire = await check(after.page, after.agent);
       const [run, ...none] = await runsOf(before.agent.threadId);
@@ -296,19 +302,24 @@ function onTransport(transport) {
     });
   }
 
-  for (const [what, content, isSo] of [
-    ["a thought", { delay: 0.1 }, isReasoning],
-    ["a tool call's arguments", { delay: 0.1 }, isArguments],
-    ["its text", { tools: false, tokens: 20, delay: 0.1 }, isText],
+  for (const [what, place, content, isSo] of [
+    ["a thought", 1, {}, isReasoning],
+    ["a tool call's arguments", 10, {}, isArguments],
+    ["its text", 5, { tools: false }, isText],
   ]) {
     test(`connects again in the middle of ${what}, and holds half of the content`, async () => {
       // The client keeps its content of a thread that it has connected to before.
       const { page, agent, done: connected } = await open("agent", randomUUID());
       await connected;
-      const done = page.run(agent, content);
+      const gate = await Gate.before(place);
+      const done = page.run(agent, { ...content, ...gate.script });
       await reaches(agent, done, isSo);
       const held = structuredClone(agent.messages);
-      await page.core.connectAgent({ agent });
+      const starts = agent.events.filter(isStart).length;
+      const connecting = page.core.connectAgent({ agent });
+      await until(() => agent.events.filter(isStart).length > starts, ANSWER_MS, "the run, again");
+      gate.open();
+      await connecting;
       await done;
       const wire = await check(page, agent);
       const input = sentLast(page);
@@ -405,7 +416,8 @@ function onTransport(transport) {
 
   for (const who of ["the page that started it", "a page that watches it"]) {
     test(`a run is stopped by ${who}, and all see it`, async () => {
-      const first = await underWay("text", { tokens: 400, delay: 0.05 }, isText);
+      const gate = await Gate.before(5);
+      const first = await underWay("text", gate.script, isText);
       const second = await open("text", first.agent.threadId);
       const third = await open("text", first.agent.threadId);
       await Promise.all([second, third].map(({ agent, done }) => reaches(agent, done, isText)));
@@ -414,6 +426,7 @@ function onTransport(transport) {
       await Promise.all([first, second, third].map(({ done }) => done));
       const stop = () => stopper.page.requests.find(({ line, sent }) => line.includes("/stop/") || sent?.method === "agent/stop");
       await until(stop, ANSWER_MS, "the answer to the stop");
+      gate.open();
       const { sent, body } = stop();
       const scope = transport === "single" ? sent.body : sent;
       assert.deepEqual(scope, stopper === first ? { runId: first.agent.events[0].runId } : undefined);

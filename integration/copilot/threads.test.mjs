@@ -19,8 +19,8 @@ const { chromium } = createRequire(new URL("../client/package.json", import.meta
 const LANGGRAPH = process.env.LANGGRAPH_AUTH_URL;
 const ALICE = { "x-api-key": "key-of-alice" };
 const BOB = { "x-api-key": "key-of-bob" };
-const OPTIONS = { timeout: 120_000 };
-const SHOWN_MS = 20_000; // some requests of milliseconds, on a busy machine
+const OPTIONS = { timeout: 600_000 }; // what hangs is noticed sooner, by its own limit
+const SHOWN_MS = 90_000; // what is not shown by then is not shown
 const FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"];
 
 let browser, profile, pages, threadway, open;

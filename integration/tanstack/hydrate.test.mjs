@@ -5,14 +5,16 @@ import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { describe, test } from "node:test";
 import { ChatClient, fetchHttpStream, fetchServerSentEvents } from "@tanstack/ai-client";
+import { Gate } from "../client/gate.mjs";
 import { readThread, SERVERS } from "../client/gateway.mjs";
 import { Langgraph } from "../client/langgraph.mjs";
 import { Cutter } from "../client/proxy.mjs";
 import { ofThread } from "../client/thread.mjs";
 
-const OPTIONS = { concurrency: 4, timeout: 120_000 };
-const SHOWN_MS = 30_000; // a run of two seconds, on a busy machine
-const LONG = { tokens: 40, delay: 0.05 };
+const OPTIONS = { concurrency: 4, timeout: 600_000 }; // what hangs is noticed sooner, by its own limit
+const SHOWN_MS = 90_000; // what is not shown by then is not shown
+const LONG = { tokens: 40, delay: 0.01 };
+const HELD_AT = 10; // the token before which a run waits until the next page has joined it
 
 // No client declares which of its framings it reads: the application chooses.
 const FRAMINGS = {
@@ -75,10 +77,13 @@ for (const server of SERVERS) {
       test("a page that is reloaded in the middle of a run shows it to its end", OPTIONS, async () => {
         const threadId = randomUUID();
         const first = new Page(url(server.threadway, "text"), connect, threadId);
-        first.client.sendMessage(JSON.stringify(LONG)).catch(() => {});
+        const gate = await Gate.before(HELD_AT);
+        first.client.sendMessage(JSON.stringify({ ...LONG, ...gate.script })).catch(() => {});
         await until(() => /tok3 /.test(first.shown.at(-1)), () => `the first words: ${first.shown} ${first.errors}`);
         first.leave();
         const second = new Page(url(server.threadway, "text"), connect, threadId);
+        await until(() => second.chunks.length > 0, () => `the run: ${second.shown} ${second.errors}`);
+        gate.open();
         await until(() => second.shown.length >= 2 && second.client.getStatus() === "ready", () => `the end: ${second.shown} ${second.errors}`);
         const thread = await held(server, threadId);
         assert.equal(thread.runs, 1);
@@ -100,13 +105,16 @@ for (const server of SERVERS) {
         try {
           const threadId = randomUUID();
           const first = new Page(url(server.threadway, "text"), connect, threadId);
-          first.client.sendMessage(JSON.stringify(LONG)).catch(() => {});
+          const gate = await Gate.before(HELD_AT);
+          first.client.sendMessage(JSON.stringify({ ...LONG, ...gate.script })).catch(() => {});
           await until(() => /tok3 /.test(first.shown.at(-1)), () => `the first words: ${first.shown}`);
           first.leave();
           // After the third token of an answer: the load of the thread has none.
           const third = (text) => [...text.matchAll(/{"type":"TEXT_MESSAGE_CONTENT"/g)][2]?.index ?? -1;
           cutter.cuts = [{ at: third, end: false }, { at: third, end: false }];
           const second = new Page(url(cutter.url, "text"), connect, threadId);
+          await until(() => second.chunks.length > 0, () => `the run: ${second.shown} ${second.errors}`);
+          gate.open();
           await until(() => second.shown.length >= 2 && second.client.getStatus() === "ready", () => `the end: ${second.shown} ${second.errors}`);
           const thread = await held(server, threadId);
           assert.deepEqual([second.shown, thread.runs, second.errors], [thread.said, 1, []]);

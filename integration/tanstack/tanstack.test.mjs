@@ -10,7 +10,7 @@ import { Langgraph } from "../client/langgraph.mjs";
 import { Cutter } from "../client/proxy.mjs";
 import { ofThread } from "../client/thread.mjs";
 
-const OPTIONS = { concurrency: 4, timeout: 120_000 }; // a run of a second, cut a dozen times, on a busy machine
+const OPTIONS = { concurrency: 4, timeout: 600_000 }; // what hangs is noticed sooner, by its own limit
 
 /** One run continues while its client is disconnected, the other is over by then. */
 const RUNS = {

@@ -6,11 +6,12 @@ import { randomUUID } from "node:crypto";
 import { after, describe, test } from "node:test";
 import { ChatClient, webSocket } from "@tanstack/ai-client";
 import WebSocket from "ws";
+import { Gate } from "../client/gate.mjs";
 import { readThread, SERVERS } from "../client/gateway.mjs";
 import { Langgraph } from "../client/langgraph.mjs";
 import { ofThread } from "../client/thread.mjs";
 
-const OPTIONS = { concurrency: 4, timeout: 120_000 };
+const OPTIONS = { concurrency: 4, timeout: 600_000 }; // what hangs is noticed sooner, by its own limit
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
 const SLOW = { graph: "agent", script: { tokens: 20, delay: 0.03 } };
 const PLACES = [1, 2, 3, 5, 8, 12, 16, 20, 24, 28];
@@ -141,12 +142,14 @@ for (const server of SERVERS) {
 
     test("an abort cancels the run", OPTIONS, async () => {
       const client = new Client(server, { graph: "text", Impl: cutting([]).Impl });
-      const asked = input(client.threadId, { tokens: 200, delay: 0.05 });
+      const gate = await Gate.before(5);
+      const asked = input(client.threadId, gate.script);
       await client.send(asked);
       while (!client.events.some(({ chunk }) => chunk.type === "TEXT_MESSAGE_CONTENT")) await new Promise((wake) => setTimeout(wake, 10));
       await client.send({ type: "abort", runId: asked.runId });
       const { chunk } = (await client.turn()).at(-1);
       assert.deepEqual([chunk.type, chunk.outcome], ["RUN_FINISHED", { type: "cancelled" }]);
+      gate.open();
       client.socket.close();
     });
 
@@ -206,11 +209,13 @@ for (const server of SERVERS) {
       const { Impl } = cutting([]);
       const [threadId, errors] = [randomUUID(), []];
       const client = chat(threadId, "text", Impl, errors);
-      const sent = client.sendMessage(JSON.stringify({ tokens: 200, delay: 0.05 }));
+      const gate = await Gate.before(5);
+      const sent = client.sendMessage(JSON.stringify(gate.script));
       while (shown(client).length < 2) await new Promise((wake) => setTimeout(wake, 10));
       client.stop();
       await sent;
       const { runs } = await threadOf(server, threadId);
+      gate.open();
       // The JavaScript server records a run that was cancelled as one that failed.
       assert.deepEqual(runs.map(({ status }) => status), [server.name === "Python" ? "interrupted" : "error"]);
     });
