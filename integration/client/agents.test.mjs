@@ -15,10 +15,10 @@ import { reasonOf } from "./servers.mjs";
 import { exact, firstDifference, interruptIds, ofClient, ofThread, stateOf } from "./thread.mjs";
 
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
-const OPTIONS = { concurrency: 8, timeout: 120_000 }; // for a suite and for each test: a suite takes 8 s, on a busy machine 20
+const OPTIONS = { concurrency: 8, timeout: 600_000 }; // what hangs is noticed sooner, by its own limit
 const PATCHES_BYTES = 10_000; // the limit for a run that changes a few rows of a big state
 const VALIDATE_MS = 120_000; // for 230 streams, which take 3 s
-const LEFT_RUN_MS = 20_000; // a run of one second, on a busy machine
+const LEFT_RUN_MS = 90_000; // a run that has not ended by then does not end
 
 /** The differences of the servers. */
 const EXPECTED = {

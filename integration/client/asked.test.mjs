@@ -12,7 +12,7 @@ import { LOGS } from "./logs.mjs";
 import { firstDifference, interruptIds, ofClient, ofThread } from "./thread.mjs";
 import { startThreadway } from "./threadway.mjs";
 
-const OPTIONS = { concurrency: 4, timeout: 120_000 };
+const OPTIONS = { concurrency: 4, timeout: 600_000 }; // what hangs is noticed sooner, by its own limit
 const KEPT = "threadway_answer:";
 const REASON = "no, write to nobody";
 

@@ -14,7 +14,7 @@ import { startThreadway } from "./threadway.mjs";
 import { ofClient, ofThread } from "./thread.mjs";
 import { KINDS, Viewer } from "./viewers.mjs";
 
-const OPTIONS = { concurrency: 6, timeout: 120_000 }; // for a suite and for each test
+const OPTIONS = { concurrency: 6, timeout: 600_000 }; // what hangs is noticed sooner, by its own limit
 const GRAPH = "elsewhere";
 const CONFIG = `[agents.${GRAPH}]\nmessages_key = "chat_history"\n`;
 const SLOW = JSON.stringify({ delay: 0.1 }); // a run of two seconds, long enough to connect in the middle

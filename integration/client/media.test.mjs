@@ -12,7 +12,7 @@ import { Langgraph } from "./langgraph.mjs";
 import { ofClient, ofThread } from "./thread.mjs";
 import { Viewer } from "./viewers.mjs";
 
-const OPTIONS = { concurrency: 6, timeout: 120_000 }; // for a suite and for each test
+const OPTIONS = { concurrency: 6, timeout: 600_000 }; // what hangs is noticed sooner, by its own limit
 const GRAPH = "media";
 const KINDS = ["block", "image", "audio", "file", "annotations"].map((kind) => `threadway.${kind}`);
 const SLOW = { delay: 0.2 }; // a run of two seconds, long enough to connect in the middle

@@ -18,13 +18,13 @@ import { LOGS } from "./logs.mjs";
 const GATEWAY = new URL(process.env.DEMO_GATEWAY_URL);
 const DOCUMENT = readFileSync(new URL("../../docs/operate.md", import.meta.url), "utf8");
 const JSON_BODY = { "content-type": "application/json" };
-const READY_MS = 10_000;
-const HELD_BACK_MS = 5_000; // an event that has not arrived by then is held back
+const READY_MS = 60_000;
+const HELD_BACK_MS = 30_000; // an event that has not arrived by then is held back
 const KEEP_ALIVE_MS = 15_000; // threadway's interval
-const CLOSED_MS = 5_000;
+const CLOSED_MS = 60_000;
 const LARGE = 2 * 1024 * 1024; // by default nginx refuses more than 1 MiB
 const STREAMS = 12; // a browser opens six HTTP/1.1 connections to a host
-const OPTIONS = { timeout: 120_000 };
+const OPTIONS = { timeout: 600_000 }; // what hangs is noticed sooner, by its own limit
 
 /** The document's one block of this language, with the changes that a test needs. */
 function documented(language, changes) {
@@ -305,7 +305,7 @@ describe("proxies", { concurrency: true }, () => {
         const before = tap.open.size;
         const closed = Promise.race([...tap.open].map((socket) => once(socket, "close")));
         reading.stream.close();
-        const late = pause(CLOSED_MS).then(() => "late");
+        const late = new Promise((resolve) => setTimeout(resolve, CLOSED_MS, "late").unref());
         assert.notEqual(await Promise.race([closed, late]), "late", `${before} connections stay open, ${rested.size} of them rested`);
       });
 

@@ -4,7 +4,7 @@ import { spawn } from "node:child_process";
 import { createWriteStream } from "node:fs";
 import { LOGS } from "./logs.mjs";
 
-const READY_MS = 10_000;
+const READY_MS = 60_000;
 
 /**
  * Starts the binary in THREADWAY_BIN in front of `upstream` on a free port; returns its URL, and a function that stops it.

@@ -81,7 +81,7 @@ def last_values(parts: list) -> dict:
     return [part.data for part in parts if part.event == "values"][-1]
 
 
-def wait_for(ready, seconds: float = 10.0):
+def wait_for(ready, seconds: float = 60.0):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if answer := ready():
@@ -232,9 +232,7 @@ def check_live_join() -> None:
     run = client.runs.create(thread, "agent", input=human(SLOW_WORDS), stream_mode=ALL_MODES, stream_resumable=True)
     run_id = run["run_id"]
     first, replayed = in_background(lambda: client.runs.join_stream(thread, run_id, last_event_id="-1"))
-    wait_for(lambda: any(part.event == "messages" for part in list(replayed)) or client.runs.get(
-        thread, run_id)["status"] == "running")
-    time.sleep(0.5)
+    wait_for(lambda: any(part.event == "messages" for part in list(replayed)))
     live = list(client.runs.join_stream(thread, run_id))
     first.join(30)
     whole = list(client.runs.join_stream(thread, run_id, last_event_id="-1"))
@@ -389,7 +387,7 @@ def check_leaving() -> None:
             for line in response.iter_lines():
                 if line == "event: messages":
                     break
-        wait_for(lambda: client.runs.get(thread, run_ids[0])["status"] == status, seconds=20)
+        wait_for(lambda: client.runs.get(thread, run_ids[0])["status"] == status)
 
 
 def check_watched() -> None:
@@ -398,7 +396,7 @@ def check_watched() -> None:
         return client.runs.list(WATCHED_THREAD, limit=1)[0]
 
     seen = newest()["run_id"]
-    run = wait_for(lambda: (lambda run: run["run_id"] != seen and run)(newest()), seconds=25)
+    run = wait_for(lambda: (lambda run: run["run_id"] != seen and run)(newest()))
     assert run["kwargs"]["resumable"] is True and run["metadata"]["graph_id"] == "watched"
     time.sleep(1.0)
     parts = list(client.runs.join_stream(WATCHED_THREAD, run["run_id"], last_event_id="-1"))
