@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 /// The time limit of every wait: much longer than the pause before a reconnect.
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 const EVENTS: &str = "GET /agui/agent/a/threads/T/events?follow=thread";
 

@@ -292,7 +292,7 @@ async fn who_leaves_before_the_answer_is_a_line_too() {
             }
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(30), left).await.unwrap();
+    tokio::time::timeout(std::time::Duration::from_mins(1), left).await.unwrap();
     drop(state);
     let lines = audited.lines();
     assert_eq!((&lines[0]["action"], &lines[0]["outcome"]), (&json!("run"), &json!("left")));

@@ -16,7 +16,7 @@ use crate::support::gateway::{
 };
 
 /// An event that has not arrived after this time is held back.
-const HELD_BACK: Duration = Duration::from_secs(20);
+const HELD_BACK: Duration = Duration::from_mins(1);
 
 /// Reads and decodes the stream of one viewer.
 struct Viewer {

@@ -293,7 +293,7 @@ fn a_thread_that_stays_as_it_is_says_nothing() {
         });
         done.send(()).unwrap();
     });
-    let waited = is_done.recv_timeout(Duration::from_secs(30));
+    let waited = is_done.recv_timeout(Duration::from_mins(1));
     assert_ne!(waited, Err(mpsc::RecvTimeoutError::Timeout), "the second look does not end");
     looking.join().unwrap();
 }

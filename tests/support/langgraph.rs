@@ -13,7 +13,7 @@ use super::gateway::{part, token};
 use super::upstream::{Exchange, Upstream};
 
 /// The time limit of every wait; a build machine may stall.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct LangGraph {
     pub(crate) url: String,

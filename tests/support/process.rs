@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 /// How long to wait for a log line, on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A process of `threadway serve`, or of another command that listens. Dropping it kills the
 /// process.
