@@ -10,6 +10,7 @@ import { LOGS } from "./logs.mjs";
 import { commandsOf, Example, freePort } from "./readme.mjs";
 
 const OPTIONS = { timeout: 240_000 };
+const SUITE = { timeout: 800_000 };
 const SHOWN_MS = 60_000; // a run of twelve seconds, on a busy machine
 const BUNDLED_MS = 90_000; // Vite builds a page of a thousand packages at the first request
 const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"];
@@ -74,6 +75,13 @@ async function told(threadId, roles) {
 
 const runsOf = (threadId) => get(`/threads/${threadId}/runs`);
 
+/** Starts a run in LangGraph, past the gateway. */
+async function start(threadId, content) {
+  const body = { assistant_id: "agent", input: { messages: [{ role: "user", content }] } };
+  const response = await fetch(`${langgraph}/threads/${threadId}/runs`, { method: "POST", headers: JSON_BODY, body: JSON.stringify(body) });
+  assert.ok(response.ok, `a run: ${response.status}`);
+}
+
 /** Some pages render the agent's text as Markdown. */
 const plain = ({ role, text }) => ({ role, text: text.replaceAll("`", "").replace(/\s+/g, " ") });
 
@@ -98,7 +106,7 @@ test("a README's commands are found, those of other languages are not", () => {
   assert.deepEqual(commandsOf(text), ["one -d two", "three", "five"]);
 });
 
-describe("the examples", { concurrency: 2, ...OPTIONS }, () => {
+describe("the examples", { concurrency: 2, ...SUITE }, () => {
   test("ag-ui-client runs the agent, and answers two approvals by their ids", OPTIONS, async () => {
     const example = await open("ag-ui-client");
     const environment = { THREADWAY_URL: await example.gateway() };
@@ -138,78 +146,254 @@ describe("the examples", { concurrency: 2, ...OPTIONS }, () => {
     example.isDone();
   });
 
-  test("copilotkit chats, runs a tool of the page, answers two approvals by their ids, shows a failed run, and reloads in mid-run", OPTIONS, async () => {
-    const example = await open("copilotkit");
-    const gateway = await example.gateway();
-    await example.start(example.take(/^npm run dev/), example.page, { PORT: new URL(example.page).port, VITE_THREADWAY_URL: gateway });
-    const page = await visit(example.page, "copilotkit");
-    const box = page.getByTestId("copilot-chat-textarea");
-    await box.waitFor({ timeout: BUNDLED_MS });
-    const threadId = new URL(page.url()).searchParams.get("thread");
-    const answer = page.getByTestId("copilot-assistant-message");
-    const say = async (words) => {
-      await page.locator("[data-copilot-running=false]").waitFor();
-      await box.fill(words);
-      await box.press("Enter");
-    };
-    const read = () =>
-      page.locator("[data-testid=copilot-user-message], [data-testid=copilot-assistant-message]").evaluateAll((all) =>
-        all.map((message) => {
-          const role = message.dataset.testid.split("-")[1];
-          return { role, text: (role === "user" ? message : message.querySelector("p")).innerText.trim() };
-        }),
-      );
-    const showsThread = () => shows(read, threadId, ["user", "assistant"]);
+  describe("copilotkit", { concurrency: 1, ...SUITE }, () => {
+    let example, gateway;
 
-    await say("weather");
-    await answer.getByText("Done: It is 21 degrees").waitFor();
-    // A gateway with a list of threads announces it; otherwise the page shows none.
-    const info = await (await fetch(`${gateway}/agui/info`)).json();
-    const thread = page.locator("nav li[aria-current=true]");
-    if (info.threadEndpoints?.list) await thread.waitFor();
-    else assert.equal(await thread.count(), 0);
-    await say("paint it teal");
-    await answer.getByText("Done: The page is teal now.").waitFor();
-    assert.equal(await page.locator("main").evaluate((main) => getComputedStyle(main).borderTopColor), "rgb(0, 128, 128)");
-    await say("where am i");
-    await answer.getByText("The colour of the page: teal").waitFor();
+    before(async () => {
+      example = await open("copilotkit");
+      gateway = await example.gateway();
+      await example.start(example.take(/^npm run dev/), example.page, { PORT: new URL(example.page).port, VITE_THREADWAY_URL: gateway });
+      example.isDone();
+    }, OPTIONS);
 
-    await say("clean up");
-    const ask = (name) => page.getByRole("group", { name });
-    await ask("delete_file").getByRole("button", { name: "Reject" }).click();
-    const asked = (await runsOf(threadId)).length;
-    await page.photo("asked");
-    await ask("send_email").getByRole("textbox").fill('{"to": "ada@example.org", "body": "Edited."}');
-    await ask("send_email").getByRole("button", { name: "Approve as edited" }).click();
-    await answer.getByText("I would rather not.").waitFor();
-    assert.equal((await runsOf(threadId)).length, asked + 1, "both are answered by one run");
-    const { values } = await get(`/threads/${threadId}/state`);
-    const [sent, deleted] = values.messages.filter(({ type }) => type === "tool").slice(-2);
-    assert.match(sent.content, /Sent to ada@example\.org: Edited\./);
-    assert.match(deleted.content, /I would rather not\./);
+    /** The example's page on a thread, and what a person does and sees there. */
+    async function chat(threadId, name) {
+      const page = await visit(`${example.page}/?thread=${threadId}`, name);
+      const box = page.getByTestId("copilot-chat-textarea");
+      page.connects = 0;
+      page.on("request", (request) => (page.connects += Number(request.method() === "POST" && request.url().endsWith("/connect"))));
+      await box.waitFor({ timeout: BUNDLED_MS });
+      const rests = () => page.locator("[data-copilot-running=false]").waitFor();
+      const read = () =>
+        page.locator("[data-testid=copilot-user-message], [data-testid=copilot-assistant-message]").evaluateAll((all) =>
+          all.map((message) => {
+            const role = message.dataset.testid.split("-")[1];
+            return { role, text: (role === "user" ? message : message.querySelector("p")).innerText.trim() };
+          }),
+        );
+      return Object.assign(page, {
+        box,
+        rests,
+        answer: page.getByTestId("copilot-assistant-message"),
+        alert: page.getByRole("alert"),
+        lost: page.getByRole("status").getByText("The connection was lost"),
+        ask: (name) => page.getByRole("group", { name }),
+        say: async (words) => {
+          await rests();
+          await box.fill(words);
+          await box.press("Enter");
+        },
+        /** Waits until the page shows exactly LangGraph's thread: nothing is missing, and nothing is there twice. */
+        showsThread: () => shows(read, threadId, ["user", "assistant"]),
+      });
+    }
 
-    await say("ask me");
-    await page.getByLabel("What is your favourite colour?").fill("plum");
-    await page.getByRole("button", { name: "Answer" }).click();
-    await answer.getByText("Done: The person says: plum").waitFor();
-    await showsThread();
+    test("chats, runs a tool of the page, answers two approvals by their ids, and reloads in mid-run", OPTIONS, async () => {
+      const threadId = randomUUID();
+      const page = await chat(threadId, "copilotkit");
+      await page.say("weather");
+      await page.answer.getByText("Done: It is 21 degrees").waitFor();
+      // A gateway with a list of threads announces it; otherwise the page shows none.
+      const info = await (await fetch(`${gateway}/agui/info`)).json();
+      const thread = page.locator("nav li[aria-current=true]");
+      if (info.threadEndpoints?.list) await thread.waitFor();
+      else assert.equal(await thread.count(), 0);
+      await page.say("paint it teal");
+      await page.answer.getByText("Done: The page is teal now.").waitFor();
+      assert.equal(await page.locator("main").evaluate((main) => getComputedStyle(main).borderTopColor), "rgb(0, 128, 128)");
+      await page.say("where am i");
+      await page.answer.getByText("The colour of the page: teal").waitFor();
 
-    await say("fail");
-    await page.getByRole("alert").getByText("the script says that this run fails").waitFor();
-    await page.photo("failed");
+      await page.say("clean up");
+      await page.ask("delete_file").getByRole("button", { name: "Reject" }).click();
+      const asked = (await runsOf(threadId)).length;
+      await page.photo("asked");
+      await page.ask("send_email").getByRole("textbox").fill('{"to": "ada@example.org", "body": "Edited."}');
+      await page.ask("send_email").getByRole("button", { name: "Approve as edited" }).click();
+      await page.answer.getByText("I would rather not.").waitFor();
+      assert.equal((await runsOf(threadId)).length, asked + 1, "both are answered by one run");
+      const { values } = await get(`/threads/${threadId}/state`);
+      const [sent, deleted] = values.messages.filter(({ type }) => type === "tool").slice(-2);
+      assert.match(sent.content, /Sent to ada@example\.org: Edited\./);
+      assert.match(deleted.content, /I would rather not\./);
 
-    // Vite sends a page of a thousand packages again, which takes a while on a busy machine.
-    await say("count to 300");
-    await answer.getByText("1 2 3 4 5").waitFor();
-    await page.reload({ waitUntil: "commit" });
-    await answer.getByText("1 2 3 4 5").waitFor();
-    assert.ok((await runsOf(threadId)).some(({ status }) => status === "running"), "the run continues");
-    await answer.getByText("298 299 300").waitFor();
-    await showsThread();
-    await page.photo("reloaded");
-    assert.deepEqual(page.said, []);
-    await page.close();
-    example.isDone();
+      await page.say("ask me");
+      await page.getByLabel("What is your favourite colour?").fill("plum");
+      await page.getByRole("button", { name: "Answer" }).click();
+      await page.answer.getByText("Done: The person says: plum").waitFor();
+      await page.showsThread();
+
+      // Vite sends a page of a thousand packages again, which takes a while on a busy machine.
+      await page.say("count to 300");
+      await page.answer.getByText("1 2 3 4 5").waitFor();
+      await page.reload({ waitUntil: "commit" });
+      await page.answer.getByText("1 2 3 4 5").waitFor();
+      assert.ok((await runsOf(threadId)).some(({ status }) => status === "running"), "the run continues");
+      await page.answer.getByText("298 299 300").waitFor();
+      await page.showsThread();
+      await page.photo("reloaded");
+      assert.deepEqual(page.said, []);
+      await page.close();
+    });
+
+    test("shows a run live that another tab, or a cron job, has started", OPTIONS, async () => {
+      const threadId = randomUUID();
+      const [first, second] = [await chat(threadId, "copilotkit-first"), await chat(threadId, "copilotkit-second")];
+      const counts = (page, at) => page.answer.nth(at).getByText(/^1 2 3 4 5(?!.*100)/).waitFor();
+      const shown = async (at) => {
+        for (const page of [first, second]) {
+          await page.answer.nth(at).getByText("98 99 100").waitFor();
+          await page.showsThread();
+          await page.rests();
+        }
+      };
+
+      await first.say("count to 100");
+      await counts(second, 0);
+      await second.photo("live");
+      await shown(0);
+      await second.box.fill("a draft");
+      await first.say("count to 100");
+      await counts(second, 1);
+      await shown(1);
+      assert.equal(await second.box.inputValue(), "a draft");
+      await second.say("count to 100");
+      await counts(first, 2);
+      await first.photo("live");
+      await shown(2);
+      // A cron job is a client of LangGraph's own, as this one is.
+      await start(threadId, "count to 100");
+      await Promise.all([counts(first, 3), counts(second, 3)]);
+      await first.photo("foreign");
+      await shown(3);
+      assert.deepEqual([...first.said, ...second.said], []);
+      await Promise.all([first.close(), second.close()]);
+    });
+
+    test("shows an approval in each tab until one has answered, and leaves it behind with its thread", OPTIONS, async () => {
+      const threadId = randomUUID();
+      const [first, second] = [await chat(threadId, "copilotkit-asks"), await chat(threadId, "copilotkit-answers")];
+      await first.say("clean up");
+      for (const page of [first, second]) await page.ask("delete_file").waitFor();
+      await second.photo("approval");
+      await second.ask("send_email").getByRole("button", { name: "Approve", exact: true }).click();
+      await second.ask("delete_file").getByRole("button", { name: "Reject" }).click();
+      for (const page of [first, second]) {
+        await page.answer.getByText("I would rather not.").waitFor();
+        await page.showsThread();
+        await page.rests();
+        assert.equal(await page.getByRole("group").count(), 0);
+      }
+      // Nobody's message goes past open questions, and the page says so.
+      await first.say("clean up");
+      await first.ask("delete_file").waitFor();
+      await first.say("weather");
+      await first.alert.getByText('This message was not sent: "weather"').waitFor();
+      await first.photo("pending");
+      await first.showsThread();
+      for (const name of ["send_email", "delete_file"]) await first.ask(name).getByRole("button", { name: "Reject" }).click();
+      await first.answer.nth(3).getByText("I would rather not.").waitFor();
+      await first.showsThread();
+      await first.say("clean up");
+      await first.ask("delete_file").waitFor();
+      // Another thread has none.
+      await first.getByRole("button", { name: "New chat" }).click();
+      await first.say("weather");
+      await first.answer.getByText("Done: It is 21 degrees").waitFor();
+      assert.equal(await first.getByRole("group").count() + (await first.alert.count()), 0);
+      await Promise.all([first.close(), second.close()]);
+    });
+
+    test("says why a run has failed, in each tab and after a reload", OPTIONS, async () => {
+      const threadId = randomUUID();
+      const [first, second] = [await chat(threadId, "copilotkit-fails"), await chat(threadId, "copilotkit-watches")];
+      await first.say("fail");
+      for (const page of [first, second]) await page.alert.getByText("the script says that this run fails").waitFor();
+      await first.photo("failed");
+      await first.reload({ waitUntil: "commit" });
+      await first.alert.getByText("the script says that this run fails").waitFor();
+      await second.say("weather");
+      for (const page of [first, second]) {
+        await page.answer.getByText("Done: It is 21 degrees").waitFor();
+        await page.rests();
+        assert.equal(await page.alert.count(), 0);
+      }
+      await Promise.all([first.close(), second.close()]);
+    });
+
+    for (const signal of ["SIGKILL", "SIGTERM"]) {
+      test(`continues an answer to its last word when threadway gets ${signal} in mid-answer and is started again`, OPTIONS, async () => {
+        const threadId = randomUUID();
+        const page = await chat(threadId, `copilotkit-${signal}`);
+        await page.evaluate(() => (window.isThisOne = true));
+        await page.say("count to 120");
+        await page.answer.getByText("1 2 3 4 5").waitFor();
+        await page.box.fill("a draft");
+        await example.end(signal);
+        await page.lost.waitFor();
+        await page.photo("lost");
+        await example.serve();
+        await page.answer.getByText("118 119 120").waitFor();
+        await page.showsThread();
+        await page.rests();
+        await page.photo("back");
+        assert.equal(await page.lost.count(), 0);
+        assert.equal(await page.box.inputValue(), "a draft");
+        assert.equal((await runsOf(threadId)).length, 1);
+        assert.ok(await page.evaluate(() => window.isThisOne), "the page was not reloaded");
+
+        // A message that threadway never got is not shown as if it were sent.
+        await example.end(signal);
+        await page.say("weather");
+        await page.lost.waitFor();
+        await example.serve();
+        await page.alert.getByText('This message was not sent: "weather"').waitFor();
+        await page.photo("unsent");
+        await page.showsThread();
+        await page.say("weather");
+        await page.answer.getByText("Done: It is 21 degrees").waitFor();
+        await page.showsThread();
+        assert.equal(await page.alert.count(), 0);
+        await page.close();
+      });
+    }
+
+    test("follows its thread again after a proxy's 502", OPTIONS, async () => {
+      const threadId = randomUUID();
+      const page = await chat(threadId, "copilotkit-proxied");
+      await page.say("weather");
+      await page.answer.getByText("Done: It is 21 degrees").waitFor();
+      await page.rests();
+      await page.clock.install(); // the pause is half a minute
+      await page.route(/\/events\?/, (route) => route.fulfill({ status: 502 }), { times: 1 });
+      const refused = page.waitForResponse((response) => response.status() === 502);
+      await example.end("SIGTERM");
+      await example.serve();
+      await refused;
+      let isOpen = false;
+      page.waitForResponse(/\/events\?/).then(() => (isOpen = true));
+      while (!isOpen) await page.clock.fastForward("00:31");
+      await start(threadId, "count to 30");
+      await page.answer.getByText(/^1 2 3 4 5(?!.*30)/).waitFor();
+      await page.answer.getByText("28 29 30").waitFor();
+      await page.showsThread();
+      await page.close();
+    });
+
+    test("stops to connect after ten times, and says so", OPTIONS, async () => {
+      const page = await chat(randomUUID(), "copilotkit-away");
+      await page.clock.install(); // the pauses between them are minutes
+      const before = page.connects;
+      await example.end("SIGKILL");
+      await page.say("weather");
+      await page.lost.waitFor();
+      while (page.connects < before + 10) await page.clock.fastForward("00:31");
+      await page.alert.getByText("The agent cannot be reached").waitFor();
+      await page.clock.fastForward("10:00");
+      assert.equal(page.connects, before + 10);
+      await page.photo("away");
+      await page.close();
+    });
   });
 
   /** The tests for the chats of TanStack AI and assistant-ui, which show the same content in the same way. */

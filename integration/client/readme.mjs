@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { closeSync, openSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:net";
@@ -37,7 +38,7 @@ export class Example {
     return Object.entries(all).reduce((text, [from, to]) => text.replaceAll(from, to), command);
   }
 
-  /** Starts a server, and waits until it answers at this address. */
+  /** Starts a server, and waits until it answers at this address; returns its process. */
   async start(command, url, environment) {
     const child = this.spawn(command, environment);
     child.unref(); // servers.py stops the process at the end, with its process group
@@ -47,6 +48,7 @@ export class Example {
       assert.ok(performance.now() < deadline, `\`${command}\` of ${this.name} does not answer at ${url}`);
       await new Promise((wake) => setTimeout(wake, 100));
     }
+    return child;
   }
 
   /** Runs a command to its end; returns its output. */
@@ -72,8 +74,17 @@ export class Example {
   /** Starts the gateway by the README's command, on a port of its own; returns its URL. */
   async gateway() {
     const url = `http://127.0.0.1:${await freePort()}`;
-    await this.start(this.take(/^threadway serve /), `${url}/readyz`, { THREADWAY_LISTEN: url.slice("http://".length) });
+    const command = this.take(/^threadway serve /);
+    this.serve = async () => (this.server = await this.start(command, `${url}/readyz`, { THREADWAY_LISTEN: url.slice("http://".length) }));
+    await this.serve();
     return url;
+  }
+
+  /** Ends the gateway by this signal. `serve` starts another one at its address. */
+  async end(signal) {
+    const ended = once(this.server, "exit");
+    this.server.kill(signal);
+    await ended;
   }
 
   /** Whether every command of the README has been run. */

@@ -1,9 +1,9 @@
 import { useEffect, useState } from "react";
-import { CopilotChat, CopilotKitProvider, useAgentContext, useDefaultRenderTool, useFrontendTool } from "@copilotkit/react-core/v2";
+import { CopilotKitProvider, useAgentContext, useDefaultRenderTool, useFrontendTool } from "@copilotkit/react-core/v2";
 import "@copilotkit/react-core/v2/styles.css";
 import { z } from "zod";
-import { Questions } from "./Questions.jsx";
 import { Threads } from "./Threads.jsx";
+import { ThreadwayChat } from "./ThreadwayChat.jsx";
 import "./style.css";
 
 const GATEWAY = import.meta.env.VITE_THREADWAY_URL ?? "http://127.0.0.1:8484";
@@ -18,27 +18,19 @@ function useThreadInAddress() {
 
 export function App() {
   const [threadId, openThread] = useThreadInAddress();
-  const [failure, setFailure] = useState(null);
   return (
-    // CopilotChat does not show a failed run, so `onError` does. The inspector would send requests to CopilotKit's own
-    // servers.
-    <CopilotKitProvider runtimeUrl={`${GATEWAY}/agui`} agentId={AGENT} onError={({ error }) => setFailure(error.message)} enableInspector={false}>
+    // The inspector would send requests to CopilotKit's own servers.
+    <CopilotKitProvider runtimeUrl={`${GATEWAY}/agui`} agentId={AGENT} enableInspector={false}>
       <Threads agentId={AGENT} threadId={threadId} open={openThread} />
-      <main>
-        {failure && (
-          <p role="alert">
-            {failure} <button onClick={() => setFailure(null)}>Close</button>
-          </p>
-        )}
-        <Abilities />
-        <CopilotChat threadId={threadId} />
-      </main>
+      <Page>
+        <ThreadwayChat agentId={AGENT} threadId={threadId} />
+      </Page>
     </CopilotKitProvider>
   );
 }
 
-/** The tools and the context that the page gives the agent, and the UI for its questions. */
-function Abilities() {
+/** Gives the agent a tool of the page, and context. */
+function Page({ children }) {
   const [color, setColor] = useState("white");
   useAgentContext({ description: "The colour of the page", value: color });
   useFrontendTool({
@@ -51,10 +43,5 @@ function Abilities() {
     },
   });
   useDefaultRenderTool();
-  return (
-    <>
-      <style>{`main { border-top: 1rem solid ${color} }`}</style>
-      <Questions />
-    </>
-  );
+  return <main style={{ borderTop: `1rem solid ${color}` }}>{children}</main>;
 }
