@@ -556,6 +556,18 @@ function gateway({ server, Client }) {
     for (const graph of ["agent", "failing", "slow"]) assert.equal(info.agents[graph].name, graph);
   });
 
+  for (const [whose, threadId] of [["LangGraph's", randomUUID()], ["the client's", `thread ${randomUUID()}`]]) {
+    test(`a thread under ${whose} id is listed with its first words as its name`, async () => {
+      const client = new Client("text", { threadId });
+      for (const words of [`Is it ${"very ".repeat(20)}warm?`, "And tomorrow?"]) {
+        client.say(words);
+        await client.runAgent({});
+        const { threads } = await (await fetch(`${server.threadway}/agui/threads?agentId=text&limit=200`)).json();
+        assert.equal(threads.find(({ id }) => id === threadId)?.name, `Is it ${"very ".repeat(10)}ver…`);
+      }
+    });
+  }
+
   // The JavaScript server cannot read the schema of a graph whose state is an `Annotation`.
   if (server.graphs === "Python") {
     test("the client's own tools and context are sent to the graph, and removed again", async () => {

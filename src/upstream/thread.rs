@@ -12,9 +12,9 @@ use super::call::Call;
 use super::client::Listed;
 use super::{Client, Error};
 use crate::metrics::Operation;
-use threadway_translate::json::{self, Json, ObjectWriter};
+use threadway_translate::json::{self, Json, ObjectWriter, Text};
 use threadway_translate::langgraph::{
-    CLIENT_THREAD_ID, RunError, ThreadMark, ThreadRecord, ThreadState,
+    CLIENT_THREAD_ID, RunError, TITLE, ThreadMark, ThreadRecord, ThreadState,
 };
 
 /// The request header that asks for a short answer.
@@ -221,13 +221,17 @@ impl Client {
         Ok(None)
     }
 
-    /// Creates a thread unless it exists, and stores the client's id of it in the metadata.
+    /// Creates a thread unless it exists. Stores the client's id of it and its title in the metadata.
     pub(crate) async fn create_thread(
         &self,
         thread_id: &str,
         client_thread_id: &str,
+        title: Option<&str>,
     ) -> Result<(), Error> {
-        let metadata = ObjectWriter::new().string(CLIENT_THREAD_ID, client_thread_id).finish();
+        let metadata = ObjectWriter::new()
+            .string(CLIENT_THREAD_ID, client_thread_id)
+            .optional(TITLE, title.map(Text::new).as_ref())
+            .finish();
         match self.post_thread(thread_id, &metadata).await {
             Ok(_) => Ok(()),
             // The thread is somebody else's. Other requests get 404 for such a thread.

@@ -337,6 +337,19 @@ async fn each_graph_has_an_assistant() {
 // === threads ===
 
 #[tokio::test]
+async fn a_run_gives_its_metadata_to_the_thread_that_it_creates_and_to_no_other() {
+    let served = Served::start(Pace::NONE).await;
+    for (title, expected) in [("first", "first"), ("second", "first")] {
+        let body = json!({"assistant_id": "agent", "input": {"messages": []},
+            "metadata": {"title": title}, "if_not_exists": "create"});
+        served.post(&format!("/threads/{THREAD}/runs/wait"), body).await;
+        let thread = served.get(&format!("/threads/{THREAD}")).await;
+        assert_eq!(thread["metadata"]["title"], expected);
+        assert_eq!(thread["metadata"]["graph_id"], "agent");
+    }
+}
+
+#[tokio::test]
 async fn a_thread_is_made_found_changed_and_deleted() {
     let served = Served::start(Pace::NONE).await;
     let made = served.post("/threads", json!({"thread_id": THREAD, "metadata": {"a": 1}})).await;

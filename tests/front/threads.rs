@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use crate::support::gateway::{Response, serve_as};
+use crate::support::gateway::{Response, input, run_request, serve_as};
 use crate::support::issuer::{AUDIENCE, ISSUER, Signer, key_set};
 use crate::support::langgraph::{LangGraph, state};
 use crate::support::process::File;
@@ -244,6 +244,47 @@ async fn an_upstream_that_is_not_sent_its_callers_lists_nothing() {
     assert_eq!(code(inspect(&other).await), (403, "threads_off".to_owned()));
     assert!(second.asked("POST /threads").is_empty());
     assert_eq!(front.endpoints(ALICE).await, endpoints(true));
+}
+
+#[tokio::test]
+async fn a_thread_that_a_web_page_begins_is_listed_under_its_first_words() {
+    let mut server = LangGraph::start().await;
+    server.hold("/runs/stream");
+    let front = Front::of(&server, Auth::None, ThreadRoutes::All).await;
+    let names = async || {
+        let (status, page) = front.list("").await;
+        assert_eq!(status, 200, "{page}");
+        let threads = page["threads"].as_array().unwrap().iter();
+        threads.map(|thread| (thread["id"].clone(), thread["name"].clone())).collect::<Vec<_>>()
+    };
+    let (uuid, words) = ("0f9cfe5e-7d44-4d4f-8aef-000000000007", "what is \"this\"?");
+    for (thread, creates) in [(uuid, 0), ("my thread", 1)] {
+        let before = server.asked("POST /threads").len();
+        for (said, title) in [(words, Some(words)), ("and that?", None)] {
+            let mut input = input(&[said]);
+            input["threadId"] = json!(thread);
+            input["messages"][0]["id"] = json!(said);
+            let request = run_request("agent", "", &input.to_string());
+            let (mut response, sent) = tokio::join!(
+                async { Response::to(front.address, request.as_bytes()).await },
+                async {
+                    let run = server.run().await;
+                    let (sent, said) = (run.body["metadata"]["title"].clone(), run.said());
+                    run.ends_with(&json!([said])).await;
+                    sent
+                }
+            );
+            assert!(response.body().await.contains("RUN_FINISHED"));
+            assert_eq!(sent.as_str(), title, "{thread}: {said}");
+            // The name of the thread is there for every other client.
+            let listed = names().await;
+            assert!(listed.contains(&(json!(thread), json!(words))), "{listed:?}");
+        }
+        let created: Vec<_> = server.asked("POST /threads").drain(before..).collect();
+        let created = created.iter().filter(|body| body["if_exists"].is_string()).count();
+        assert_eq!(created, creates, "{thread}");
+    }
+    assert!(server.asked("PATCH").is_empty());
 }
 
 #[cfg(unix)]

@@ -162,7 +162,8 @@ impl LangGraph {
             let run = json!({"run_id": id, "thread_id": thread, "status": "running",
                 "created_at": format!("2026-11-22T10:00:00.{:06}+00:00", books.made),
                 "metadata": body["metadata"], "kwargs": {"resumable": true}});
-            books.threads.entry(thread.clone()).or_default().runs.insert(0, run);
+            let of_thread = books.threads.entry(thread.clone());
+            of_thread.or_insert_with(|| Thread::created_by(&body)).runs.insert(0, run);
             id
         };
         exchange.begin(&format!("content-location: /threads/{thread}/runs/{id}\r\n")).await;
@@ -408,6 +409,13 @@ impl Books {
 // === impl Thread ===
 
 impl Thread {
+    /// The thread that the start of a run creates. The servers copy the run's metadata to it.
+    fn created_by(body: &Value) -> Self {
+        let mut metadata = json!({"graph_id": body["assistant_id"]});
+        metadata.as_object_mut().unwrap().extend(body["metadata"].as_object().unwrap().clone());
+        Self { metadata, ..Self::default() }
+    }
+
     /// A copy, without the runs.
     fn copy(&self) -> Self {
         Self { metadata: self.metadata.clone(), state: self.state.clone(), ..Self::default() }

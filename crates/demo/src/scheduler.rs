@@ -38,7 +38,7 @@ impl Server {
             if if_not_exists == IfNotExists::Reject {
                 return Err(Refusal::not_found("Thread or assistant not found."));
             }
-            store.create(id, Values::new(), &self.clock)?;
+            store.create(id, order.metadata.clone(), &self.clock)?;
         }
         store.make_room_for(id)?;
         let thread = store.thread_mut(id)?;

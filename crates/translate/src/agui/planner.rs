@@ -17,7 +17,7 @@ use super::input::Input;
 use super::resume::{Answers, ResumeError};
 use super::resume_update;
 use crate::json::{self, Json, ObjectWriter, Text};
-use crate::langgraph::{InputKeys, MessagesKey, Start, ThreadState};
+use crate::langgraph::{self, InputKeys, MessagesKey, Start, ThreadState};
 use crate::run::{self, Configured, Emit, Message, NewRun, Plan, Planner, Role, StateEvents};
 
 /// A request, and the settings that decide which run it becomes.
@@ -120,7 +120,8 @@ impl Planner for RequestPlanner<'_> {
         let start = Start::Input(self.input_json(&Echoes::of(thread), keys, &new));
         let hides = kept_keys(thread);
         let forgets = hides.clone();
-        Ok(NewRun { fork_before, hides, forgets, ..self.run(start) }.into())
+        let title = if thread.is_none() { title(&new) } else { None };
+        Ok(NewRun { fork_before, title, hides, forgets, ..self.run(start) }.into())
     }
 
     fn fork(
@@ -202,6 +203,12 @@ impl RequestPlanner<'_> {
 fn kept_keys(thread: Option<&ThreadState<'_>>) -> Vec<String> {
     let Some(ThreadState { kept, .. }) = thread else { return Vec::new() };
     kept.current.iter().map(|kept| &kept.key).chain(&kept.stale).cloned().collect()
+}
+
+/// The title of a thread that begins with these messages: the user's first words.
+fn title(new: &[&Message]) -> Option<String> {
+    let mut sent = new.iter().filter(|sent| sent.role == Role::User);
+    sent.find_map(|sent| langgraph::headline(&sent.content.text().decode()))
 }
 
 /// The text of the user's new messages. `None` if there is none.

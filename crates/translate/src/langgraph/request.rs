@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::Capabilities;
+use super::{Capabilities, TITLE};
 use crate::json::{self, Json, ObjectWriter};
 
 /// The stream modes that the gateway asks for. docs/mapping.md says what each becomes.
@@ -161,6 +161,16 @@ impl RunRequest {
                 .0
                 .iter()
                 .fold(given, |metadata, (name, value)| json::with_member(&metadata, name, value));
+        }
+        self
+    }
+
+    /// Titles the thread that this run creates. The servers copy the run's metadata to a thread that
+    /// does not exist yet. aegra does not, and names the thread itself.
+    #[must_use]
+    pub(crate) fn titling(mut self, title: Option<&str>, server: Capabilities) -> Self {
+        if let Some(title) = title.filter(|_| !server.drops_run_metadata) {
+            self.metadata = self.metadata_writer().string(TITLE, title).finish();
         }
         self
     }
@@ -345,6 +355,22 @@ mod tests {
         assert_eq!(sent(Capabilities::JAVASCRIPT), (own, "null".to_owned()));
         let all = r#"{"metadata":{"threadway_run_id":"r","cwd":"/srv","dirs":["/a"]}}"#.to_owned();
         assert_eq!(sent(Capabilities::AEGRA), ("{}".to_owned(), all));
+    }
+
+    #[test]
+    fn a_run_titles_its_new_thread_where_the_server_copies_the_metadata() {
+        let sent = |server| {
+            let request = RunRequest::new("agent", "r", Start::Continue)
+                .titling(Some("say \"hi\""), server)
+                .keeping_metadata(server);
+            let request = serde_json::to_value(request).unwrap();
+            (request["metadata"].to_string(), request["config"].to_string())
+        };
+        let titled = r#"{"threadway_run_id":"r","title":"say \"hi\""}"#.to_owned();
+        assert_eq!(sent(Capabilities::PYTHON), (titled.clone(), "null".to_owned()));
+        assert_eq!(sent(Capabilities::JAVASCRIPT), (titled, "null".to_owned()));
+        let untitled = r#"{"metadata":{"threadway_run_id":"r"}}"#.to_owned();
+        assert_eq!(sent(Capabilities::AEGRA), ("{}".to_owned(), untitled));
     }
 
     #[test]

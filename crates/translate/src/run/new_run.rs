@@ -25,6 +25,8 @@ pub struct NewRun {
     pub answers: Vec<String>,
     /// An object of state keys that are written before the graph continues.
     pub update: Option<Json>,
+    /// The title of the thread, if this run creates it.
+    pub title: Option<String>,
     /// What happens if the thread has another run. `None` leaves that to the server.
     pub multitask: Option<Multitask>,
     /// Members of the thread's metadata that graphs read, as an object. They are sent to a server
@@ -111,6 +113,7 @@ impl NewRun {
             configured: Configured::Not,
             answers: Vec::new(),
             update: None,
+            title: None,
             multitask: None,
             read_by_graphs: None,
             hides: Vec::new(),
@@ -130,6 +133,7 @@ impl NewRun {
             .answering(&self.answers)
             .hiding(&self.hides)
             .repeating(self.read_by_graphs.as_ref(), server)
+            .titling(self.title.as_deref(), server)
             .when_busy(self.multitask)
             .updating(self.update)
             .at_checkpoint(checkpoint)

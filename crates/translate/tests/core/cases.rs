@@ -467,6 +467,31 @@ fn case_31_only_what_is_allowed_goes_up() {
 }
 
 #[test]
+fn a_run_that_creates_its_thread_titles_it_with_the_users_first_words() {
+    let titled = |messages: Value, state: Option<&ThreadState<'_>>| {
+        let body = json!({"threadId": "t", "runId": "r", "messages": messages});
+        let input = Input::parse(body.to_string().as_bytes()).unwrap();
+        planned(&input, &Allowance::default(), state).title
+    };
+    let said = |role: &str, content: Value| json!({"id": role, "role": role, "content": content});
+    let words = said("user", json!(" what\nis this "));
+    let parts = said(
+        "user",
+        json!([{"type": "image", "source": {"type": "url", "value": "u"}}, {"type": "text", "text": "what is this"}]),
+    );
+    let expected = Some("what is this".to_owned());
+    assert_eq!(titled(json!([said("system", json!("be brief")), words]), None), expected);
+    assert_eq!(titled(json!([parts]), None), expected);
+    assert_eq!(titled(json!([said("user", json!(" ")), parts]), None), expected);
+    let long = titled(json!([said("user", json!("x".repeat(70)))]), None).unwrap();
+    assert_eq!(long.chars().count(), 60, "{long}");
+    assert_eq!(titled(json!([said("system", json!("be brief"))]), None), None);
+    assert_eq!(titled(json!([]), None), None);
+    let empty = ThreadState::parse(r#"{"values":{},"next":[],"tasks":[]}"#).unwrap();
+    assert_eq!(titled(json!([words]), Some(&empty)), None, "the thread exists");
+}
+
+#[test]
 fn case_32_two_modes_say_a_text_once() {
     let events = Case::numbered("32").translate().events;
     assert_eq!(judge::streamed_text(&events)["lc_run--m1"], "Hi there");

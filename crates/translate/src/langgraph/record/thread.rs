@@ -7,11 +7,14 @@ use serde_json::value::RawValue;
 use crate::json::{self, Json};
 use crate::langgraph::{Block, Message, MessageType, MessagesKey};
 
-/// The length of a headline in characters, so that a list shows it on one line.
+/// The longest headline in characters, so that a list shows it on one line.
 const MAX_HEADLINE_CHARS: usize = 60;
 
 /// The key of a thread's metadata for the conversation's title.
 pub const TITLE: &str = "title";
+
+/// aegra's own name for a thread: the start of the first human message.
+const AEGRA_NAME: &str = "thread_name";
 
 /// The key of a thread's metadata that is true if a person has archived the thread.
 pub const ARCHIVED: &str = "archived";
@@ -111,12 +114,12 @@ impl ThreadRecord {
         })
     }
 
-    /// The title in the metadata. Without one, a headline of the first message, if the record
-    /// contains the state.
+    /// The title in the metadata. Without one, a headline of the first message, if the server has
+    /// named the thread by it, or if the record contains the state.
     pub fn title(&self) -> Option<String> {
-        let metadata = json::members(&self.metadata).unwrap_or_default();
-        let title = metadata.string(TITLE).filter(|title| !title.trim().is_empty());
-        title.map(Cow::into_owned).or_else(|| self.begins.clone())
+        let title = self.text(TITLE).filter(|title| !title.trim().is_empty());
+        let named = || self.text(AEGRA_NAME).as_deref().and_then(headline);
+        title.or_else(named).or_else(|| self.begins.clone())
     }
 
     /// The client's name of the thread, if LangGraph needs another id. Any client that may change
@@ -157,13 +160,16 @@ fn first_words(values: &RawValue, key: &MessagesKey) -> Option<String> {
     headline(&texts.collect::<Vec<_>>().join(" "))
 }
 
-/// A title for a conversation that starts with this text: its first 60 characters on one line.
-/// `None` if it has no visible characters.
+/// A title for a conversation that starts with this text: its beginning on one line, at most 60
+/// characters. `None` if it has no visible characters.
+///
+/// Threads of web pages and sessions of editors get their titles from it.
 pub fn headline(text: &str) -> Option<String> {
     let spaced = text.split_whitespace().flat_map(|word| [" ", word]).skip(1);
     let mut shown = spaced.flat_map(str::chars).filter(|char| !char.is_control());
     let mut line: String = shown.by_ref().take(MAX_HEADLINE_CHARS).collect();
     if shown.next().is_some() {
+        line.pop();
         line.truncate(line.trim_end().len());
         line.push('…');
     }
@@ -326,17 +332,21 @@ mod tests {
                 "{untitled}"
             );
         }
+        let aegra = r#"{"thread_name":" what\nis this "}"#;
+        assert_eq!(read(aegra, "[]").as_deref(), Some("what is this"));
+        let both = r#"{"title":"Mine","thread_name":"what is this"}"#;
+        assert_eq!(read(both, "[]").as_deref(), Some("Mine"));
         for silent in ["[]", "{}", "7", r#"[{"type":"human","content":" "}]"#] {
             assert_eq!(read("{}", silent), None, "{silent}");
         }
     }
 
     #[test]
-    fn a_headline_is_cut_after_60_characters() {
+    fn a_headline_has_at_most_60_characters() {
         let whole = "é".repeat(60);
         assert_eq!(headline(&whole).as_deref(), Some(&*whole));
-        assert_eq!(headline(&format!("{whole}!")), Some(format!("{whole}…")));
-        assert_eq!(headline(&format!(" {}\n\tb c", "a".repeat(59))), Some("a".repeat(59) + "…"));
+        assert_eq!(headline(&format!("{whole}!")), Some("é".repeat(59) + "…"));
+        assert_eq!(headline(&format!(" {}\n\tb c", "a".repeat(58))), Some("a".repeat(58) + "…"));
         assert_eq!(headline("\u{1b}[1mbold\u{7}").as_deref(), Some("[1mbold"));
         assert_eq!(headline(" \n"), None);
     }
