@@ -6,6 +6,7 @@ import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { createSign, generateKeyPairSync, randomUUID } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
+import { connect, createServer } from "node:net";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { after, before, describe, test } from "node:test";
@@ -106,6 +107,28 @@ class Visit {
     await this.page.waitForFunction((n) => (document.querySelector(".message.agent:last-of-type, .turn:last-of-type .message.agent")?.textContent.match(/tok\d+/g)?.length ?? 0) >= n, tokens);
   }
 
+  /** Waits until the focus is where it should be; `what` finds the element. */
+  async focusIs(what) {
+    await this.page.waitForFunction((selector) => document.activeElement?.matches(selector), what).catch(async (error) => {
+      error.message += `; the focus is on ${await this.page.evaluate(() => document.activeElement?.outerHTML.slice(0, 200))}`;
+      throw error;
+    });
+  }
+
+  async press(...keys) {
+    for (const key of keys) await this.page.keyboard.press(key);
+  }
+
+  /** Whether the text in the empty message field is shown whole. */
+  placeholderFits() {
+    return this.find("#compose").evaluate((field) => {
+      const style = getComputedStyle(field);
+      const canvas = document.createElement("canvas").getContext("2d");
+      canvas.font = style.font;
+      return canvas.measureText(field.placeholder).width <= field.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    });
+  }
+
   picture(name, options) {
     return this.page.screenshot({ path: fileURLToPath(new URL(`${name}.png`, LOGS)), ...options });
   }
@@ -147,7 +170,9 @@ describe("in front of the demo", () => {
   test("a new user sees an answer with two clicks: thoughts, tools, the plan, state and usage as they arrive", OPTIONS, async (t) => {
     const visit = await Visit.open(t, DEMO.threadway);
     await visit.find(".welcome").waitFor();
+    await visit.focusIs("#compose");
     await visit.isAccessible("welcome");
+    await visit.picture("welcome");
     await visit.button("Where is it warm?").click();
     await visit.find("[data-working]").waitFor();
     await visit.find(".plan").waitFor();
@@ -208,9 +233,78 @@ describe("in front of the demo", () => {
     assert.equal(visit.threadId, WATCHED);
   });
 
+  test("a new thread is listed during its first run under its first words, in another browser too", OPTIONS, async (t) => {
+    const words = `Where is it ${"really ".repeat(10)}warm?`;
+    const name = `${words.slice(0, 59)}…`;
+    const visit = await Visit.open(t, DEMO.threadway, "#/agent");
+    await visit.say(words);
+    await visit.find(".side li a[aria-current] .name", { hasText: name }).waitFor();
+    assert.equal(await visit.find("[data-working]").count(), 1, "the run goes on");
+    const other = await Visit.open(t, DEMO.threadway, "#/agent");
+    await other.find(".side li a", { hasText: name }).first().click();
+    await other.find(".message.user", { hasText: words }).waitFor();
+    assert.equal(other.threadId, visit.threadId);
+    await visit.over();
+  });
+
+  test("an agent that does not exist is named as such, and the others are offered", OPTIONS, async (t) => {
+    const visit = await Visit.open(t, DEMO.threadway, `#/nope/${randomUUID()}`);
+    await visit.find("[data-unknown-agent]").waitFor();
+    assert.match(await visit.find("[data-unknown-agent]").textContent(), /There is no agent nope/);
+    assert.deepEqual(await visit.find("[data-unknown-agent] a").allTextContents(), ["agent", "approval", "failing", "watched"]);
+    assert.equal(await visit.find(".welcome, #compose, .panel").count(), 0);
+    await visit.picture("unknown-agent");
+    await visit.isAccessible("an unknown agent");
+    for (const [agent, words] of [["agent", "Where is it warm?"], ["approval", "Clean up"], ["failing", "Try it"], ["watched", "How is the service?"]]) {
+      await visit.go("#/nope");
+      await visit.find("[data-unknown-agent] a", { hasText: agent }).click();
+      await visit.button(words).waitFor();
+      await visit.focusIs("#compose");
+    }
+  });
+
+  test("LangGraph is away at first: the page tries again by itself", OPTIONS, async (t) => {
+    const { hostname, port } = new URL(DEMO.langgraph);
+    let isAway = true;
+    const way = createServer((socket) => {
+      if (isAway) return socket.destroy();
+      const onward = connect(Number(port), hostname);
+      for (const [one, other] of [[socket, onward], [onward, socket]]) one.pipe(other).on("error", () => one.destroy());
+    });
+    await new Promise((listening) => way.listen(0, "127.0.0.1", listening));
+    t.after(() => way.close());
+    const gateway = await startThreadway("page-away", `http://127.0.0.1:${way.address().port}`);
+    t.after(() => gateway.stop());
+    const visit = await Visit.open(t, gateway.url, `#/agent/${randomUUID()}`);
+    await visit.page.getByRole("alert").filter({ hasText: "The page tries again in 4 s." }).waitFor();
+    assert.equal(await visit.page.getByRole("alert").count(), 1, "one reason is enough");
+    assert.equal(await visit.find(".panel, #compose").count(), 0);
+    await visit.picture("away");
+    await visit.isAccessible("LangGraph is away");
+    isAway = false;
+    await visit.find("#compose").waitFor();
+    await visit.page.waitForFunction(() => globalThis.threadway.link.state === "open");
+    assert.equal(await visit.page.getByRole("alert").count(), 0);
+    await visit.say("Where is it warm?");
+    await visit.over();
+  });
+
+  test("the words of a message that was not sent are in the field again", OPTIONS, async (t) => {
+    const visit = await Visit.open(t, DEMO.threadway, "#/agent");
+    await visit.find(".welcome").waitFor();
+    await visit.context.route("**/agui/agent/agent/run*", (route) => route.abort());
+    await visit.say("Where is it warm?");
+    await visit.find("[data-refusal]").waitFor();
+    await visit.page.waitForFunction(() => document.getElementById("compose").value === "Where is it warm?");
+    await visit.context.unroute("**/agui/agent/agent/run*");
+    await visit.say("Where is it warm?");
+    await visit.over();
+    await visit.holds(DEMO);
+  });
+
   test("a failure is shown", OPTIONS, async (t) => {
     const visit = await Visit.open(t, DEMO.threadway, "#/failing");
-    await visit.button("What can you do?").click();
+    await visit.button("Try it").click();
     await visit.find("[data-failure]").waitFor();
     assert.match(await visit.find("[data-failure]").textContent(), /ValueError.*cut after 9 tokens/);
     assert.equal(await visit.find("[data-failure]").count(), 1);
@@ -218,33 +312,79 @@ describe("in front of the demo", () => {
     assert.equal(await visit.find("[data-failure]").count(), 1, "the thread at rest does not say it again");
   });
 
-  test("a call is edited, another rejected, and the page can be used by keys alone", OPTIONS, async (t) => {
+  test("by keys alone: a call is edited, the decision changed, another call rejected", OPTIONS, async (t) => {
     const visit = await Visit.open(t, DEMO.threadway, "#/approval");
     await visit.say("Tell Ada.");
     await visit.find(".approval").nth(1).waitFor();
     await visit.over();
+    assert.match(await visit.find(".run-end").textContent(), /your run.*waits for you/);
+    await visit.picture("approval");
     await visit.isAccessible("with approvals");
-    const first = visit.find(".approval").nth(0);
+    const [first, second] = [0, 1].map((n) => visit.find(".approval").nth(n));
+    const [firstCard, secondCard] = [".approval:nth-of-type(1)", ".approval:nth-of-type(2)"];
     await first.getByRole("button", { name: "Edit…" }).focus();
-    await visit.page.keyboard.press("Enter");
+    await visit.press("Enter");
+    await visit.focusIs(`${firstCard} textarea`);
     const field = first.getByRole("textbox");
-    await visit.page.waitForFunction(() => document.activeElement?.tagName === "TEXTAREA");
     await field.fill("{");
-    await first.getByRole("button", { name: "Run with these arguments" }).click();
+    await visit.press("Tab", "Enter");
     assert.match(await first.getByRole("alert").textContent(), /not JSON/);
     await visit.isAccessible("with a fault in a form");
+    await field.fill('{"to": "eve@example.com", "body": "Hello"}');
+    await first.getByRole("button", { name: "Run with these arguments" }).focus();
+    await visit.press("Enter");
+    await visit.focusIs(secondCard);
+    assert.match(await first.textContent(), /Edited.*eve@example\.com/s);
+    await visit.picture("approval-edited");
+    await visit.isAccessible("with a decided card");
+    // Nothing is sent yet, so the decision can be changed.
+    await visit.press("Shift+Tab", "Enter");
+    await visit.focusIs(firstCard);
+    assert.match(await first.textContent(), /needs your decision/);
+    await first.getByRole("button", { name: "Edit…" }).focus();
+    await visit.press("Enter");
+    assert.match(await field.inputValue(), /eve@example\.com/, "what was typed is kept");
+    await first.getByRole("button", { name: "Back" }).focus();
+    await visit.press("Enter");
+    await visit.focusIs(firstCard);
+    await first.getByRole("button", { name: "Edit…" }).focus();
+    await visit.press("Enter");
     await field.fill('{"to": "bob@example.com", "body": "Hello"}');
-    await visit.picture("approval");
-    await first.getByRole("button", { name: "Run with these arguments" }).click();
-    const second = visit.find(".approval").nth(1);
-    await second.getByRole("button", { name: "Reject…" }).click();
+    await visit.press("Tab", "Enter");
+    await visit.focusIs(secondCard);
+    await second.getByRole("button", { name: "Reject…" }).focus();
+    await visit.press("Enter");
     await second.getByRole("textbox").fill("Not today.");
-    await second.getByRole("button", { name: "Reject", exact: true }).click();
+    await visit.press("Tab", "Enter");
+    await visit.focusIs(".log");
     await visit.over(2);
     const log = await visit.find(".log").textContent();
     assert.match(log, /sent to bob@example\.com/);
     assert.match(log, /with reason: Not today\./);
+    assert.doesNotMatch(log, /eve@example\.com|waits for you/);
+    const statuses = () => visit.find(".tool").evaluateAll((tools) => tools.map(({ dataset }) => dataset.status));
+    assert.deepEqual(await statuses(), ["completed", "rejected"]);
     await visit.holds(DEMO);
+    await visit.picture("rejected");
+    await visit.page.reload();
+    await visit.find(".tool").nth(1).waitFor();
+    assert.deepEqual(await statuses(), ["completed", "rejected"], "after a reload");
+  });
+
+  test("on a phone, a cut connection and the plan leave room for the conversation", OPTIONS, async (t) => {
+    const visit = await Visit.open(t, DEMO.threadway, "#/agent", { width: 390, height: 844 });
+    await visit.button("Where is it warm?").click();
+    await visit.find(".tool").first().waitFor();
+    await visit.button("Cut").click();
+    for (const state of ["cut", "caught-up"]) {
+      await visit.find(`[data-link="${state}"]`).waitFor();
+      await visit.find(".plan").waitFor();
+      await visit.picture(`phone-${state}`);
+      const log = await visit.find(".log").evaluate((element) => element.clientHeight);
+      assert.ok(log > 844 * 0.6, `${state}: the conversation has ${log} of 844 pixels`);
+    }
+    await visit.over();
+    await visit.isAccessible("on a phone");
   });
 
   test("a thread with runs of other clients is followed live", OPTIONS, async (t) => {
@@ -259,6 +399,16 @@ describe("in front of the demo", () => {
 });
 
 describe("in front of the Python server", () => {
+  test("an agent has suggestions only in the demo, and may be named by its assistant's id", OPTIONS, async (t) => {
+    const [{ assistant_id: id }] = await (await fetch(`${server.langgraph}/assistants/search`, { method: "POST", headers: { "content-type": "application/json" }, body: '{"graph_id": "agent"}' })).json();
+    for (const agent of ["agent", id]) {
+      const visit = await Visit.open(t, server.threadway, `#/${agent}`);
+      await visit.find(".welcome").waitFor();
+      assert.equal(await visit.find(".welcome button").count(), 0);
+      assert.equal(await visit.button("Key…").count(), 0, "no key is needed");
+    }
+  });
+
   test("cut in the middle of a run, the page reconnects, gets the missed events, and none twice", OPTIONS, async (t) => {
     const visit = await Visit.open(t, server.threadway, "#/agent");
     await visit.say(SPEECH);
@@ -413,7 +563,7 @@ describe("in front of the Python server", () => {
   for (const [name, options] of [
     ["dark", { colorScheme: "dark" }],
     ["narrow", { width: 360, height: 740 }],
-    ["narrow and dark", { width: 360, height: 740, colorScheme: "dark" }],
+    ["narrow and dark", { width: 320, height: 640, colorScheme: "dark" }],
   ]) {
     test(`it is legible and whole: ${name}`, OPTIONS, async (t) => {
       const visit = await Visit.open(t, server.threadway, "#/hitl", options);
@@ -426,10 +576,14 @@ describe("in front of the Python server", () => {
       await visit.picture(name.replaceAll(" ", "-"));
       const { width } = visit.page.viewportSize();
       assert.equal(await visit.page.evaluate(() => document.scrollingElement.scrollWidth), width, "nothing is wider than the screen");
+      assert.ok(await visit.placeholderFits(), "the text in the message field is whole");
+      const isWhole = (selector) => visit.find(selector).evaluateAll((elements, right) => elements.length > 0 && elements.every((element) => element.getBoundingClientRect().right <= right), width);
+      assert.ok(await isWhole(".top button, .top select"), "the header is whole");
       if (width < 761) {
         await visit.button("Threads").click();
         await visit.find(".has-drawer").waitFor();
         await visit.picture(`${name.replaceAll(" ", "-")}-threads`);
+        assert.ok(await isWhole(".side select"), "the choice of the theme is whole");
         await visit.isAccessible(`${name}, threads`);
         await visit.page.keyboard.press("Escape");
         assert.equal(await visit.find(".has-drawer").count(), 0);
@@ -438,7 +592,9 @@ describe("in front of the Python server", () => {
         await visit.picture(`${name.replaceAll(" ", "-")}-inspector`);
         await visit.find(".panel header button").click();
       }
-      await visit.button("Key…").click();
+      await visit.context.route("**/agui/info", (route) => route.fulfill({ status: 401, json: { error: "unauthenticated", message: "send a key" } }));
+      await visit.page.reload();
+      await visit.page.getByRole("dialog").waitFor();
       await visit.isAccessible(`${name}, key`);
     });
   }

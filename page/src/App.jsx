@@ -3,16 +3,19 @@
 import { useCallback, useEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
 import { Asked } from "./Asked.jsx";
 import { Conversation } from "./conversation.js";
-import { info, listThreads, newId } from "./gateway.js";
+import { describe, info, listThreads, newId, pauseAfter } from "./gateway.js";
 import { InspectorView } from "./InspectorView.jsx";
 import { Json } from "./Json.jsx";
 import { KeyDialog } from "./KeyDialog.jsx";
 import { inline } from "./markdown.jsx";
 import { Messages, Plan } from "./Messages.jsx";
+import { startersOf } from "./starters.js";
 import { credentials, fresh, knownThreads, knowThread, remember, remembered } from "./storage.js";
 import { applyTheme, theme, THEMES } from "./theme.js";
 
 const LIST_EVERY_MS = 10_000;
+const MAX_TITLE = 60; // characters, as the gateway names threads
+const PANELS = { state: "State", inspector: "Inspector" };
 const WIDE = "(min-width: 1100px)"; // wide enough for a panel next to the conversation
 
 /** The agent and the thread of the address: `#/agent/thread`. */
@@ -51,14 +54,17 @@ export function App() {
   const [agents, setAgents] = useState(null); // by name
   const [lists, setLists] = useState(false); // whether the gateway lists threads
   const [threads, setThreads] = useState([]);
-  const [fault, setFault] = useState(null);
+  const [fault, setFault] = useState(null); // why there is no list of agents; `pause` if the page tries again by itself
+  const [checked, setChecked] = useState(null); // an agent that is not listed, and whether it exists
   const [asking, setAsking] = useState(null); // whether the key dialog is open: the refusal, or `true`
+  const [needsKey, setNeedsKey] = useState(credentials.get() !== null);
   const [panel, setPanel] = useState(() => (matchMedia(WIDE).matches ? remembered("panel", "inspector") : null));
   const [drawer, setDrawer] = useState(false);
   const [withParts, setWithParts] = useState(() => remembered("parts", true));
   const [generation, setGeneration] = useState(0); // a new key reloads everything
 
   const onRefused = useCallback((refused) => {
+    if (refused?.status === 401 || refused?.status === 403) setNeedsKey(true);
     if (refused?.status === 401) setAsking(refused);
   }, []);
 
@@ -70,25 +76,45 @@ export function App() {
 
   useEffect(() => {
     let isOld = false;
-    info().then(
-      (told) => {
+    let timer = null;
+    const load = async (failures) => {
+      try {
+        const told = await info();
         if (isOld) return;
         setAgents(told.agents ?? {});
         setLists(told.threadEndpoints?.list === true);
         setFault(null);
-      },
-      (error) => {
+      } catch (error) {
         if (isOld) return;
+        if (error.isPassing) {
+          error.pause = pauseAfter(failures);
+          timer = setTimeout(() => load(failures + 1), error.pause);
+        }
         setFault(error);
         onRefused(error);
-      },
-    );
-    return () => (isOld = true);
+      }
+    };
+    load(0);
+    return () => {
+      isOld = true;
+      clearTimeout(timer);
+    };
   }, [generation]);
 
   const names = Object.keys(agents ?? {});
-  // An agent that is not listed may exist nevertheless: an assistant's id is a name too.
   const agent = at.agent ?? names[0] ?? null;
+
+  const isListed = agents !== null && agent !== null && Object.hasOwn(agents, agent);
+  useEffect(() => {
+    if (!agents || !agent || isListed) return;
+    let isOld = false;
+    const set = (exists) => isOld || setChecked({ agent, exists });
+    // An agent that is not listed may exist nevertheless: an assistant's id is a name too.
+    describe(agent).then(() => set(true), (error) => set(error.status !== 404));
+    return () => (isOld = true);
+  }, [agents, agent, isListed]);
+  const isKnown = isListed || (checked?.agent === agent && checked.exists);
+  const isUnknown = !isListed && checked?.agent === agent && !checked.exists;
 
   const open = useCallback((name, thread) => {
     setDrawer(false);
@@ -112,16 +138,22 @@ export function App() {
   }, [agent, at.thread]);
 
   const conversation = useMemo(() => {
-    if (!agent || !at.thread) return null;
+    if (!agent || !at.thread || isUnknown) return null;
     return new Conversation({ agent, threadId: at.thread, isNew: fresh.get() === at.thread, withParts, onChange: changed, onRefused });
-  }, [agent, at.thread, generation, withParts]);
+  }, [agent, at.thread, generation, withParts, isUnknown]);
   useEffect(() => {
     globalThis.threadway = conversation; // for the browser's console
     return () => conversation?.close();
   }, [conversation]);
 
+  const shown = fault ? null : conversation;
+  useEffect(() => {
+    // The list of agents is there again, so the thread may be too.
+    if (shown?.failure?.pause) shown.reconnect();
+  }, [shown]);
+
   const readThreads = useCallback(async () => {
-    if (!agent) return;
+    if (!agent || isUnknown) return setThreads([]);
     const known = knownThreads(agent);
     try {
       const titles = new Map(known.map(({ id, name }) => [id, name]));
@@ -130,13 +162,14 @@ export function App() {
       setThreads(known);
       onRefused(error);
     }
-  }, [agent, lists]);
-  const outcome = conversation?.runs.at(-1)?.outcome;
+  }, [agent, lists, isUnknown]);
+  // LangGraph lists a new thread as soon as its first run has started.
+  const { id: run, outcome } = conversation?.runs.at(-1) ?? {};
   useEffect(() => {
     readThreads();
     const timer = setInterval(() => document.hidden || readThreads(), LIST_EVERY_MS);
     return () => clearInterval(timer);
-  }, [readThreads, generation, at.thread, outcome]);
+  }, [readThreads, generation, at.thread, run, outcome]);
 
   // A thread is remembered as soon as it has content.
   const title = conversation?.messages.find(({ role }) => role === "user");
@@ -144,7 +177,7 @@ export function App() {
     if (!agent || !at.thread || !title) return;
     if (fresh.get() === at.thread) fresh.set(null);
     const text = typeof title.content === "string" ? title.content : "a message with media";
-    knowThread(agent, at.thread, text.slice(0, 80));
+    knowThread(agent, at.thread, text.slice(0, MAX_TITLE));
     readThreads();
   }, [agent, at.thread, title?.id]);
 
@@ -162,43 +195,48 @@ export function App() {
     setAsking(null);
     if (isChanged) setGeneration((n) => n + 1);
   };
+  const retry = () => setGeneration((n) => n + 1);
 
   return (
-    <div class={`app ${panel ? "has-panel" : ""} ${drawer ? "has-drawer" : ""}`} onKeyDown={(event) => event.key === "Escape" && setDrawer(false)}>
+    <div class={`app ${panel && shown ? "has-panel" : ""} ${drawer ? "has-drawer" : ""}`} onKeyDown={(event) => event.key === "Escape" && setDrawer(false)}>
       <a class="skip" href="#compose" onClick={(event) => (event.preventDefault(), document.getElementById("compose")?.focus())}>
         Skip to the message field
       </a>
-      <Header {...{ agent, names, agents, conversation, panel, show, openNew, drawer, setDrawer, onAskKey: () => setAsking(true) }} />
+      <Header {...{ agent, names, agents, conversation: shown, panel, show, openNew, drawer, setDrawer, onAskKey: needsKey ? () => setAsking(true) : null }} />
       {drawer ? <button type="button" class="scrim" aria-label="Close the threads" onClick={() => setDrawer(false)} /> : null}
-      <Sidebar {...{ agent, threads, current: at.thread, open, openNew, lists }} />
+      <Sidebar {...{ agent: isUnknown ? null : agent, threads, current: at.thread, open, openNew, lists }} />
       <main>
         {fault ? (
           <div class="card failure" role="alert">
             <h2>{fault.status === 401 ? "The gateway requires a key" : "The gateway returned no list of agents"}</h2>
             <p>{inline(fault.message)}</p>
+            <Again pause={fault.pause} />
             <div class="buttons">
               {fault.status === 401 ? (
                 <button type="button" class="primary" onClick={() => setAsking(fault)}>
                   Enter a key…
                 </button>
               ) : null}
-              <button type="button" onClick={() => setGeneration((n) => n + 1)}>
+              <button type="button" onClick={retry}>
                 Try again
               </button>
             </div>
           </div>
+        ) : isUnknown || (agents && agent === null) ? (
+          <NoAgent {...{ agent, names }} />
+        ) : conversation ? (
+          <Thread key={`${agent}/${at.thread}/${generation}`} conversation={conversation} isKnown={isKnown} about={agents?.[agent]?.description} onAskKey={() => setAsking(true)} />
         ) : null}
-        {conversation ? <Thread key={`${agent}/${at.thread}/${generation}`} conversation={conversation} about={agents?.[agent]?.description} onAskKey={() => setAsking(true)} /> : null}
       </main>
-      {panel ? (
-        <aside class="panel" aria-label={panel === "inspector" ? "Inspector" : "State"}>
+      {panel && shown ? (
+        <aside class="panel" aria-label={PANELS[panel]}>
           <header>
-            <h2>{panel === "inspector" ? "Inspector" : "State"}</h2>
+            <h2>{PANELS[panel]}</h2>
             <button type="button" class="small" onClick={() => show(panel)}>
               Close
             </button>
           </header>
-          {panel === "inspector" && conversation ? (
+          {panel === "inspector" ? (
             <InspectorView
               inspector={conversation.inspector}
               onClear={() => (conversation.inspector.clear(), changed())}
@@ -209,7 +247,7 @@ export function App() {
               }}
             />
           ) : null}
-          {panel === "state" && conversation ? <Json value={conversation.state ?? {}} label="The thread's state" /> : null}
+          {panel === "state" ? <Json value={conversation.state ?? {}} label="The thread's state" /> : null}
         </aside>
       ) : null}
       {asking ? <KeyDialog refused={asking === true ? null : asking} onClose={onKey} /> : null}
@@ -217,8 +255,36 @@ export function App() {
   );
 }
 
+function Again({ pause }) {
+  return pause ? <p class="hint">{`The page tries again in ${Math.round(pause / 1000)} s.`}</p> : null;
+}
+
+/** The address names an agent that does not exist, or there is no agent at all. */
+function NoAgent({ agent, names }) {
+  return (
+    <div class="card" role="alert" data-unknown-agent>
+      <h2>{agent === null ? "There are no agents" : <>There is no agent <code>{agent}</code></>}</h2>
+      {names.length === 0 ? (
+        <p>The LangGraph server has no agents, or shows none to you.</p>
+      ) : (
+        <>
+          <p>{names.length === 1 ? "This agent is there:" : "These agents are there:"}</p>
+          <ul class="buttons">
+            {names.map((name) => (
+              <li key={name}>
+                <a class="button" href={hashOf(name)}>
+                  {name}
+                </a>
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+    </div>
+  );
+}
+
 function Header({ agent, names, agents, conversation, panel, show, openNew, drawer, setDrawer, onAskKey }) {
-  const [shownTheme, setTheme] = useState(theme);
   const listed = agent && !names.includes(agent) ? [agent, ...names] : names;
   const link = conversation?.link.state;
   const isCut = link === "cut" || link === "lost";
@@ -234,16 +300,18 @@ function Header({ agent, names, agents, conversation, panel, show, openNew, draw
         </svg>
         <span>threadway</span>
       </h1>
-      <label class="agent">
-        <span>Agent</span>
-        <select value={agent ?? ""} onChange={(event) => openNew(event.currentTarget.value)} title={agents?.[agent]?.description ?? undefined}>
-          {listed.map((name) => (
-            <option key={name} value={name}>
-              {name}
-            </option>
-          ))}
-        </select>
-      </label>
+      {listed.length > 0 ? (
+        <label class="agent">
+          <span>Agent</span>
+          <select value={agent ?? ""} onChange={(event) => openNew(event.currentTarget.value)} title={agents?.[agent]?.description ?? undefined}>
+            {listed.map((name) => (
+              <option key={name} value={name}>
+                {name}
+              </option>
+            ))}
+          </select>
+        </label>
+      ) : null}
       <div class="tools">
         {conversation ? (
           isCut || (link === "closed" && !conversation.isNew) ? (
@@ -256,31 +324,18 @@ function Header({ agent, names, agents, conversation, panel, show, openNew, draw
             </button>
           )
         ) : null}
-        <button type="button" aria-pressed={panel === "state"} onClick={() => show("state")}>
-          State
-        </button>
-        <button type="button" aria-pressed={panel === "inspector"} onClick={() => show("inspector")}>
-          Inspector
-        </button>
-        <button type="button" onClick={onAskKey}>
-          Key{credentials.get() ? " ✓" : "…"}
-        </button>
-        <label class="theme">
-          <span class="sr">Theme</span>
-          <select
-            value={shownTheme}
-            onChange={(event) => {
-              setTheme(event.currentTarget.value);
-              applyTheme(event.currentTarget.value);
-            }}
-          >
-            {THEMES.map((name) => (
-              <option key={name} value={name}>
-                {name}
-              </option>
-            ))}
-          </select>
-        </label>
+        {conversation
+          ? ["state", "inspector"].map((which) => (
+              <button type="button" key={which} aria-pressed={panel === which} onClick={() => show(which)}>
+                {PANELS[which]}
+              </button>
+            ))
+          : null}
+        {onAskKey ? (
+          <button type="button" onClick={onAskKey}>
+            Key{credentials.get() ? " ✓" : "…"}
+          </button>
+        ) : null}
       </div>
     </header>
   );
@@ -296,13 +351,14 @@ function ago(text) {
 }
 
 function Sidebar({ agent, threads, current, open, openNew, lists }) {
+  const [shownTheme, setTheme] = useState(theme);
   return (
     <nav class="side" id="threads" aria-label="Threads">
       <button type="button" class="primary" disabled={!agent} onClick={() => openNew(agent)}>
         New chat
       </button>
       <h2>{lists ? "Threads" : "Threads of this browser"}</h2>
-      {threads.length === 0 ? <p class="empty">{lists ? "This agent has no threads yet." : "This browser lists the threads that you open."}</p> : null}
+      {agent && threads.length === 0 ? <p class="empty">{lists ? "This agent has no threads yet." : "This browser lists the threads that you open."}</p> : null}
       <ul>
         {threads.map(({ id, name, updatedAt }) => (
           <li key={id}>
@@ -322,6 +378,22 @@ function Sidebar({ agent, threads, current, open, openNew, lists }) {
         ))}
       </ul>
       <footer>
+        <label>
+          Theme{" "}
+          <select
+            value={shownTheme}
+            onChange={(event) => {
+              setTheme(event.currentTarget.value);
+              applyTheme(event.currentTarget.value);
+            }}
+          >
+            {THEMES.map((name) => (
+              <option key={name} value={name}>
+                {name}
+              </option>
+            ))}
+          </select>
+        </label>
         <a href="page/licences.txt" target="_blank" rel="noopener">
           Licences
         </a>
@@ -335,10 +407,10 @@ function Link({ link, onReconnect }) {
     return (
       <div class="notice warn" data-link={link.state}>
         <p>
-          <strong>{link.state === "cut" ? "You have cut the connection." : "The connection is lost."}</strong> The run continues without this page. The page reconnects in {Math.round(link.pause / 1000)} s, and resumes after its last event:
+          <strong>{link.state === "cut" ? "You have cut the connection." : "The connection is lost."}</strong> The run continues. The page reconnects in {Math.round(link.pause / 1000)} s, and resumes after its last event:
         </p>
-        <p class="id">{`Last-Event-ID: ${link.lastId ?? "(none)"}`}</p>
-        <div class="buttons">
+        <div class="event">
+          <p class="id">{`Last-Event-ID: ${link.lastId ?? "(none)"}`}</p>
           <button type="button" class="small" onClick={onReconnect}>
             Connect now
           </button>
@@ -359,13 +431,11 @@ function Link({ link, onReconnect }) {
   return null;
 }
 
-const STARTERS = ["Where is it warm?", "What can you do?"];
-
-function Thread({ conversation, about, onAskKey }) {
+function Thread({ conversation, isKnown, about, onAskKey }) {
   const log = useRef();
   const sticks = useRef(true);
   const { messages, runs, run, interrupts, link, failure } = conversation;
-  const isEmpty = messages.length === 0 && runs.every(({ isShown }) => !isShown);
+  const isEmpty = isKnown && messages.length === 0 && runs.every(({ isShown }) => !isShown);
   useEffect(() => {
     const element = log.current;
     if (element && sticks.current) element.scrollTop = element.scrollHeight;
@@ -383,7 +453,7 @@ function Thread({ conversation, about, onAskKey }) {
   return (
     <div class="thread">
       <h2 class="sr">Conversation</h2>
-      <Link link={link} onReconnect={() => conversation.reconnect()} />
+      <Link link={link} onReconnect={() => (log.current.focus(), conversation.reconnect())} />
       <Plan messages={messages} />
       <div class="log" role="log" aria-live="off" aria-label="Conversation" tabIndex={0} ref={log} onScroll={(event) => (sticks.current = event.currentTarget.scrollHeight - event.currentTarget.scrollTop - event.currentTarget.clientHeight < 80)}>
         <div class="column">
@@ -392,8 +462,8 @@ function Thread({ conversation, about, onAskKey }) {
               <h2>{conversation.agent}</h2>
               {about ? <p>This agent {about}.</p> : <p>A new thread. Your first message starts a run.</p>}
               <div class="buttons">
-                {STARTERS.map((words) => (
-                  <button type="button" key={words} disabled={isWorking || interrupts.length > 0} onClick={() => conversation.send(words)}>
+                {startersOf(about).map((words) => (
+                  <button type="button" key={words} disabled={isWorking || interrupts.length > 0} onClick={() => (log.current.focus(), conversation.send(words))}>
                     {words}
                   </button>
                 ))}
@@ -401,7 +471,7 @@ function Thread({ conversation, about, onAskKey }) {
               <p class="hint">While the agent answers, cut the connection or reload the page: the run continues, and the page resumes it.</p>
             </div>
           ) : null}
-          <Messages messages={messages} subagents={conversation.subagents} runs={runs} interrupts={interrupts} isRunning={isWorking} />
+          <Messages messages={messages} subagents={conversation.subagents} runs={runs} interrupts={interrupts} rejected={conversation.rejected} isRunning={isWorking} />
           {isWorking ? (
             <p class="working" data-working>
               <span class="pulse" aria-hidden="true" />
@@ -410,11 +480,12 @@ function Thread({ conversation, about, onAskKey }) {
               {run.note && link.state === "open" ? `: ${brief(run.note.value)}` : ""}
             </p>
           ) : null}
-          {interrupts.length > 0 ? <Asked interrupts={interrupts} isBusy={isWorking} onAnswer={(answers) => conversation.answer(answers)} /> : null}
+          {interrupts.length > 0 ? <Asked interrupts={interrupts} isBusy={isWorking} onAnswer={(answers) => conversation.answer(answers)} log={log} /> : null}
           {failure ? (
             <div class="card failure" role="alert" data-refusal>
               <h3>{failure.status ? `${failure.status} ${failure.code ?? ""}` : "No connection"}</h3>
               <p>{inline(failure.message ?? "")}</p>
+              <Again pause={failure.pause} />
               <div class="buttons">
                 {failure.status === 401 || failure.status === 403 ? (
                   <button type="button" class="primary" onClick={onAskKey}>
@@ -446,11 +517,17 @@ function Composer({ conversation, isWorking, hasQuestions, onSend }) {
   const [text, setText] = useState("");
   const field = useRef();
   const canSend = text.trim() !== "" && !isWorking && !hasQuestions;
-  const submit = () => {
+  useEffect(() => {
+    // On a touch screen the focus would open the keyboard.
+    if (matchMedia("(pointer: fine)").matches) field.current.focus();
+  }, []);
+  const submit = async () => {
     if (!canSend) return;
     setText("");
     onSend();
-    conversation.send(text.trim());
+    const isSent = await conversation.send(text.trim());
+    // The words of a message that was not sent are there again.
+    if (!isSent) setText((written) => written || text);
   };
   return (
     <form
@@ -468,7 +545,7 @@ function Composer({ conversation, isWorking, hasQuestions, onSend }) {
         ref={field}
         rows={Math.min(8, text.split("\n").length)}
         value={text}
-        placeholder={hasQuestions ? "Answer the agent above first" : isWorking ? "The agent is working; you can write your next message" : "Write a message"}
+        placeholder={hasQuestions ? "Answer above first" : isWorking ? "Your next message" : "Write a message"}
         onInput={(event) => setText(event.currentTarget.value)}
         onKeyDown={(event) => {
           if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {

@@ -1,7 +1,9 @@
 // The open interrupts of a thread: approvals as buttons, questions as forms made of their schemas. The gateway expects the
-// answers to all of them in one request.
+// answers to all of them in one request, so an answer can be changed until the last one is given.
+//
+// The focus moves from card to card, and not to a card's first button: a key that is held down would decide that card too.
 
-import { useId, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Json } from "./Json.jsx";
 import { Markdown } from "./markdown.jsx";
 
@@ -13,33 +15,75 @@ function decisionsOf({ metadata, responseSchema }) {
   return Array.isArray(allowed) && allowed.some((decision) => LABELS[decision]) ? allowed : null;
 }
 
-export function Asked({ interrupts, onAnswer, isBusy }) {
+/** `log` is the conversation, which gets the focus after the last answer. */
+export function Asked({ interrupts, onAnswer, isBusy, log }) {
   const [answers, setAnswers] = useState(new Map());
+  const cards = useRef(new Map()); // the elements, by interrupt
+  const next = useRef(null); // the interrupt whose card gets the focus
   const key = interrupts.map(({ id }) => id).join();
   const [shownKey, setShownKey] = useState(key);
+  // Further questions of a run that the user has just answered.
+  useEffect(() => {
+    if (document.activeElement === log.current) cards.current.get(interrupts[0].id)?.focus();
+  }, [key]);
+  useLayoutEffect(() => {
+    cards.current.get(next.current)?.focus();
+    next.current = null;
+  });
   if (key !== shownKey) {
     setShownKey(key);
     setAnswers(new Map());
     return null;
   }
-  const decide = (id, answer) => {
-    const next = new Map(answers).set(id, answer);
-    setAnswers(next);
-    if (interrupts.every((interrupt) => next.has(interrupt.id))) onAnswer(new Map([...next].map(([of, { payload }]) => [of, payload])));
+  const answer = (id, given) => {
+    const all = new Map(answers).set(id, given);
+    setAnswers(all);
+    next.current = interrupts.find((interrupt) => !all.has(interrupt.id))?.id ?? null;
+    if (next.current) return;
+    log.current?.focus();
+    onAnswer(new Map([...all].map(([of, { payload }]) => [of, payload])));
+  };
+  const change = (id) => {
+    const all = new Map(answers);
+    all.delete(id);
+    setAnswers(all);
+    next.current = id;
   };
   const left = interrupts.length - answers.size;
   return (
     <section class="asked" aria-label="The agent asks">
       {interrupts.map((interrupt) => {
-        const props = { key: interrupt.id, interrupt, answer: answers.get(interrupt.id), onAnswer: (answer) => decide(interrupt.id, answer), isBusy };
-        return decisionsOf(interrupt) ? <Approval {...props} /> : <Question {...props} />;
+        const { id } = interrupt;
+        const Kind = decisionsOf(interrupt) ? Approval : Question;
+        return <Kind key={id} interrupt={interrupt} answer={answers.get(id)} onAnswer={(given) => answer(id, given)} onChange={left > 0 ? () => change(id) : null} isBusy={isBusy} card={(element) => cards.current.set(id, element)} />;
       })}
       {interrupts.length > 1 && left > 0 && left < interrupts.length ? <p class="hint">{left} more to decide; then all answers are sent together.</p> : null}
     </section>
   );
 }
 
-function Approval({ interrupt, answer, onAnswer, isBusy }) {
+/** A card: what is asked, whether it is answered, and a way back until all answers are sent. */
+function Card({ kind, interrupt, title, answer, open, onChange, card, children }) {
+  const id = useId();
+  return (
+    <article class={`card ${kind} ${answer ? "is-decided" : ""}`} data-interrupt={interrupt.id} aria-labelledby={id} tabIndex={-1} ref={card}>
+      <header>
+        <h3 id={id}>{title}</h3>
+        {answer ? <span class="chip">{answer.word}</span> : <span class="chip warn">{open}</span>}
+      </header>
+      {children}
+      {answer && onChange ? (
+        <div class="buttons">
+          <button type="button" class="small" onClick={onChange}>
+            Change…
+          </button>
+        </div>
+      ) : null}
+    </article>
+  );
+}
+
+function Approval({ interrupt, answer, onAnswer, onChange, isBusy, card }) {
   const { action, args, details } = interrupt.metadata?.langgraph ?? {};
   const allowed = decisionsOf(interrupt);
   const isInbox = allowed.some((decision) => ["accept", "ignore", "response"].includes(decision));
@@ -47,10 +91,13 @@ function Approval({ interrupt, answer, onAnswer, isBusy }) {
   const [text, setText] = useState("");
   const [fault, setFault] = useState(null);
   const id = useId();
+  const own = useRef();
+  // What was typed last is kept for a user who changes the decision.
+  const [typed, setTyped] = useState({});
   const open = (next) => {
     setMode(next);
     setFault(null);
-    setText(next === "edit" ? JSON.stringify(args ?? {}, null, 2) : "");
+    setText(typed[next] ?? (next === "edit" ? JSON.stringify(args ?? {}, null, 2) : ""));
   };
   const submit = (event) => {
     event.preventDefault();
@@ -62,29 +109,31 @@ function Approval({ interrupt, answer, onAnswer, isBusy }) {
         return setFault(`This is not JSON: ${error.message}`);
       }
       if (typeof edited !== "object" || edited === null || Array.isArray(edited)) return setFault("The arguments must be a JSON object.");
-      onAnswer({ word: "Edited", payload: { approved: true, editedArgs: edited } });
+      onAnswer({ word: "Edited", args: edited, payload: { approved: true, editedArgs: edited } });
     } else if (mode === "reject") {
-      onAnswer({ word: "Rejected", payload: { approved: false, ...(text && !isInbox ? { reason: text } : {}) } });
+      onAnswer({ word: "Rejected", text, payload: { approved: false, ...(text && !isInbox ? { reason: text } : {}) } });
     } else {
-      onAnswer({ word: "Responded", payload: isInbox ? { type: "response", args: text } : { type: "respond", message: text } });
+      onAnswer({ word: "Responded", text, payload: isInbox ? { type: "response", args: text } : { type: "respond", message: text } });
     }
+    setTyped({ ...typed, [mode]: text });
     setMode(null);
   };
+  const shownArgs = answer?.args ?? args;
   const approves = allowed.find((decision) => ["approve", "accept"].includes(decision));
   const rejects = allowed.find((decision) => ["reject", "ignore"].includes(decision));
   const responds = allowed.find((decision) => ["respond", "response"].includes(decision));
   const text_ = interrupt.message && !interrupt.message.startsWith("Tool execution requires approval") ? interrupt.message : null;
+  const title = (
+    <>
+      May <code>{action ?? "this"}</code> run?
+    </>
+  );
   return (
-    <article class={`card approval ${answer ? "is-decided" : ""}`} data-interrupt={interrupt.id}>
-      <header>
-        <h3>
-          May <code>{action ?? "this"}</code> run?
-        </h3>
-        {answer ? <span class="chip">{answer.word}</span> : <span class="chip warn">needs your decision</span>}
-      </header>
+    <Card kind="approval" title={title} open="needs your decision" {...{ interrupt, answer, onChange }} card={(element) => ((own.current = element), card(element))}>
       {text_ ? <Markdown text={text_} /> : null}
-      {args === undefined ? null : <Json value={args} label={`Arguments of ${action}`} />}
+      {shownArgs === undefined ? null : <Json value={shownArgs} label={`Arguments of ${action}`} />}
       {details ? <Json value={details} label="Details" /> : null}
+      {answer?.text ? <p class="given">{answer.text}</p> : null}
       {answer ? null : (
         <div class="buttons">
           {approves ? (
@@ -122,13 +171,13 @@ function Approval({ interrupt, answer, onAnswer, isBusy }) {
             <button type="submit" class={mode === "reject" ? "danger" : "primary"}>
               {{ edit: "Run with these arguments", reject: "Reject", respond: "Send" }[mode]}
             </button>
-            <button type="button" onClick={() => setMode(null)}>
+            <button type="button" onClick={() => (setMode(null), own.current?.focus())}>
               Back
             </button>
           </div>
         </form>
       ) : null}
-    </article>
+    </Card>
   );
 }
 
@@ -161,7 +210,7 @@ function initial(schema, isRequired) {
   return { switch: isRequired ? false : undefined, choices: [], choice: undefined }[kindOf(schema)] ?? "";
 }
 
-function Question({ interrupt, answer, onAnswer, isBusy }) {
+function Question({ interrupt, answer, onAnswer, onChange, isBusy, card }) {
   const schema = interrupt.responseSchema;
   const fields = fieldsOf(schema);
   const single = schema && !fields && kindOf(schema) && kindOf(schema) !== "json" ? schema : null;
@@ -197,11 +246,7 @@ function Question({ interrupt, answer, onAnswer, isBusy }) {
     }
   };
   return (
-    <article class={`card question ${answer ? "is-decided" : ""}`} data-interrupt={interrupt.id}>
-      <header>
-        <h3>{isBreakpoint ? "The graph stopped at a breakpoint" : (interrupt.message ?? "The agent asks")}</h3>
-        {answer ? <span class="chip">{answer.word}</span> : <span class="chip warn">needs your answer</span>}
-      </header>
+    <Card kind="question" title={isBreakpoint ? "The graph stopped at a breakpoint" : (interrupt.message ?? "The agent asks")} open="needs your answer" {...{ interrupt, answer, onChange, card }}>
       {rest && Object.keys(rest).length > 0 ? <Json value={rest} label="Details of the question" /> : null}
       {answer ? null : (
         <form onSubmit={submit} noValidate>
@@ -230,7 +275,8 @@ function Question({ interrupt, answer, onAnswer, isBusy }) {
           </div>
         </form>
       )}
-    </article>
+      {isBreakpoint || answer?.payload === undefined ? null : <Json value={answer.payload} label="Your answer" />}
+    </Card>
   );
 }
 

@@ -13,7 +13,7 @@ const textOf = (content) =>
 /** The parts of a user's message other than text. */
 const mediaOf = (content) => (Array.isArray(content) ? content.filter((part) => MEDIA.includes(part.type) || part.type === "document") : []);
 
-export function Messages({ messages, subagents, runs, interrupts, isRunning }) {
+export function Messages({ messages, subagents, runs, interrupts, rejected, isRunning }) {
   const asked = new Set(interrupts.map(({ toolCallId }) => toolCallId));
   const activities = new Map();
   const results = new Map();
@@ -23,6 +23,7 @@ export function Messages({ messages, subagents, runs, interrupts, isRunning }) {
   }
   const ends = new Map(); // by the last message
   for (const run of runs) if (run.ended && run.isShown) ends.set(run.after ?? "", [...(ends.get(run.after ?? "") ?? []), run]);
+  const waiting = interrupts.length > 0 ? runs.findLast(({ isShown }) => isShown) : null;
   const known = new Set(messages.map(({ id }) => id));
   const stray = [...ends].filter(([after]) => !known.has(after)).flatMap(([, list]) => list);
   const last = messages.at(-1)?.id;
@@ -30,18 +31,18 @@ export function Messages({ messages, subagents, runs, interrupts, isRunning }) {
     <>
       {messages.map((message) => (
         <div class="turn" key={message.id}>
-          <Message message={message} activities={activities} results={results} asked={asked} subagent={message.subagentRunId && (subagents.get(message.subagentRunId) ?? "subagent")} isLast={isRunning && message.id === last} />
-          {ends.get(message.id)?.map((run) => <RunEnd key={run.id} run={run} />)}
+          <Message message={message} activities={activities} results={results} asked={asked} rejected={rejected} subagent={message.subagentRunId && (subagents.get(message.subagentRunId) ?? "subagent")} isLast={isRunning && message.id === last} />
+          {ends.get(message.id)?.map((run) => <RunEnd key={run.id} run={run} isWaiting={run === waiting} />)}
         </div>
       ))}
       {stray.map((run) => (
-        <RunEnd key={run.id} run={run} />
+        <RunEnd key={run.id} run={run} isWaiting={run === waiting} />
       ))}
     </>
   );
 }
 
-function Message({ message, activities, results, asked, subagent, isLast }) {
+function Message({ message, activities, results, asked, rejected, subagent, isLast }) {
   switch (message.role) {
     case "user":
       return (
@@ -65,7 +66,7 @@ function Message({ message, activities, results, asked, subagent, isLast }) {
             </div>
           ) : null}
           {message.toolCalls?.map((call) => (
-            <Tool key={call.id} call={call} activity={activities.get(call.id)} result={results.get(call.id)} isAsked={asked.has(call.id)} />
+            <Tool key={call.id} call={call} activity={activities.get(call.id)} result={results.get(call.id)} isAsked={asked.has(call.id)} isRejected={rejected.has(call.id)} />
           ))}
         </article>
       );
@@ -98,16 +99,22 @@ const STATUS = {
   running: "running",
   completed: "done",
   failed: "failed",
+  rejected: "rejected",
   waiting: "waits for approval",
   requested: "waits for the client",
   stopped: "stopped",
 };
 
+/** The beginning of the result that LangChain's approval middleware writes for a call that a person rejected. */
+const REJECTED = "User rejected the tool call";
+
 /** A call and its result. While the call waits for approval, the approval shows its arguments. */
-function Tool({ call, activity, result, isAsked }) {
-  const hasFailed = activity?.status === "failed" || result?.error !== undefined;
-  const status = hasFailed ? "failed" : (activity?.status ?? (result ? "completed" : "called"));
+function Tool({ call, activity, result, isAsked, isRejected }) {
   const text = result ? textOf(result.content) : null;
+  const hasFailed = activity?.status === "failed" || result?.error !== undefined;
+  // LangGraph stores a rejection as a failure.
+  const failure = isRejected || text?.startsWith(REJECTED) ? "rejected" : "failed";
+  const status = hasFailed ? failure : (activity?.status ?? (result ? "completed" : "called"));
   const lines = text?.split("\n") ?? [];
   return (
     <section class={`tool is-${status}`} aria-label={`Tool ${call.function.name}`} data-tool={call.function.name} data-status={status}>
@@ -185,6 +192,8 @@ function Media({ kind, source, filename }) {
   );
 }
 
+const NARROW = "(max-width: 760px)"; // as in the style: the plan would leave little of the conversation
+
 const MARKS = { completed: "✓", in_progress: "◐", pending: "○" };
 
 /** The newest plan of a thread, with its progress. */
@@ -193,7 +202,7 @@ export function Plan({ messages }) {
   if (!Array.isArray(plan) || plan.length === 0) return null;
   const done = plan.filter(({ status }) => status === "completed").length;
   return (
-    <details class="plan" open={done < plan.length || undefined}>
+    <details class="plan" open={(done < plan.length && !matchMedia(NARROW).matches) || undefined}>
       <summary>
         Plan <span class="chip">{`${done} of ${plan.length} done`}</span>
       </summary>
@@ -208,10 +217,10 @@ export function Plan({ messages }) {
   );
 }
 
-const OUTCOMES = { success: "done", interrupt: "waits for you", cancelled: "stopped", failed: "failed" };
+const OUTCOMES = { success: "done", interrupt: "answered", cancelled: "stopped", failed: "failed" };
 
 /** The outcome of a run, and its cost. */
-function RunEnd({ run }) {
+function RunEnd({ run, isWaiting }) {
   const seconds = ((run.ended - run.began) / 1000).toFixed(1);
   const usage = (run.usage ?? []).map(({ model, inputTokens, outputTokens }) => `${model ? `${model}: ` : ""}${inputTokens ?? 0} tokens in, ${outputTokens ?? 0} out`);
   return (
@@ -224,7 +233,7 @@ function RunEnd({ run }) {
       ) : null}
       {run.isAtRest ? null : <p class="run-end">
         <span>{run.isOwn ? "your run" : "a run that another client started"}</span>
-        <span>{OUTCOMES[run.outcome] ?? run.outcome}</span>
+        <span>{isWaiting ? "waits for you" : (OUTCOMES[run.outcome] ?? run.outcome)}</span>
         <span>{seconds} s</span>
         {usage.map((one) => (
           <span key={one}>{one}</span>

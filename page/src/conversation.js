@@ -5,7 +5,7 @@
 // event.
 
 import { HttpAgent, runHttpRequest, transformHttpEventStream } from "@ag-ui/client";
-import { agentUrl, newId, Refused, stopRun } from "./gateway.js";
+import { agentUrl, newId, pauseAfter, Refused, stopRun } from "./gateway.js";
 import { Inspector } from "./inspector.js";
 import { Line } from "./wire.js";
 
@@ -55,7 +55,9 @@ export class Conversation {
   notes = []; // the custom events of graphs
   interrupts = [];
   link = { state: "closed" }; // the state of the connection
-  failure = null; // why there is no connection, or why a message was not sent
+  failure = null; // why there is no connection, or why a message was not sent; `pause` if the page tries again by itself
+  failures = 0; // the attempts to follow the thread that failed in a row
+  rejected = new Set(); // the calls that the user has rejected in this page
   lastId = null;
   own = new Set(); // the runs that this page has started
   work = Promise.resolve(); // the client's pending work
@@ -110,14 +112,25 @@ export class Conversation {
     const line = new Line(url, { headers: { accept: "text/event-stream" } }, this.lastId, this.observer(() => line));
     this.line = line;
     this.setLink({ state: "opening" });
-    try {
-      const refused = await line.open();
-      if (this.line !== line) return;
-      if (refused) this.refuse(await Refused.of(refused));
-      else this.setLink({ state: "open" });
-    } catch {
-      if (this.line === line) this.refuse(new Refused(0, "unreachable", "the gateway cannot be reached; is it running?"));
+    const refused = await line.open().then(
+      (response) => (response ? Refused.of(response) : null),
+      () => Refused.unreachable(),
+    );
+    if (this.line !== line) return;
+    if (refused) return this.followLater(refused);
+    this.failures = 0;
+    if (this.failure?.pause) this.failure = null;
+    this.setLink({ state: "open" });
+  }
+
+  /** Follows the thread again after a pause, if the reason for the refusal may pass. */
+  followLater(refused) {
+    if (refused.isPassing) {
+      refused.pause = pauseAfter(this.failures);
+      this.failures += 1;
+      this.timer = setTimeout(() => this.follow(), refused.pause);
     }
+    this.refuse(refused);
   }
 
   /** Sends the official client's request. The response is the run, over as many connections as that takes. */
@@ -215,6 +228,7 @@ export class Conversation {
   }
 
   hangUp() {
+    clearTimeout(this.timer);
     this.line?.close();
     this.line = null;
     this.segment?.close();
@@ -236,14 +250,16 @@ export class Conversation {
   }
 
   // ------------------------------------------------------------- sending
-  async send(text) {
-    await this.begin(() => this.client.addMessage({ id: newId(), role: "user", content: text }));
+  /** Returns whether the message was sent. */
+  send(text) {
+    return this.begin(() => this.client.addMessage({ id: newId(), role: "user", content: text }));
   }
 
   /** Answers all open interrupts. `answers` has a payload by interrupt id, or `undefined` for an abandoned one. */
   async answer(answers) {
-    const resume = this.interrupts.map(({ id }) => {
+    const resume = this.interrupts.map(({ id, toolCallId }) => {
       const payload = answers.get(id);
+      if (payload?.approved === false) this.rejected.add(toolCallId);
       return payload === undefined ? { interruptId: id, status: "cancelled" } : { interruptId: id, status: "resolved", payload };
     });
     await this.begin(() => {}, resume);
@@ -261,24 +277,28 @@ export class Conversation {
     const runId = newId();
     this.own.add(runId);
     this.onChange();
+    let isSent = true;
     const done = this.client.runAgent({ runId, ...(resume ? { resume } : {}) });
     this.work = done.catch((error) => {
       if (this.isClosed) return;
+      isSent = false;
       this.interrupts = asked;
       // The connection failed before the run began: it is unknown whether the run was started.
-      const what = error.status ? error : new Refused(0, "unreachable", `the gateway cannot be reached; is it running? (${error.message})`);
+      const what = error.status ? error : Refused.unreachable(error);
       const failed = this.line;
       this.refuse(what);
       if (failed && this.line === failed && error.status !== 401) this.followAfterRefusal();
     });
     await this.work;
+    return isSent;
   }
 
   async followAfterRefusal() {
     const { failure } = this;
     this.lastId = null;
     await this.follow();
-    this.failure = failure;
+    // If the thread cannot be followed either, the page shows that it tries again.
+    if (!this.failure?.pause) this.failure = failure;
     this.onChange();
   }
 

@@ -2,12 +2,27 @@
 
 import { credentials } from "./storage.js";
 
-/** A refusal, with the gateway's code and message. */
+const FIRST_PAUSE_MS = 2_000;
+const MAX_PAUSE_MS = 30_000;
+
+/** The pause before a request is sent again that failed so many times before. */
+export const pauseAfter = (failures) => Math.min(FIRST_PAUSE_MS * 2 ** failures, MAX_PAUSE_MS);
+
+/** A refusal, with the gateway's code and message. The status is 0 if there was no answer. */
 export class Refused extends Error {
   constructor(status, code, message) {
     super(message);
     this.status = status;
     this.code = code;
+  }
+
+  static unreachable(error) {
+    return new Refused(0, "unreachable", `the gateway cannot be reached; is it running?${error ? ` (${error.message})` : ""}`);
+  }
+
+  /** Whether the same request may succeed later. */
+  get isPassing() {
+    return this.status === 0 || this.status === 429 || this.status >= 500;
   }
 
   static async of(response) {
@@ -34,12 +49,18 @@ export const BASE = new URL(".", document.baseURI).href;
 export const agentUrl = (agent, rest) => `${BASE}agui/agent/${encodeURIComponent(agent)}/${rest}`;
 
 export async function ask(path, init = {}) {
-  const response = await fetch(BASE + path, { ...init, headers: { accept: "application/json", ...init.headers, ...authHeaders() } });
+  const headers = { accept: "application/json", ...init.headers, ...authHeaders() };
+  const response = await fetch(BASE + path, { ...init, headers }).catch((error) => {
+    throw Refused.unreachable(error);
+  });
   if (!response.ok) throw await Refused.of(response);
   return response.status === 204 ? null : response.json();
 }
 
 export const info = () => ask("agui/info");
+
+/** What an agent can do; refused with 404 if there is no such agent. */
+export const describe = (agent) => ask(`agui/agent/${encodeURIComponent(agent)}/capabilities`);
 
 const LISTED = 50;
 
