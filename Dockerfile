@@ -12,8 +12,8 @@ COPY . .
 # Caches belong to the builder, not to a layer, so the binary is copied out of them.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --release --locked --bin threadway \
-    && cp target/release/threadway /threadway
+    cargo build --profile dist --locked --bin threadway \
+    && cp target/dist/threadway /threadway
 
 # The system's roots for TLS to the upstream, and no other program.
 FROM gcr.io/distroless/static-debian13:nonroot@sha256:f7f8f729987ad0fdf6b05eeeae94b26e6a0f613bdf46feea7fc40f7bd72953e6

@@ -8,6 +8,8 @@
 #![expect(clippy::print_stdout, reason = "its output is its purpose")]
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a broken input must stop it")]
 
+mod profile;
+
 use std::borrow::Cow;
 use std::fs;
 use std::hint::black_box;
@@ -49,6 +51,7 @@ struct Input {
 }
 
 fn main() {
+    profile::print();
     if !std::env::args().any(|argument| argument == "--wire") {
         measure_chain();
         println!();

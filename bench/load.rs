@@ -38,6 +38,7 @@ mod listen;
 mod pipe;
 #[path = "load/process.rs"]
 mod process;
+mod profile;
 #[path = "load/reload.rs"]
 mod reload;
 #[path = "load/resume.rs"]
@@ -159,6 +160,7 @@ fn main() -> ExitCode {
 
 /// Replaces this process by the same executable in another role. Returns only on failure.
 fn again(role: &str, arguments: &[&str]) -> Fault {
+    profile::print();
     let this = match env::current_exe() {
         Ok(this) => this,
         Err(error) => return error.into(),

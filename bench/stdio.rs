@@ -17,6 +17,7 @@ mod listen;
 #[path = "load/process.rs"]
 #[expect(dead_code, reason = "the upstream is not measured")]
 mod process;
+mod profile;
 #[path = "load/script.rs"]
 #[expect(dead_code, reason = "no run is idle here")]
 mod script;
@@ -138,6 +139,7 @@ fn sdk_agent() -> Result<PathBuf, Fault> {
 
 /// Measures, and prints the table.
 fn measure(sizes: &Sizes, sdk: Option<&Path>) -> Result<(), Fault> {
+    profile::print();
     let this = env::current_exe()?;
     let upstream = Process::start("upstream", this, &["upstream"])?;
     let url = format!("http://{}", upstream.address());
