@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use opentelemetry::Key;
 use opentelemetry::trace::TracerProvider;
-use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig};
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{self, SdkTracer, SdkTracerProvider, SpanData};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::nearest;
-use crate::upstream::BaseUrl;
+use crate::upstream::{BaseUrl, Tls};
 use words::Word;
 
 /// How long the collector may take for a batch of spans. Meanwhile up to 2,048 spans are kept; more
@@ -173,13 +173,21 @@ impl Traces {
     ///
     /// Do not call this in a task: setting up the exporter's HTTP client blocks.
     pub fn to_collector(endpoint: &BaseUrl) -> Result<Self, TracesError> {
+        let failed = |error: &dyn fmt::Display| TracesError(error.to_string());
+        let tls = Tls::default().config().map_err(|error| failed(&error))?;
+        let http = reqwest::blocking::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .timeout(EXPORT_TIMEOUT)
+            .build()
+            .map_err(|error| failed(&error))?;
         let otlp = SpanExporter::builder()
             .with_http()
+            .with_http_client(http)
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(format!("{endpoint}/{TRACES_PATH}"))
             .with_timeout(EXPORT_TIMEOUT)
             .build()
-            .map_err(|error| TracesError(error.to_string()))?;
+            .map_err(|error| failed(&error))?;
         let exporter = Exporter { otlp, is_failing: AtomicBool::new(false) };
         let detected = Resource::builder().build();
         let is_named = detected

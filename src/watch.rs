@@ -159,7 +159,7 @@ async fn follow(
     let Watch { gateway, agent, thread_id, headers, until, format } = watch;
     let has_headers = !headers.is_empty();
     let transport =
-        Transport::new(headers.clone()).map_err(|error| Error::Setup(last_cause(&error)))?;
+        Transport::new(headers.clone()).map_err(|error| Error::Setup(last_cause(&*error)))?;
     let first = match agent {
         Some(_) => None,
         None => Some(first_agent(gateway, &transport).await?),

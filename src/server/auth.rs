@@ -4,6 +4,7 @@
 //! - `caller_id`: what limits count by: a network, a key, or credentials.
 //! - `keys`: the gateway's own keys.
 //! - `jwt`, `jwks`: tokens of an issuer, and the issuer's keys.
+//! - `verifier`: the signatures of tokens.
 //! - `accepted`: credentials that LangGraph has accepted.
 //! - `isolation`: whether LangGraph distinguishes callers.
 
@@ -14,6 +15,10 @@ pub mod isolation;
 mod jwks;
 mod jwt;
 mod keys;
+#[cfg(test)]
+#[path = "../../tests/support/signer.rs"]
+mod signer;
+mod verifier;
 
 use http::{HeaderName, StatusCode};
 

@@ -7,7 +7,7 @@
 //! - [`array`]: the events as one JSON array, for clients that cannot read a stream.
 //! - [`frames`]: cuts an encoded stream into its frames again.
 //! - [`event_stream`]: a reader with its encoder and its slot, and the response made of them.
-//! - [`compress`]: zstd, brotli and gzip.
+//! - [`compress`]: zstd and gzip.
 
 pub(in crate::server) mod array;
 pub(in crate::server) mod body;

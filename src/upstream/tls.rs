@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustls::ClientConfig;
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls_platform_verifier::Verifier;
@@ -57,8 +57,8 @@ impl Tls {
     }
 
     /// The configuration for rustls. Fails if a certificate, or the system's store, is invalid.
-    pub(super) fn config(&self) -> Result<ClientConfig, rustls::Error> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
+    pub fn config(&self) -> Result<ClientConfig, rustls::Error> {
+        let provider = Arc::new(ring::default_provider());
         let roots = self.authorities.iter().cloned();
         let verifier = Verifier::new_with_extra_roots(roots, Arc::clone(&provider))?;
         let config = ClientConfig::builder_with_provider(provider)

@@ -12,6 +12,7 @@ use http::HeaderMap;
 use http_body_util::BodyExt;
 use launchdarkly_sdk_transport::{ByteStream, HttpTransport, ResponseFuture, TransportError};
 
+use crate::upstream::Tls;
 use threadway_translate::sse::MAX_EVENT_BYTES;
 
 /// How long the gateway may take to accept a connection.
@@ -41,8 +42,9 @@ struct TooLarge;
 
 impl Transport {
     /// A transport that sends these headers with each request.
-    pub(super) fn new(headers: HeaderMap) -> Result<Self, reqwest::Error> {
-        reqwest::Client::builder()
+    pub(super) fn new(headers: HeaderMap) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(Tls::default().config()?)
             .default_headers(headers)
             // The event stream's client follows redirects.
             .redirect(reqwest::redirect::Policy::none())
@@ -54,8 +56,8 @@ impl Transport {
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(SILENCE_TIMEOUT)
             .tcp_nodelay(true)
-            .build()
-            .map(Self)
+            .build()?;
+        Ok(Self(http))
     }
 
     pub(super) fn get(&self, url: &str) -> reqwest::RequestBuilder {

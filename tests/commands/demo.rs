@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::support::capture::Capture;
 use crate::support::clock::HeldClock;
+use crate::support::http::client;
 use crate::support::judge::{self, Shown};
 use crate::support::schema::Schema;
 use reqwest::{Method, Response};
@@ -58,8 +59,7 @@ impl Served {
         serving.spawn(async move {
             server::serve(listener, routes, &Limits::default(), on_stop).await;
         });
-        // The clock may advance past the time after which an idle connection is closed.
-        let http = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
+        let http = client();
         Self { demo, address, stop, http, serving }
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::gateway::{self, Response, THREAD, agents, events_request, serve};
+use crate::support::http::client;
 use bytes::Bytes;
 use eventsource_client::{Client, ClientBuilder, ReconnectOptions, SSE};
 use futures_util::StreamExt;
@@ -188,7 +189,7 @@ impl HttpTransport for Transport {
 /// The events that the client received after an event, over all its connections, until the gateway
 /// answers 204; with `follow`, until the run's end. Also returns the number of connections.
 async fn follow(address: SocketAddr, query: &str, after: &str) -> (Vec<Told>, usize) {
-    let http = reqwest::Client::builder().pool_max_idle_per_host(0).build().unwrap();
+    let http = client();
     // The gateway's `retry` sets the pause; a factor of 1 keeps it.
     let reconnect = ReconnectOptions::reconnect(true).retry_initial(true).backoff_factor(1).build();
     let url = format!("http://{address}/agui/agent/agent/threads/{THREAD}/events{query}");

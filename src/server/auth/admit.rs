@@ -13,12 +13,12 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
 
-use aws_lc_rs::hmac;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderMap, StatusCode, Version};
+use ring::hmac;
 
 use super::accepted::Accepted;
 use super::caller_id::{CallerId, Fingerprint, fingerprint_key};

@@ -4,9 +4,9 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use aws_lc_rs::hmac;
 use http::HeaderName;
 use http::header::AUTHORIZATION;
+use ring::hmac;
 use uuid::Uuid;
 
 /// A caller, as limits count it.

@@ -16,6 +16,8 @@ use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation, decode, decode_he
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::verifier;
+
 /// How many keys of a set are kept. Providers have two or three.
 const MAX_KEYS: usize = 100;
 
@@ -79,6 +81,8 @@ impl KeySet {
     /// Reads a set. Keys of unsupported kinds are left out: a provider that adds one must not make
     /// the others unusable.
     pub(super) fn parse(text: &str) -> Result<Self, NotAKeySet> {
+        // Nothing is verified without a set.
+        verifier::install();
         let json: KeySetJson<'_> = serde_json::from_str(text).map_err(|_| NotAKeySet::Form)?;
         let read = |key: &RawValue| Key::of(&serde_json::from_str(key.get()).ok()?);
         let keys: Vec<_> = json.keys.into_iter().filter_map(read).take(MAX_KEYS).collect();
@@ -203,62 +207,28 @@ impl ExpectedClaims {
 
 #[cfg(test)]
 mod tests {
-    use aws_lc_rs::encoding::AsDer;
-    use aws_lc_rs::rand::SystemRandom;
-    use aws_lc_rs::signature::{
-        ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair,
-        EcdsaSigningAlgorithm, Ed25519KeyPair,
-    };
-    use jsonwebtoken::{EncodingKey, encode, get_current_timestamp};
+    use jsonwebtoken::get_current_timestamp;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::server::auth::signer::PrivateKey;
 
     /// Changes to a token's claims, or to a key's members in a set.
     type Changes<'a> = &'a [(&'a str, Value)];
 
-    /// A private key, and the public key as a set has it.
-    struct Signer {
-        key: EncodingKey,
-        jwk: Value,
-    }
-
-    fn signer(key: EncodingKey, algorithm: Algorithm) -> Signer {
-        let jwk = Jwk::from_encoding_key(&key, algorithm).unwrap();
-        Signer { key, jwk: serde_json::from_str(&serde_json::to_string(&jwk).unwrap()).unwrap() }
-    }
-
-    fn ed25519() -> Signer {
-        let key = Ed25519KeyPair::generate_pkcs8v1(&SystemRandom::new()).unwrap();
-        signer(EncodingKey::from_ed_der(key.as_ref()), Algorithm::EdDSA)
-    }
-
-    fn ec(curve: &'static EcdsaSigningAlgorithm, algorithm: Algorithm) -> Signer {
-        let key = EcdsaKeyPair::generate_pkcs8(curve, &SystemRandom::new()).unwrap();
-        signer(EncodingKey::from_ec_der(key.as_ref()), algorithm)
-    }
-
-    fn rsa() -> Signer {
-        let key = aws_lc_rs::rsa::KeyPair::generate(aws_lc_rs::rsa::KeySize::Rsa2048).unwrap();
-        // PKCS #8 wraps the key's own form, which is wanted, in 26 bytes.
-        let der = key.as_der().unwrap();
-        signer(EncodingKey::from_rsa_der(&der.as_ref()[26..]), Algorithm::RS256)
-    }
-
-    impl Signer {
+    impl PrivateKey {
         /// The public key without `alg`, with changes.
         fn public_key(&self, changes: &[(&str, Value)]) -> Value {
-            let mut jwk = self.jwk.clone();
-            jwk.as_object_mut().unwrap().remove("alg");
+            let mut jwk = self.jwk();
             for (name, value) in changes {
                 jwk[name] = value.clone();
             }
             jwk
         }
 
-        fn sign(&self, algorithm: Algorithm, kid: Option<&str>, claims: &Value) -> String {
+        fn token_by(&self, algorithm: Algorithm, kid: Option<&str>, claims: &Value) -> String {
             let header = Header { kid: kid.map(str::to_owned), ..Header::new(algorithm) };
-            encode(&header, claims, &self.key).unwrap()
+            self.token(&header, claims)
         }
     }
 
@@ -281,9 +251,8 @@ mod tests {
     #[test]
     fn each_kind_of_key_verifies_its_own_algorithms_only() {
         use Algorithm::{ES256, ES384, EdDSA, HS256, PS256, PS384, PS512, RS256, RS384, RS512};
-        let p256 = ec(&ECDSA_P256_SHA256_FIXED_SIGNING, ES256);
-        let p384 = ec(&ECDSA_P384_SHA384_FIXED_SIGNING, ES384);
-        let (ed, rsa) = (ed25519(), rsa());
+        let (p256, p384) = (PrivateKey::p256(), PrivateKey::p384());
+        let (ed, rsa) = (PrivateKey::ed25519(), PrivateKey::rsa());
         for (signer, algorithms) in [
             (&p256, &[ES256][..]),
             (&p384, &[ES384]),
@@ -292,36 +261,38 @@ mod tests {
         ] {
             let keys = set(&[signer.public_key(&[("kid", json!("k"))])]);
             for algorithm in algorithms {
-                let token = signer.sign(*algorithm, Some("k"), &claims());
+                let token = signer.token_by(*algorithm, Some("k"), &claims());
                 assert_eq!(verify(&keys, &token).as_deref(), Ok("ada"), "{algorithm:?}");
                 // Other keys under the same id.
-                let others = [ed25519(), ec(&ECDSA_P256_SHA256_FIXED_SIGNING, ES256)];
+                let others = [PrivateKey::ed25519(), PrivateKey::p256()];
                 let others = set(&others.map(|other| other.public_key(&[("kid", json!("k"))])));
                 assert_eq!(verify(&others, &token), Err(VerifyError::Invalid), "{algorithm:?}");
             }
             // A public key must not be accepted as a shared secret.
             let jwk = signer.public_key(&[]);
             let public = jwk.get("n").or_else(|| jwk.get("x")).unwrap().as_str().unwrap();
-            let secret = EncodingKey::from_secret(public.as_bytes());
-            let header = Header { kid: Some("k".to_owned()), ..Header::new(HS256) };
-            let forged = encode(&header, &claims(), &secret).unwrap();
+            let secret = PrivateKey::secret(public.as_bytes());
+            let forged = secret.token_by(HS256, Some("k"), &claims());
             assert_eq!(verify(&keys, &forged), Err(VerifyError::Invalid));
         }
         // A key with `alg` is for that algorithm only.
         let only = set(&[rsa.public_key(&[("alg", json!("PS256"))])]);
-        assert_eq!(verify(&only, &rsa.sign(PS256, None, &claims())).as_deref(), Ok("ada"));
-        assert_eq!(verify(&only, &rsa.sign(RS256, None, &claims())), Err(VerifyError::Invalid));
+        assert_eq!(verify(&only, &rsa.token_by(PS256, None, &claims())).as_deref(), Ok("ada"));
+        assert_eq!(verify(&only, &rsa.token_by(RS256, None, &claims())), Err(VerifyError::Invalid));
     }
 
     #[test]
     fn a_token_names_its_key_unless_only_one_key_fits() {
-        let (a, b, rsa) = (ed25519(), ed25519(), rsa());
+        let (a, b) = (PrivateKey::ed25519(), PrivateKey::ed25519());
+        let rsa = PrivateKey::rsa();
         let kid = |id: &str| [("kid", json!(id))];
         let keys = set(&[a.public_key(&kid("a")), b.public_key(&kid("b")), rsa.public_key(&[])]);
-        let of = |signer: &Signer, kid| {
-            let algorithm =
-                if signer.jwk["kty"] == "RSA" { Algorithm::RS256 } else { Algorithm::EdDSA };
-            verify(&keys, &signer.sign(algorithm, kid, &claims())).is_ok()
+        let of = |signer: &PrivateKey, kid| {
+            let algorithm = match signer {
+                PrivateKey::Rsa(_) => Algorithm::RS256,
+                _ => Algorithm::EdDSA,
+            };
+            verify(&keys, &signer.token_by(algorithm, kid, &claims())).is_ok()
         };
         for (is_good, expected) in [
             (of(&a, Some("a")), true),
@@ -338,7 +309,7 @@ mod tests {
 
     #[test]
     fn unexpected_claims_are_refused() {
-        let (signer, now) = (ed25519(), get_current_timestamp());
+        let (signer, now) = (PrivateKey::ed25519(), get_current_timestamp());
         let keys = set(&[signer.public_key(&[])]);
         let long = "x".repeat(100_000);
         let cases: &[(Changes<'_>, Result<&str, VerifyError>)] = &[
@@ -370,16 +341,16 @@ mod tests {
             for (name, value) in *changes {
                 claims[name] = value.clone();
             }
-            let found = verify(&keys, &signer.sign(Algorithm::EdDSA, None, &claims));
+            let found = verify(&keys, &signer.token_by(Algorithm::EdDSA, None, &claims));
             assert_eq!(found.as_deref().map_err(|error| *error), *expected, "{changes:?}");
         }
     }
 
     #[test]
     fn a_malformed_or_unsigned_token_is_refused() {
-        let signer = ed25519();
+        let signer = PrivateKey::ed25519();
         let keys = set(&[signer.public_key(&[])]);
-        let good = signer.sign(Algorithm::EdDSA, None, &claims());
+        let good = signer.token_by(Algorithm::EdDSA, None, &claims());
         assert!(verify(&keys, &good).is_ok());
         let [head, body, signature] = good.split('.').collect::<Vec<_>>()[..] else { panic!() };
         // {"alg":"none"} and {"alg":"None"}.
@@ -402,13 +373,13 @@ mod tests {
         }
         let crit = Some(vec!["exp".to_owned()]);
         let header = Header { crit, ..Header::new(Algorithm::EdDSA) };
-        let critical = encode(&header, &claims(), &signer.key).unwrap();
+        let critical = signer.token(&header, &claims());
         assert_eq!(verify(&keys, &critical), Err(VerifyError::Invalid));
     }
 
     #[test]
     fn a_key_set_is_its_usable_keys() {
-        let signer = ed25519();
+        let signer = PrivateKey::ed25519();
         let cases: &[(Changes<'_>, bool)] = &[
             (&[], true),
             (&[("use", json!("sig"))], true),
@@ -432,7 +403,7 @@ mod tests {
             // An unusable key does not affect the others.
             let both = json!({"keys": [signer.public_key(changes), 1, null, signer.public_key(&[("kid", json!("k"))])]});
             let both = KeySet::parse(&both.to_string()).unwrap();
-            let token = signer.sign(Algorithm::EdDSA, Some("k"), &claims());
+            let token = signer.token_by(Algorithm::EdDSA, Some("k"), &claims());
             assert!(verify(&both, &token).is_ok(), "{changes:?}");
         }
         for text in ["", "[]", "{}", r#"{"keys":{}}"#, r#"{"keys":[]}"#, "<html>"] {

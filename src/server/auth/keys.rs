@@ -6,8 +6,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use aws_lc_rs::constant_time::verify_slices_are_equal;
-use aws_lc_rs::hmac;
+use ring::hmac;
+use subtle::ConstantTimeEq;
 
 use super::caller_id::{Fingerprint, fingerprint_key};
 
@@ -82,7 +82,7 @@ impl Keys {
         let shown = Fingerprint::of(&self.digest, [key]);
         let mut owner = None;
         for (name, kept) in &*self.keys {
-            if verify_slices_are_equal(shown.as_ref(), kept.as_ref()).is_ok() {
+            if shown.as_ref().ct_eq(kept.as_ref()).into() {
                 owner = Some(name);
             }
         }

@@ -34,12 +34,6 @@ const WINDOW_BITS: u8 = 15;
 /// Takes 310 kB with this window. Levels from 3 would take 1 MB.
 const ZSTD_LEVEL: i32 = 1;
 
-/// Quality 4 would take 730 kB, and 5 would take 34 MB.
-const BROTLI_QUALITY: u32 = 3;
-
-/// How much brotli writes at a time, in bytes.
-const BROTLI_BUFFER: usize = 4 * 1024;
-
 /// On streams of tokens, this level takes no more time than the lowest.
 const GZIP_LEVEL: u32 = 6;
 
@@ -49,7 +43,7 @@ pub enum Compression {
     /// No.
     #[default]
     Off,
-    /// Yes, with the one of zstd, gzip and brotli that the client prefers.
+    /// Yes, with the one of zstd and gzip that the client prefers.
     On,
 }
 
@@ -58,8 +52,6 @@ pub enum Compression {
 pub enum Coding {
     /// RFC 8878.
     Zstd,
-    /// RFC 7932.
-    Brotli,
     /// RFC 1952.
     Gzip,
 }
@@ -69,7 +61,6 @@ pub struct Compressor(Codec);
 
 enum Codec {
     Zstd(Box<zstd::stream::write::Encoder<'static, Vec<u8>>>),
-    Brotli(Box<brotli::CompressorWriter<Vec<u8>>>),
     Gzip(Box<GzEncoder<Vec<u8>>>),
 }
 
@@ -126,15 +117,13 @@ pub(in crate::server) async fn compress(
 // === impl Coding ===
 
 impl Coding {
-    /// All codings, by the time that an event takes. Brotli takes four times as long as gzip, for
-    /// an output that is an eighth smaller.
-    pub const ALL: [Self; 3] = [Self::Zstd, Self::Gzip, Self::Brotli];
+    /// All codings, by the time that an event takes.
+    pub const ALL: [Self; 2] = [Self::Zstd, Self::Gzip];
 
     /// The name in HTTP headers.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Zstd => "zstd",
-            Self::Brotli => "br",
             Self::Gzip => "gzip",
         }
     }
@@ -184,12 +173,6 @@ impl Compressor {
                 encoder.set_parameter(CParameter::WindowLog(WINDOW_BITS.into()))?;
                 Codec::Zstd(Box::new(encoder))
             }
-            Coding::Brotli => Codec::Brotli(Box::new(brotli::CompressorWriter::new(
-                out,
-                BROTLI_BUFFER,
-                BROTLI_QUALITY,
-                WINDOW_BITS.into(),
-            ))),
             Coding::Gzip => {
                 let level = flate2::Compression::new(GZIP_LEVEL);
                 Codec::Gzip(Box::new(GzEncoder::new(out, level)))
@@ -204,7 +187,6 @@ impl Compressor {
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.0 {
             Codec::Zstd(encoder) => encoder.write_all(bytes),
-            Codec::Brotli(encoder) => encoder.write_all(bytes),
             Codec::Gzip(encoder) => encoder.write_all(bytes),
         }
     }
@@ -217,10 +199,6 @@ impl Compressor {
     pub fn flush(&mut self) -> io::Result<Vec<u8>> {
         Ok(std::mem::take(match &mut self.0 {
             Codec::Zstd(encoder) => {
-                encoder.flush()?;
-                encoder.get_mut()
-            }
-            Codec::Brotli(encoder) => {
                 encoder.flush()?;
                 encoder.get_mut()
             }
@@ -238,7 +216,6 @@ impl Compressor {
     pub fn finish(self) -> io::Result<Vec<u8>> {
         match self.0 {
             Codec::Zstd(encoder) => encoder.finish(),
-            Codec::Brotli(encoder) => Ok(encoder.into_inner()),
             Codec::Gzip(encoder) => encoder.finish(),
         }
     }
@@ -248,7 +225,6 @@ impl fmt::Debug for Compressor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let coding = match self.0 {
             Codec::Zstd(_) => Coding::Zstd,
-            Codec::Brotli(_) => Coding::Brotli,
             Codec::Gzip(_) => Coding::Gzip,
         };
         f.debug_tuple("Compressor").field(&coding).finish()
@@ -316,8 +292,9 @@ mod tests {
             ("gzip", Some(Coding::Gzip)),
             ("gzip, deflate, br, zstd", Some(Coding::Zstd)),
             ("gzip, deflate, br", Some(Coding::Gzip)),
-            ("br", Some(Coding::Brotli)),
-            ("gzip;q=0.9, br", Some(Coding::Brotli)),
+            ("br", None),
+            ("gzip;q=0.5, zstd;q=0.9", Some(Coding::Zstd)),
+            ("gzip;q=0.1, br", Some(Coding::Gzip)),
             ("GZIP;q=1.0, br;q=0.9, zstd;q=0.2", Some(Coding::Gzip)),
             ("zstd;q=0, br;q=0.000, gzip;q=0.1", Some(Coding::Gzip)),
             ("gzip;q=0", None),
