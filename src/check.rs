@@ -8,8 +8,8 @@ use indexmap::IndexMap;
 
 use crate::agents::{Agent, Agents, InputKeys, Listed, Listing, Upstream};
 use crate::config::{Config, DEFAULT_UPSTREAM, NamedAgent, nearest};
-use crate::server::Settings;
 use crate::server::isolation::{self, Judgement};
+use crate::server::{Auth, Settings};
 use crate::terminal;
 use crate::upstream::{Caller, Error};
 use threadway_translate::langgraph::{Capabilities, ServerInfo};
@@ -28,6 +28,30 @@ pub struct Report {
     pub lines: Vec<String>,
     /// Whether every upstream can be served, and every configured name can be an agent's.
     pub is_good: bool,
+}
+
+/// What `serve` prints of an upstream at its start.
+#[derive(Debug)]
+pub struct Introduction {
+    /// The upstream's name in the configuration.
+    pub upstream: String,
+    /// A line about which server it is and what that lacks, if this is known.
+    pub server: Option<String>,
+    /// What can be run there.
+    pub presence: Presence,
+}
+
+/// What can be run at an upstream when `serve` starts.
+#[derive(Debug)]
+pub enum Presence {
+    /// These agents.
+    Agents(Vec<Listed>),
+    /// Nothing: it has no agents.
+    NoAgents,
+    /// Agents that only callers with credentials can list.
+    Guarded,
+    /// Nothing yet: what is wrong, and what to do about it.
+    Wrong(String),
 }
 
 /// The result for one address of an upstream.
@@ -78,27 +102,19 @@ struct KeyPlace {
     is_set: bool,
 }
 
-/// What is wrong with an upstream that did not list its agents, and what to do about it. Leaves out
-/// what the server says, because `serve` writes this into its log.
-pub fn advice(upstream: &Upstream, error: Error) -> String {
-    Verdict::of(upstream, error.unexplained(), Verdict::Refuses).to_string()
-}
-
-/// Which server each upstream is and what it lacks, a line for each, for the start of `serve`. An
-/// upstream that does not answer has none: the list of its agents says why.
-pub async fn servers(agents: &Agents) -> Vec<String> {
-    let line = |(upstream, info)| {
-        let server = match info {
-            Ok(server) => Server::Known(server),
-            Err(error) if may_be_unknown(&error) => Server::Unknown,
-            Err(_) => return None,
-        };
-        let limits = server.capabilities().limits().join("; ");
-        let limits = if limits.is_empty() { limits } else { format!("; its limits: {limits}") };
-        let line = format!("upstream {upstream}: {server}{limits}");
-        Some(String::from(terminal::harmless_line(&line)))
-    };
-    agents.infos().await.into_iter().filter_map(line).collect()
+/// What `serve` prints of each upstream at its start. It leaves out what the servers say, because it
+/// becomes part of the log.
+pub async fn introduce(agents: &Agents, auth: &Auth) -> Vec<Introduction> {
+    let caller = Caller::default();
+    let (mut infos, listings) = tokio::join!(agents.infos(), agents.list(&caller));
+    let introduced =
+        listings.into_iter().filter_map(|Listing { upstream, agents: listed, .. }| {
+            let upstream = agents.upstreams().iter().find(|known| known.name == upstream)?;
+            let at = infos.iter().position(|(name, _)| *name == upstream.name)?;
+            let (_, info) = infos.swap_remove(at);
+            Some(Introduction::of(upstream, info, listed, auth))
+        });
+    introduced.collect()
 }
 
 /// Checks every address of every upstream, one after the other. `agents` are those of `config`.
@@ -144,9 +160,14 @@ pub struct Doubts {
 
 impl Doubts {
     /// The doubts about a configuration that names these agents.
-    pub fn of(agents: &Agents, named: &[NamedAgent], listings: &[Listing]) -> Self {
-        let listed = listings.iter().map(|Listing { upstream, agents, .. }| {
-            Some((upstream.as_str(), agents.as_ref().ok()?.as_slice()))
+    pub fn of(agents: &Agents, named: &[NamedAgent], introduced: &[Introduction]) -> Self {
+        let listed = introduced.iter().map(|Introduction { upstream, presence, .. }| {
+            let listed: &[Listed] = match presence {
+                Presence::Agents(agents) => agents,
+                Presence::NoAgents => &[],
+                Presence::Guarded | Presence::Wrong(_) => return None,
+            };
+            Some((upstream.as_str(), listed))
         });
         let all: Option<Vec<_>> = listed.clone().collect();
         let unknown = all.map(|listed| unknown_names(agents, named, &listed)).unwrap_or_default();
@@ -245,16 +266,17 @@ fn unknown_names(
 }
 
 async fn judge(agents: &Agents, upstream: &Upstream, settings: &Settings) -> Verdict {
-    let (server, unnamed) = match upstream.client.info().await {
-        Ok(server) => (Server::Known(server), None),
-        Err(error) if may_be_unknown(&error) => (Server::Unknown, Some(error)),
-        Err(error) => return Verdict::of(upstream, error, Verdict::NotLangGraph),
+    let info = match upstream.client.info().await {
+        Err(error) if !may_be_unknown(&error) => {
+            return Verdict::of(upstream, error, Verdict::NotLangGraph);
+        }
+        info => info,
     };
     let listed = agents.list_of(upstream).await.agents;
-    let has_agents = listed.as_ref().is_ok_and(|agents| !agents.is_empty());
-    if let Some(error) = unnamed.filter(|_| !has_agents) {
-        return Verdict::of(upstream, error, Verdict::NotLangGraph);
-    }
+    let server = match Server::of(info, &listed) {
+        Ok(server) => server,
+        Err(error) => return Verdict::of(upstream, error, Verdict::NotLangGraph),
+    };
     let Settings { auth, forward, .. } = settings;
     match isolation::judge(&upstream.client, auth, forward).await {
         None | Some(Ok(Judgement::Refuses)) => {}
@@ -278,9 +300,71 @@ fn may_be_unknown(error: &Error) -> bool {
     matches!(error, Error::NotUnderstood { .. } | Error::Status { code: 404 | 405 | 501, .. })
 }
 
+/// Whether a server failed to answer, so that its answer does not show which server it is.
+fn is_own_failure(error: &Error) -> bool {
+    matches!(error, Error::Status { code: 500.., .. })
+}
+
+// === impl Introduction ===
+
+impl Introduction {
+    /// `listed` are the agents that the upstream lists for the gateway itself.
+    fn of(
+        upstream: &Upstream,
+        info: Result<ServerInfo, Error>,
+        listed: Result<Vec<Listed>, Error>,
+        auth: &Auth,
+    ) -> Self {
+        let server = Server::of(info, &listed);
+        let line = server.as_ref().ok().map(|server| server.line(&upstream.name));
+        let presence = match (server, listed) {
+            (_, Ok(agents)) if !agents.is_empty() => Presence::Agents(agents),
+            // Whatever guards the list may guard `GET /info` too.
+            (server, Err(error))
+                if error.is_unauthorized()
+                    && auth.is_for_langgraph()
+                    && server.as_ref().err().is_none_or(Error::is_unauthorized) =>
+            {
+                Presence::Guarded
+            }
+            (Err(error), _) => {
+                let verdict = Verdict::of(upstream, error.unexplained(), Verdict::NotLangGraph);
+                Presence::Wrong(verdict.prognosis())
+            }
+            (Ok(_), Ok(_)) => Presence::NoAgents,
+            (Ok(_), Err(error)) => {
+                let verdict = Verdict::of(upstream, error.unexplained(), Verdict::Refuses);
+                Presence::Wrong(verdict.prognosis())
+            }
+        };
+        Self { upstream: upstream.name.clone(), server: line, presence }
+    }
+}
+
 // === impl Server ===
 
 impl Server {
+    /// The server that answers `GET /info` and the list of agents so. A server that threadway does
+    /// not know has LangGraph's API if it has agents.
+    fn of(
+        info: Result<ServerInfo, Error>,
+        listed: &Result<Vec<Listed>, Error>,
+    ) -> Result<Self, Error> {
+        let has_agents = listed.as_ref().is_ok_and(|agents| !agents.is_empty());
+        match info {
+            Ok(server) => Ok(Self::Known(server)),
+            Err(error) if may_be_unknown(&error) && has_agents => Ok(Self::Unknown),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A line about the server of an upstream and what it lacks.
+    fn line(&self, upstream: &str) -> String {
+        let limits = self.capabilities().limits().join("; ");
+        let limits = if limits.is_empty() { limits } else { format!("; its limits: {limits}") };
+        format!("upstream {upstream}: {self}{limits}")
+    }
+
     fn capabilities(&self) -> Capabilities {
         match self {
             Self::Known(server) => server.capabilities(),
@@ -318,6 +402,23 @@ impl Verdict {
             | Error::NotUnderstood { .. }
             | Error::TooLarge { .. } => other(error),
         }
+    }
+
+    /// The verdict on an upstream whose agents are not listed, and when they will be served.
+    fn prognosis(&self) -> String {
+        let later = match self {
+            Self::NotLangGraph(error) if !is_own_failure(error) => return self.to_string(),
+            Self::KeyRefused(..) => "accepts the key",
+            Self::Serves { .. }
+            | Self::Guarded(_)
+            | Self::Open(..)
+            | Self::NotJudged(_)
+            | Self::NoAgents(_)
+            | Self::Away(_)
+            | Self::NotLangGraph(_)
+            | Self::Refuses(_) => "answers",
+        };
+        format!("{self}; its agents are served once it {later}")
     }
 }
 
@@ -398,11 +499,21 @@ impl fmt::Display for Verdict {
             Self::Away(error) => {
                 write!(f, "{}; check that it runs, and that this is its URL", error.explained())
             }
-            Self::NotLangGraph(error) => write!(
-                f,
-                "this is not a LangGraph server ({}); check the URL and its path",
-                error.explained()
-            ),
+            Self::NotLangGraph(error) => {
+                let reason = error.explained().replacen("the LangGraph server", "the server", 1);
+                if is_own_failure(error) {
+                    write!(
+                        f,
+                        "this does not look like a LangGraph server ({reason}); look into its log, \
+                         or check the URL and its path"
+                    )
+                } else {
+                    write!(
+                        f,
+                        "this is not a LangGraph server ({reason}); check the URL and its path"
+                    )
+                }
+            }
             Self::KeyRefused(error, place) => {
                 let what = if place.is_set { "it refuses the key" } else { "it requires a key" };
                 write!(f, "{what} ({}); set {place} to a key that it accepts", error.explained())

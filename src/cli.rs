@@ -121,6 +121,9 @@ pub struct Front {
     /// [default: metrics are not served].
     #[arg(long, env = "THREADWAY_ADMIN_LISTEN", hide_env_values = true, value_name = "ADDR")]
     pub admin_listen: Option<String>,
+    /// Allow a non-loopback admin address, although the admin listener does not authenticate.
+    #[arg(long, env = "THREADWAY_ADMIN_INSECURE", hide_env_values = true)]
+    pub admin_insecure: bool,
     /// How to authenticate callers: none, bearer, jwt or upstream [default: none].
     #[arg(long, env = "THREADWAY_AUTH_MODE", hide_env_values = true, value_name = "MODE")]
     pub auth_mode: Option<String>,
@@ -148,10 +151,14 @@ pub struct Front {
     #[arg(long, env = "THREADWAY_HOSTS", hide_env_values = true, value_name = "NAMES")]
     pub hosts: Option<String>,
     /// Allow a non-loopback address without authentication, or with mode upstream in front of a
-    /// LangGraph server that accepts any credentials; a non-loopback admin address; and CORS for
-    /// all origins without authentication.
+    /// LangGraph server that accepts any credentials; and CORS for all origins without
+    /// authentication.
     #[arg(long, env = "THREADWAY_INSECURE", hide_env_values = true)]
     pub insecure: bool,
+    /// Whether system and developer messages of clients are sent to LangGraph: send or drop
+    /// [default: send].
+    #[arg(long, env = "THREADWAY_SYSTEM_MESSAGES", hide_env_values = true, value_name = "POLICY")]
+    pub system_messages: Option<String>,
     /// How much of an error clients see: full, message, code or none [default: message].
     #[arg(long, env = "THREADWAY_ERROR_DETAIL", hide_env_values = true, value_name = "DETAIL")]
     pub error_detail: Option<String>,

@@ -1,25 +1,27 @@
-//! The commands of the binary, and what they share: exit codes, lines on stderr, listeners. Each
-//! command has a file of its name; `signal` has the signals that stop them.
+//! The commands of the binary, and what they share: exit codes and listeners. Each command has a file
+//! of its name; `lines` has what they print, `signal` the signals that stop them.
 
 mod acp;
 mod bridge;
 mod check;
 mod demo;
+mod lines;
 mod manual;
 mod serve;
 mod signal;
 mod translate;
 mod watch;
 
-use std::fmt::Display;
-use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use threadway::cli::{self, Command};
-use threadway::config::{self, Config};
-use threadway::terminal;
+use threadway::cli::Command;
+use threadway::config;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
+
+pub(crate) use lines::explain;
+use lines::{complain, failed, misused, say, start_log, use_format_of};
 
 /// The exit code of a command that failed while it ran.
 pub(crate) const FAILED: u8 = 1;
@@ -35,6 +37,7 @@ pub(crate) const USAGE: u8 = 64;
 
 /// Runs a command to its end. The error is the exit code; the reason was written to stderr.
 pub(crate) fn run(command: Command, log: Option<&str>) -> Result<(), u8> {
+    use_format_of(log);
     if !matches!(command, Command::Completions { .. } | Command::Man { .. }) {
         expect_known_environment()?;
     }
@@ -55,20 +58,8 @@ fn expect_known_environment() -> Result<(), u8> {
     let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
     let given = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
     let mistakes = config::unknown_variables(given);
-    mistakes.iter().for_each(say);
+    mistakes.iter().for_each(complain);
     if mistakes.is_empty() { Ok(()) } else { Err(USAGE) }
-}
-
-/// Reads the configuration of `serve` and `check`, which refuse the same mistakes.
-fn read_config(options: &cli::Options, log: Option<&str>) -> Result<Config, u8> {
-    let config = Config::read(options, log).map_err(|mistakes| {
-        mistakes.iter().for_each(say);
-        USAGE
-    })?;
-    // A disk may be there later, so this is a failure and no wrong configuration.
-    let unwritable = config.unwritable();
-    unwritable.iter().for_each(say);
-    if unwritable.is_empty() { Ok(config) } else { Err(FAILED) }
 }
 
 fn runtime() -> Result<Runtime, u8> {
@@ -81,23 +72,32 @@ async fn bind(flag: &str, listen: SocketAddr) -> Result<TcpListener, u8> {
 
 /// Why an address cannot be listened on, and what to do.
 fn unusable(flag: &str, listen: SocketAddr, error: &io::Error) -> String {
-    format!("cannot listen on {listen}: {error}; choose another with {flag}")
+    let advice = match error.kind() {
+        ErrorKind::AddrInUse => {
+            "another program listens there, perhaps `threadway demo` or another `threadway \
+             serve`: stop it, or choose another address"
+        }
+        _ => "choose another",
+    };
+    format!("cannot listen on {listen}: {error}; {advice} with {flag}")
 }
 
-fn misused(error: impl Display) -> u8 {
-    say(error);
-    USAGE
+/// The URL of a listener for a browser on this machine, which reaches a listener on all addresses at
+/// the loopback address.
+fn url_of(listener: SocketAddr) -> String {
+    let host = match listener.ip() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        host => host,
+    };
+    format!("http://{}", SocketAddr::new(host, listener.port()))
 }
 
-fn failed(error: impl Display) -> u8 {
-    say(error);
-    FAILED
-}
-
-/// Writes a line to stderr, whatever the log filter is. Escapes control characters, because names
-/// in it may come from a server.
-fn say(line: impl Display) {
-    let line = line.to_string();
-    // If stderr is closed, there is no reader.
-    let _ = writeln!(io::stderr(), "threadway: {}", terminal::harmless_line(&line));
+/// The addresses of a listener besides the one in its URL.
+fn others_of(listener: SocketAddr) -> &'static str {
+    if listener.ip().is_unspecified() {
+        " (and on all other addresses of this machine)"
+    } else {
+        ""
+    }
 }

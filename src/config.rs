@@ -38,7 +38,7 @@ use crate::cli;
 use crate::metrics::Metrics;
 use crate::runs::{self, OwnerPolicy, Recording};
 use crate::server::{Auth, Cors, Credentials, Limits, MIN_HEADER_BYTES, Settings, Trust};
-use crate::telemetry::{Log, TRACES_PATH};
+use crate::telemetry::{Log, LogFormat, TRACES_PATH};
 use crate::upstream::{self, ApiKey, BaseUrl, Identity, SetupError, Tls};
 use raw::{Given, Mistakes, Raw};
 
@@ -276,6 +276,15 @@ impl Upstream {
     }
 }
 
+/// The format of log lines that a configuration names, even if it has mistakes.
+pub fn log_format(options: &cli::Options, log: Option<&str>) -> LogFormat {
+    // The mistakes are those that `Config::read` reports.
+    let mut mistakes = Mistakes::default();
+    let filed = options.config.as_ref().map(|path| Raw::read_file(path, &mut mistakes));
+    let mut raw = Raw::of_flags(options, log).over(filed.unwrap_or_default());
+    raw.take("log").map(|given| LogFormat::named_in(&given.value)).unwrap_or_default()
+}
+
 /// The log settings of a command without a config file.
 pub fn log(log: Option<&str>) -> Result<Log, Mistake> {
     let default = Given::new("the default", DEFAULT_LOG);
@@ -315,7 +324,7 @@ impl Raw {
         let listen = mistakes.keep(given.clone().address());
         let is_insecure = self.is_on("insecure", mistakes);
         let given_admin = self.given.get("admin_listen").cloned();
-        let admin_listen = self.admin_listen(is_insecure, mistakes);
+        let admin_listen = self.admin_listen(mistakes);
         if let (Some(given), Some(listen), Some(admin)) = (given_admin, listen, admin_listen)
             && start::collide(listen, admin)
         {
@@ -403,12 +412,14 @@ impl Raw {
     }
 
     /// The address of the admin listener, which does not authenticate.
-    fn admin_listen(&mut self, is_insecure: bool, mistakes: &mut Mistakes) -> Option<SocketAddr> {
+    fn admin_listen(&mut self, mistakes: &mut Mistakes) -> Option<SocketAddr> {
+        let is_allowed = self.is_on("admin_insecure", mistakes);
         let given = self.take("admin_listen")?;
         let address = mistakes.keep(given.clone().address())?;
-        if !address.ip().is_loopback() && !is_insecure {
+        if !address.ip().is_loopback() && !is_allowed {
             let expected = "a loopback address, since the admin listener has no `auth`: anyone \
-                            who can reach another address could read the metrics; or pass --insecure";
+                            who can reach another address could read the metrics; or pass \
+                            --admin-insecure";
             mistakes.note(given.mistaken(expected));
         }
         Some(address)

@@ -16,7 +16,11 @@ use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfi
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{self, SdkTracer, SdkTracerProvider, SpanData};
+use serde_json::json;
+use tracing::Level;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use crate::config::nearest;
 use crate::upstream::{BaseUrl, Tls};
@@ -160,6 +164,37 @@ impl fmt::Display for Log {
         match format {
             LogFormat::Text => write!(f, "{filter}"),
             LogFormat::Json => write!(f, "{filter},json"),
+        }
+    }
+}
+
+// === impl LogFormat ===
+
+impl LogFormat {
+    /// The format that a log filter names, even if the rest of the filter is mistaken.
+    pub fn named_in(filter: &str) -> Self {
+        let is_json = filter.split(',').any(|word| word.trim() == "json");
+        if is_json { Self::Json } else { Self::Text }
+    }
+
+    /// A line, without its end, that a command prints whatever the log filter is. As JSON it has the
+    /// fields of a log line.
+    pub fn line(self, level: Level, text: &str) -> String {
+        match self {
+            Self::Text => text.to_owned(),
+            Self::Json => {
+                let mut timestamp = String::new();
+                // Writing to a string does not fail.
+                let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp));
+                let target = env!("CARGO_PKG_NAME");
+                json!({
+                    "timestamp": timestamp,
+                    "level": level.as_str(),
+                    "message": text,
+                    "target": target,
+                })
+                .to_string()
+            }
         }
     }
 }

@@ -458,9 +458,8 @@ describe("access", () => {
     assert.equal(guarded.code, 0, guarded.said);
     assert.match(guarded.said, /requires credentials of each caller/);
     await withReplicas("guarded", LANGGRAPH, [...JUDGED, ...everywhere], async ({ url, said }, where) => {
-      const local = url.replace("0.0.0.0", "127.0.0.1");
-      assert.equal((await ask(`${local}/agui/info`, ALICE)).status, 200, where);
-      assert.equal((await ask(`${local}/agui/info`, { "x-api-key": "invented" })).status, 401, where);
+      assert.equal((await ask(`${url}/agui/info`, ALICE)).status, 200, where);
+      assert.equal((await ask(`${url}/agui/info`, { "x-api-key": "invented" })).status, 401, where);
       assert.doesNotMatch(said(), /not distinguished|all requests are refused/, where);
     });
     for (const [kind, open] of Object.entries(OPEN)) {
@@ -520,9 +519,9 @@ describe("access", () => {
 
   test("no page of another site gets an answer, wherever its browser is", async () => {
     const own = Object.values(networkInterfaces()).flat().find(({ family, internal }) => family === "IPv4" && !internal)?.address;
-    const check = async ({ url }, where) => {
+    const check = async ({ url, said }, where) => {
       const { port } = new URL(url);
-      const places = ["127.0.0.1", ...(url.includes("0.0.0.0") && own ? [own] : [])];
+      const places = ["127.0.0.1", ...(said().includes("on all other addresses") && own ? [own] : [])];
       for (const place of places) {
         const [events, info] = [`http://${place}:${port}/agui/agent/text/threads/${randomUUID()}/events?follow=thread`, `http://${place}:${port}/agui/info`];
         const refused = async (headers, code) => {

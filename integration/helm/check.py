@@ -108,8 +108,9 @@ def main() -> int:
     assert sorted(every.keys() - few.keys()) == ["HorizontalPodAutoscaler", "Ingress", "PrometheusRule", "Secret", "Service-metrics", "ServiceMonitor"]
     container = check_deployment(few, 2)
     assert container["image"] == f"registry.example.org/threadway:{version}", container["image"]
-    # Without the admin listener, no option weakens the gateway's checks.
-    assert "THREADWAY_INSECURE" not in str(few) and "envFrom" not in container
+    assert "INSECURE" not in str(few) and "envFrom" not in container
+    # The admin listener weakens no check of the gateway's callers.
+    assert "THREADWAY_INSECURE" not in str(every) and "THREADWAY_ADMIN_INSECURE" in str(every["Deployment"])
     container = check_deployment(every, None)
     assert container["envFrom"] == [{"secretRef": {"name": "chat-threadway"}}], container["envFrom"]
     assert every["Secret"]["stringData"] == ALL["secret"]

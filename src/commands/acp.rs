@@ -26,7 +26,8 @@ use threadway::upstream::{BaseUrl, Caller};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{bridge, failed, misused, runtime, say, signal};
+use super::lines::{complain, explain_stdin, use_format_in};
+use super::{bridge, failed, misused, runtime, say, signal, start_log};
 
 /// An upstream and what is configured for it.
 struct Setup {
@@ -56,7 +57,7 @@ pub(super) fn run(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
         return print_config(args, editor, &store);
     }
     let config = read(args, log, Unnamed::Allowed)?;
-    config.log.clone().to_stderr();
+    start_log(config.log.clone());
     if config.upstreams.is_empty() {
         if args.login {
             return login::ask_server(&store, |server| {
@@ -74,7 +75,9 @@ pub(super) fn run(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
 }
 
 fn read(args: &cli::Acp, log: Option<&str>, unnamed: Unnamed<'_>) -> Result<Config, Problem> {
-    Config::read_or(&args.options(), log, unnamed).map_err(|mistakes| {
+    let options = args.options();
+    Config::read_or(&options, log, unnamed).map_err(|mistakes| {
+        use_format_in(&options, log);
         let lines: Vec<_> = mistakes.iter().map(Mistake::to_string).collect();
         Problem::Misused(lines.join("\n"))
     })
@@ -126,6 +129,7 @@ where
         if let Some(service) = endpoint.service() {
             service.check_agent().await.map_err(misused)?;
         }
+        explain_editors();
         let stop = signal::stop().map_err(failed)?;
         let shutdown = CancellationToken::new();
         let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
@@ -148,6 +152,15 @@ where
     // A pending read of stdin may never end.
     runtime.shutdown_background();
     served
+}
+
+/// People type the command to see what it does, and nothing else is printed before an editor writes.
+pub(super) fn explain_editors() {
+    explain_stdin(
+        "waiting for an editor's ACP messages on stdin, one JSON object a line; editors start this \
+         command themselves: `threadway acp --print-config zed` prints the settings for one (ctrl-c \
+         exits)",
+    );
 }
 
 fn print_config(args: &cli::Acp, editor: Editor, store: &Store) -> Result<(), u8> {
@@ -237,7 +250,7 @@ impl From<Problem> for u8 {
         match problem {
             Problem::Misused(text) => {
                 // A line for each mistake of the configuration.
-                text.lines().for_each(say);
+                text.lines().for_each(complain);
                 super::USAGE
             }
             Problem::Failed(text) => failed(text),

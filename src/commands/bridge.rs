@@ -9,12 +9,13 @@ use std::path::PathBuf;
 
 use threadway::bridge::{self, Gateway, GatewayUrl, GatewayUrlError, Token};
 use threadway::cli::{self, Editor};
-use threadway::config;
 use threadway::credentials::{self, Credentials};
 use threadway::editors;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::acp::explain_editors;
+use super::lines::start_log_of_flag;
 use super::{failed, misused, runtime, say, signal};
 
 /// What a person can do if `--login` cannot ask for the token.
@@ -69,7 +70,7 @@ pub(super) fn run(args: &cli::Acp, url: &str, log: Option<&str>) -> Result<(), u
     if let Some(editor) = args.print_config {
         return print_config(args, editor, &url);
     }
-    config::log(log).map_err(misused)?.to_stderr();
+    start_log_of_flag(log)?;
     let directory = credentials::directory(|name| env::var_os(name).map(PathBuf::from));
     let credentials = Credentials::of_gateway(directory.as_deref(), url.base());
     if args.login {
@@ -94,6 +95,7 @@ pub(super) fn run(args: &cli::Acp, url: &str, log: Option<&str>) -> Result<(), u
 
 /// Bridges until stdin ends or a signal arrives.
 fn serve(gateway: Gateway) -> Result<(), u8> {
+    explain_editors();
     let runtime = runtime()?;
     let served = runtime.block_on(async {
         let stop = signal::stop().map_err(failed)?;

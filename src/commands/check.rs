@@ -1,6 +1,6 @@
 //! `threadway check`: prints problems of the configuration and its upstreams.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
 use threadway::check;
@@ -8,20 +8,21 @@ use threadway::cli;
 use threadway::config::Config;
 use threadway::metrics::Metrics;
 use tokio::net::TcpSocket;
+use tracing::Level;
 
-use super::{FAILED, failed, read_config, runtime, say, unusable};
+use super::lines::{read_config, report};
+use super::{FAILED, failed, runtime, say, start_log, unusable};
 
 pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
     let config = read_config(options, log)?;
     let agents = config.agents(&Metrics::default()).map_err(failed)?;
-    config.log.clone().to_stderr();
-    let (can_listen, report) = runtime()?
+    start_log(config.log.clone());
+    let (can_listen, checked) = runtime()?
         .block_on(async { (try_addresses(&config), check::check(&agents, &config).await) });
-    let mut stdout = io::stdout().lock();
-    for line in &report.lines {
-        writeln!(stdout, "{line}").map_err(failed)?;
-    }
-    if report.is_good && can_listen { Ok(()) } else { Err(FAILED) }
+    // One level for the whole result.
+    let level = if checked.is_good { Level::INFO } else { Level::ERROR };
+    report(level, &checked.lines).map_err(failed)?;
+    if checked.is_good && can_listen { Ok(()) } else { Err(FAILED) }
 }
 
 /// Whether `serve` can listen on its addresses, or could if nobody else did. A running gateway,
@@ -33,10 +34,7 @@ fn try_addresses(config: &Config) -> bool {
         match bind(listen) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                say(format!(
-                    "{}, unless a running threadway listens there",
-                    unusable(flag, listen, &error)
-                ));
+                say(unusable(flag, listen, &error));
             }
             Err(error) => {
                 failed(unusable(flag, listen, &error));

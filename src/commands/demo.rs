@@ -10,8 +10,9 @@ use threadway::upstream::{BaseUrl, Client};
 use threadway_demo::{self as demo, Demo, Pace};
 use tokio_util::sync::CancellationToken;
 
-use super::serve::{page_url, serve_agents};
-use super::{bind, failed, misused, runtime, say};
+use super::lines::start_log_of_flag;
+use super::serve::serve_agents;
+use super::{bind, failed, misused, runtime, say, url_of};
 
 /// The request body of the printed `curl` lines.
 const INPUT: &str = r#"{"threadId":"demo-GRAPH","runId":"1","protocolVersion":"1.0","messages":[{"id":"1","role":"user","content":"Where is it warm?"}]}"#;
@@ -25,11 +26,11 @@ pub(super) fn run(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
     let origins = args.cors_origins.as_deref().unwrap_or_default();
     let cors = "--cors-origins (THREADWAY_CORS_ORIGINS)";
     let cors = config::demo_cors(cors, origins, args.insecure).map_err(misused)?;
-    config::log(log).map_err(misused)?.to_stderr();
+    start_log_of_flag(log)?;
     runtime()?.block_on(async {
         let listener = bind("--listen", listen).await?;
         let scripted = bind("--langgraph-listen", langgraph).await?;
-        let url = format!("http://{}", scripted.local_addr().map_err(failed)?);
+        let url = url_of(scripted.local_addr().map_err(failed)?);
         let url = url.parse().map_err(failed)?;
         let shutdown = CancellationToken::new();
         let demo = Demo::new(Pace::HUMAN, shutdown.clone());
@@ -57,23 +58,23 @@ pub(super) fn run(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
 
 /// Prints the page's URL, a `curl` line for each agent, and the URL of LangGraph's own API.
 fn announce(address: SocketAddr, langgraph: &BaseUrl) -> impl Future<Output = ()> + use<> {
-    let page = page_url(address);
+    let gateway = url_of(address);
     let api = format!(
         "LangGraph's own API is at {langgraph}; a run starts by itself every {} s on its thread {}",
         demo::BACKGROUND_PERIOD.as_secs(),
         demo::WATCHED_THREAD
     );
     let editors = format!("editors: threadway acp --upstream {langgraph}");
-    let watched = format!("  a thread that others run: {page}#/watched/{}", demo::WATCHED_THREAD);
-    let page = format!("page: {page}");
+    let watched =
+        format!("  a thread that others run: {gateway}/#/watched/{}", demo::WATCHED_THREAD);
     async move {
-        say(page);
+        say(format!("page: {gateway}/"));
         say(watched);
         for (graph, what) in demo::GRAPHS {
             let input = INPUT.replace("GRAPH", graph);
             say(format!("{graph}: {what}"));
             say(format!(
-                "  curl -N http://{address}/agui/agent/{graph}/run -H 'content-type: \
+                "  curl -N {gateway}/agui/agent/{graph}/run -H 'content-type: \
                  application/json' -d '{input}'"
             ));
         }

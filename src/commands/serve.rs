@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use threadway::agents::{Agents, Listed, Listing, Upstream};
+use threadway::agents::{Agents, Listed, Upstream};
 use threadway::audit::{Audit, Destination};
-use threadway::check;
+use threadway::check::{self, Introduction, Presence};
 use threadway::cli;
 use threadway::config::{Config, NamedAgent};
 use threadway::metrics::Metrics;
@@ -13,17 +13,17 @@ use threadway::runs::{Recorder, Recording};
 use threadway::server::isolation::{self, Judgement};
 use threadway::server::{Auth, Cors, Judged, Observer, Page, Server, Settings, Trust};
 use threadway::telemetry::Traces;
-use threadway::upstream::Caller;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{bind, failed, read_config, runtime, say, signal};
+use super::lines::read_config;
+use super::{bind, failed, others_of, runtime, say, signal, start_log, url_of};
 
 pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
     let config = read_config(options, log)?;
     let metrics = Metrics::default();
     let agents = config.agents(&metrics).map_err(failed)?;
-    config.log.clone().to_stderr();
+    start_log(config.log.clone());
     let traces = config.otlp_endpoint.as_ref().map(Traces::to_collector);
     let traces = traces.transpose().map_err(failed)?;
     let recorder = config.record.as_ref().map(record).transpose()?;
@@ -114,7 +114,7 @@ fn warn_of_open_listeners(config: &Config, address: SocketAddr) {
         tracing::warn!(
             target: "threadway",
             %address,
-            "anyone who can reach this address can read the metrics: --insecure"
+            "anyone who can reach this address can read the metrics: --admin-insecure"
         );
     }
 }
@@ -138,8 +138,8 @@ fn advise_on_system_messages(settings: &Settings) {
         tracing::warn!(
             target: "threadway",
             "pages of other origins may call without `auth`, and their system and developer \
-             messages are sent to LangGraph; set `input.system_messages` to \"drop\", or to \"send\" \
-             to allow them"
+             messages reach the model; choose --system-messages drop to leave these messages out, \
+             or --system-messages send to allow them (`input.system_messages` in the config file)"
         );
     }
 }
@@ -171,7 +171,7 @@ async fn refuse_open_upstreams(agents: &Agents, settings: &Settings) -> Result<(
 async fn serve_admin(server: &Server, listener: Option<TcpListener>, at_rest: &CancellationToken) {
     let Some(listener) = listener else { return };
     if let Ok(address) = listener.local_addr() {
-        say(format!("admin: metrics on http://{address}/metrics"));
+        say(format!("admin: metrics on {}/metrics{}", url_of(address), others_of(address)));
     }
     server.serve_admin(listener, at_rest.clone()).await;
 }
@@ -190,7 +190,7 @@ pub(super) async fn serve_agents(
     let stop = signal::stop().map_err(failed)?;
     let bases = agents.upstreams().iter().map(|upstream| upstream.client.base().to_string());
     let bases = bases.collect::<Vec<_>>().join(", ");
-    say(format!("listening on http://{address} in front of {bases}"));
+    say(format!("listening on {}{} in front of {bases}", url_of(address), others_of(address)));
     agents.address_lines().iter().for_each(say);
     agents.identity_lines().iter().for_each(say);
     hint_at_origins(cors);
@@ -202,16 +202,6 @@ pub(super) async fn serve_agents(
     Ok(())
 }
 
-/// The URL of the page for a browser on this machine.
-pub(super) fn page_url(address: SocketAddr) -> String {
-    let port = address.port();
-    if address.ip().is_unspecified() {
-        format!("http://localhost:{port}/")
-    } else {
-        format!("http://{address}/")
-    }
-}
-
 /// Prints the URL of each agent. An upstream that does not answer yet is served as soon as it does.
 async fn announce(
     agents_of: &Agents,
@@ -220,37 +210,32 @@ async fn announce(
     page: Page,
     address: SocketAddr,
 ) {
+    let gateway = url_of(address);
     if page == Page::On {
-        say(format!("page: {}", page_url(address)));
+        say(format!("page: {gateway}/"));
     }
-    let caller = Caller::default();
-    let (servers, listings) = tokio::join!(check::servers(agents_of), agents_of.list(&caller));
-    servers.iter().for_each(say);
-    let doubts = check::Doubts::of(agents_of, named, &listings);
-    for Listing { upstream, agents, .. } in listings {
-        match agents {
-            Ok(agents) if agents.is_empty() => {
-                say(format!("upstream {upstream} has no agents; `threadway check` shows why"));
-            }
-            Ok(agents) => {
+    let introduced = check::introduce(agents_of, auth).await;
+    let doubts = check::Doubts::of(agents_of, named, &introduced);
+    for Introduction { upstream, server, presence } in introduced {
+        if let Some(server) = server {
+            say(server);
+        }
+        match presence {
+            Presence::Agents(agents) => {
                 for Listed { id, .. } in agents {
-                    say(format!("agent {id}: POST http://{address}/agui/agent/{id}/run"));
+                    say(format!("agent {id}: POST {gateway}/agui/agent/{id}/run"));
                 }
             }
-            Err(error) if error.is_unauthorized() && auth.is_for_langgraph() => {
-                say(format!(
-                    "upstream {upstream}: it requires credentials of each caller; GET \
-                     http://{address}/agui/info with credentials lists its agents"
-                ));
+            Presence::NoAgents => {
+                say(format!("upstream {upstream} has no agents; `threadway check` shows why"));
             }
-            Err(error) => {
-                let later = if error.is_unauthorized() { "accepts the key" } else { "answers" };
-                let named = agents_of.upstreams().iter().find(|known| known.name == upstream);
-                let why = named.map(|upstream| check::advice(upstream, error)).unwrap_or_default();
-                say(format!("upstream {upstream}: {why}; its agents are served once it {later}"));
-            }
+            Presence::Guarded => say(format!(
+                "upstream {upstream}: it requires credentials of each caller; GET \
+                 {gateway}/agui/info with credentials lists its agents"
+            )),
+            Presence::Wrong(advice) => say(format!("upstream {upstream}: {advice}")),
         }
     }
-    say(format!("CopilotKit: runtimeUrl http://{address}/agui"));
+    say(format!("CopilotKit: runtimeUrl {gateway}/agui"));
     doubts.log().await;
 }

@@ -7,20 +7,20 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use threadway::cli::{self, Target};
-use threadway::config;
 use threadway::runs::{self, Feed};
 use threadway::server::{Encoder, Wire};
 use threadway_translate::acp::{self, rpc};
 use threadway_translate::agui::{Client, Input, Projector, RunId, Version};
 use threadway_translate::run::RunEvent;
 
-use super::{BROKEN_CAPTURE, failed, misused, say};
+use super::lines::{complain, explain_stdin, start_log_of_flag};
+use super::{BROKEN_CAPTURE, failed, misused};
 
 /// The thread id if neither a thread nor a run is named.
 const UNNAMED_THREAD: &str = "thread";
 
 pub(super) fn run(args: &cli::Translate, log: Option<&str>) -> Result<(), u8> {
-    config::log(log).map_err(misused)?.to_stderr();
+    start_log_of_flag(log)?;
     match args.to {
         Target::Agui => to_agui(args),
         Target::Acp => to_acp(args),
@@ -80,6 +80,9 @@ fn translate_stdin(
     feed: Feed,
     mut encode: impl FnMut(&[RunEvent], &mut Vec<u8>),
 ) -> Result<(), u8> {
+    explain_stdin(
+        "waiting for a recorded LangGraph stream on stdin; name a file with `< FILE` (ctrl-c exits)",
+    );
     let mut stdout = io::stdout().lock();
     let mut out = Vec::new();
     let translated = runs::translate(&mut io::stdin().lock(), feed, &mut |events| {
@@ -91,7 +94,7 @@ fn translate_stdin(
     match translated {
         Ok(Ok(())) => Ok(()),
         Ok(Err(fault)) => {
-            say(fault);
+            complain(fault);
             Err(BROKEN_CAPTURE)
         }
         // The reader has closed the pipe, as `head` does.

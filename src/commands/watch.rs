@@ -5,10 +5,10 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use threadway::cli;
-use threadway::config;
 use threadway::upstream::BaseUrlError;
 use threadway::watch::{self, Format, Until, Watch};
 
+use super::lines::start_log_of_flag;
 use super::{LATE, failed, misused, runtime, say, signal};
 
 pub(super) fn run(args: cli::Watch, log: Option<&str>) -> Result<(), u8> {
@@ -27,7 +27,7 @@ pub(super) fn run(args: cli::Watch, log: Option<&str>) -> Result<(), u8> {
     }
     let headers = watch::headers(api_key.as_deref(), &header).map_err(misused)?;
     let limit = timeout.as_deref().map(time).transpose()?;
-    config::log(log).map_err(misused)?.to_stderr();
+    start_log_of_flag(log)?;
     let is_plain = no_color.is_some_and(|value| !value.is_empty());
     let has_colours = !is_plain && io::stdout().is_terminal();
     let format = if json { Format::Json } else { Format::Text { has_colours } };

@@ -17,6 +17,7 @@ use crate::telemetry::{Log, NotALog};
 pub(super) const KEYS: &[(&str, ValueKind)] = &[
     ("listen", ValueKind::Text),
     ("admin_listen", ValueKind::Text),
+    ("admin_insecure", ValueKind::Switch),
     ("insecure", ValueKind::Switch),
     ("log", ValueKind::Text),
     ("audit_log", ValueKind::Text),
@@ -138,6 +139,7 @@ impl Raw {
         } = limits;
         let cli::Front {
             admin_listen,
+            admin_insecure,
             auth_mode,
             auth_keys,
             auth_keys_file,
@@ -147,6 +149,7 @@ impl Raw {
             cors_origins,
             hosts,
             insecure,
+            system_messages,
             error_detail,
             otlp_endpoint,
             page,
@@ -158,6 +161,7 @@ impl Raw {
         let all = [
             ("listen", "listen", listen.as_deref()),
             ("admin_listen", "admin-listen", admin_listen.as_deref()),
+            ("admin_insecure", "admin-insecure", switch(admin_insecure)),
             ("insecure", "insecure", switch(insecure)),
             ("log", "log", log),
             ("otlp_endpoint", "otlp-endpoint", otlp_endpoint.as_deref()),
@@ -166,6 +170,7 @@ impl Raw {
             ("record.dir", "record", record.as_deref()),
             ("watch_config", "watch-config", switch(watch_config)),
             ("error_detail", "error-detail", error_detail.as_deref()),
+            ("input.system_messages", "system-messages", system_messages.as_deref()),
             ("auth.mode", "auth-mode", auth_mode.as_deref()),
             (AUTH_KEYS, "auth-keys", auth_keys.as_deref()),
             ("auth.keys_file", "auth-keys-file", auth_keys_file.as_deref()),

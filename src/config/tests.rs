@@ -399,6 +399,7 @@ fn langgraph_has_to_be_proven_where_others_reach_the_gateway() {
         ("", Trust::Given),
         ("listen = \"127.0.0.2:1\"", Trust::Given),
         ("listen = \"0.0.0.0:1\"", Trust::Proven),
+        ("listen = \"0.0.0.0:1\"\nadmin_insecure = true", Trust::Proven),
         ("listen = \"0.0.0.0:1\"\ninsecure = true", Trust::Given),
     ] {
         let config = checked(&format!("{more}\n{file}")).unwrap();
@@ -480,7 +481,10 @@ fn what_would_let_everybody_in_is_a_mistake() {
             "admin_listen = \"[::]:1\"\nauth.mode = \"upstream\"",
             Some("the admin listener has no `auth`"),
         ),
-        ("admin_listen = \"0.0.0.0:1\"\ninsecure = true", None),
+        ("admin_listen = \"0.0.0.0:1\"\ninsecure = true", Some("the admin listener has no `auth`")),
+        ("admin_listen = \"0.0.0.0:1\"\nadmin_insecure = true", None),
+        ("listen = \"0.0.0.0:1\"\nadmin_insecure = true", Some(loopback)),
+        ("cors.origins = \"*\"\nadmin_insecure = true", Some("since `auth.mode` is none")),
         ("admin_listen = \"127.0.0.1:1\"", None),
         (
             "auth = {mode = \"upstream\", credential_header = \"traceparent\"}",

@@ -15,6 +15,9 @@ mod with_python;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_threadway");
 
+/// What the key combination writes into a terminal.
+const CTRL_C: &str = "\u{3}";
+
 const SESSION: &str = "11111111-1111-4111-8111-111111111111";
 
 /// A configuration directory of one test, deleted on drop.
@@ -261,6 +264,23 @@ async fn a_typed_server_that_does_not_answer_is_named_with_the_remedy() {
     let refused = agent.refused("session/new", new_session()).await;
     assert_eq!(refused, (-32603, why.to_owned()));
     agent.ended().await;
+}
+
+#[tokio::test]
+async fn a_person_who_types_the_command_reads_what_it_waits_for() {
+    let home = Home::new("typed");
+    let waits = "waiting for an editor's ACP messages on stdin";
+    for options in
+        [&[][..], &["--upstream", "http://127.0.0.1:1"], &["--gateway", "http://127.0.0.1:1"]]
+    {
+        let (code, shown) = home.types(options, &[(waits, CTRL_C)]).await;
+        assert!(code == 0 && shown.contains("threadway acp --print-config zed"), "{shown}");
+    }
+    // An editor's pipe is no terminal.
+    let mut command = home.command(PROGRAM);
+    command.arg("acp");
+    let output = ended(command).await;
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
 
 #[tokio::test]

@@ -13,13 +13,13 @@ use tokio::task::JoinSet;
 const ORIGIN: &str = "http://localhost:5199";
 
 /// A LangGraph server that answers by itself: its `/info`, and a status for all other requests.
-pub(super) struct Server {
-    pub(super) url: String,
+pub(crate) struct Server {
+    pub(crate) url: String,
     _answering: JoinSet<()>,
 }
 
 impl Server {
-    pub(super) async fn answering(status: u16) -> Self {
+    pub(crate) async fn answering(status: u16) -> Self {
         Self::in_place_of(Upstream::bind().await, status)
     }
 
@@ -50,17 +50,17 @@ const ASSISTANTS: &str = r#"[{"assistant_id":"fe096781-5601-53d2-b2f6-0d3403f7e9
 const SCHEMAS: &str = r#"{"input_schema":{"properties":{"messages":{}}}}"#;
 
 /// Runs the binary to its end, with these environment variables.
-pub(super) async fn ended(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+pub(crate) async fn ended(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_threadway"));
     command.args(arguments).env_clear().envs(variables.iter().copied());
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
-pub(super) fn stderr(output: &Output) -> String {
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-pub(super) fn stdout(output: &Output) -> String {
+pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
@@ -197,6 +197,88 @@ async fn check_and_serve_say_what_a_server_lacks() {
     let output = ended(&["check", "--upstream", &other.url], &[]).await;
     assert_eq!(output.status.code(), Some(1));
     assert!(stdout(&output).contains("this is not a LangGraph server"), "{}", stdout(&output));
+}
+
+/// A web server that gives every request the same answer, which has no body of its own length.
+async fn web_server(head: &'static str, body: &'static str) -> (String, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut answering = JoinSet::new();
+    answering.spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4096];
+            let _ = socket.read(&mut request).await;
+            let length = body.len();
+            let answer = format!(
+                "HTTP/1.1 {head}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+            );
+            let _ = socket.write_all(answer.as_bytes()).await;
+        }
+    });
+    (url, answering)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn serve_says_what_check_says_of_a_server_that_is_not_langgraphs() {
+    const PAGE: &str = "<!doctype html><title>An app</title>";
+    let html = "content-type: text/html";
+    let later = "; its agents are served once it answers";
+    for (head, body, told, later) in [
+        ("404 Not Found", PAGE, "is not a LangGraph server (the server answered 404", ""),
+        ("404 Not Found", "{}", "is not a LangGraph server (the server answered 404)", ""),
+        ("405 Method Not Allowed", "", "is not a LangGraph server (the server answered 405)", ""),
+        ("200 OK", PAGE, "is not a LangGraph server (the server's answer is not ", ""),
+        ("200 OK", "{}", "is not a LangGraph server (the server's answer is not ", ""),
+        ("200 OK", "[]", "is not a LangGraph server (the server's answer is not ", ""),
+        ("302 Found", "", "is not a LangGraph server (the server answered 302, a redirect)", ""),
+        ("500 Oops", "", "does not look like a LangGraph server (the server answered 500)", later),
+    ] {
+        let head = format!("{head}\r\n{html}").leak();
+        let (url, _answering) = web_server(head, body).await;
+        let output = ended(&["check", "--upstream", &url], &[]).await;
+        let checked = stdout(&output);
+        assert_eq!(output.status.code(), Some(1), "{checked}");
+        assert!(checked.contains(&format!("upstream default ({url}): this {told}")), "{checked}");
+
+        let mut process = Process::serve(&["--upstream", &url]).await;
+        let line = process.says("upstream default: ").await;
+        assert!(line.contains(&format!("upstream default: this {told}")), "{line}");
+        assert!(line.ends_with(&format!("check the URL and its path{later}")), "{line}");
+        process.says("CopilotKit: runtimeUrl").await;
+        let said = process.stop().await;
+        assert!(!said.contains("limits") && !said.contains("does not know"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_perhaps_that_of_another_threadway() {
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for (arguments, flag) in [
+        (&["demo", "--listen", &address][..], "--listen"),
+        (&["serve", "--upstream", "http://127.0.0.1:1", "--listen", &address], "--listen"),
+        (
+            &[
+                "serve",
+                "--upstream",
+                "http://127.0.0.1:1",
+                "--listen",
+                "127.0.0.1:0",
+                "--admin-listen",
+                &address,
+            ],
+            "--admin-listen",
+        ),
+    ] {
+        let output = ended(arguments, &[]).await;
+        assert_eq!(output.status.code(), Some(1));
+        let told = format!(
+            "another program listens there, perhaps `threadway demo` or another `threadway serve`: \
+             stop it, or choose another address with {flag}\n"
+        );
+        assert!(stderr(&output).ends_with(&told), "{}", stderr(&output));
+    }
 }
 
 #[tokio::test]

@@ -12,6 +12,8 @@ mod configuration;
 mod demo;
 #[cfg(unix)]
 mod first_steps;
+#[cfg(unix)]
+mod lines;
 mod manual;
 #[cfg(unix)]
 mod reload;

@@ -161,16 +161,24 @@ async fn who_lets_pages_in_is_asked_about_their_system_messages() {
     let upstream = Upstream::bind().await;
     let url = upstream.url();
     let cors = "[cors]\norigins = [\"https://chat.example.com\"]\n";
-    for (file, is_asked) in [
-        (String::new(), false),
-        (cors.to_owned(), true),
-        (format!("input.system_messages = \"send\"\n{cors}"), false),
-        (format!("auth = {{mode = \"bearer\", keys.a = \"0123456789abcdef\"}}\n{cors}"), false),
+    let question = "choose --system-messages drop to leave these messages out, or \
+                    --system-messages send to allow them (`input.system_messages`";
+    for (file, flags, is_asked) in [
+        (String::new(), &[][..], false),
+        (cors.to_owned(), &[], true),
+        (cors.to_owned(), &["--system-messages", "drop"], false),
+        (cors.to_owned(), &["--system-messages", "send"], false),
+        (format!("input.system_messages = \"send\"\n{cors}"), &[], false),
+        (
+            format!("auth = {{mode = \"bearer\", keys.a = \"0123456789abcdef\"}}\n{cors}"),
+            &[],
+            false,
+        ),
     ] {
         let path = File::new(&file);
-        let options = ["--upstream", &url, "--config", path.path()];
+        let options = [&["--upstream", &url, "--config", path.path()], flags].concat();
         let process = Process::serve(&options).await;
         let said = process.stop().await;
-        assert_eq!(said.contains("input.system_messages"), is_asked, "{file}\n{said}");
+        assert_eq!(said.contains(question), is_asked, "{file} {flags:?}\n{said}");
     }
 }

@@ -201,11 +201,40 @@ async fn addresses_that_strangers_reach_want_a_word() {
         assert_eq!(output.status.code(), Some(64), "{said}");
         assert!(said.contains(expected), "{said}");
     }
-    let options = ["--upstream", &server.url, "--admin-listen", "0.0.0.0:0", "--insecure"];
-    let mut process = Process::serve(&options).await;
-    process.says("admin: metrics on").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_for_others_open_nothing_else() {
+    let metrics = ["--admin-listen", "0.0.0.0:0", "--admin-insecure"];
+    let mode = ["--listen", "0.0.0.0:0", "--auth-mode", "upstream"];
+    let open = Server::answering(200).await;
+    let upstream = ["--upstream", &*open.url];
+    let output = ended(&[&["serve"][..], &upstream, &mode, &metrics].concat()).await;
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(ACCEPTS) && said.contains("or pass --insecure"), "{said}");
+    // The other permission does not open the metrics.
+    let other = ["serve", "--admin-listen", "0.0.0.0:0", "--insecure"];
+    let output = ended(&[&other[..], &upstream].concat()).await;
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(64), "{said}");
+    assert!(said.contains("or pass --admin-insecure"), "{said}");
+
+    let guarded = Server::answering(401).await;
+    let upstream = ["--upstream", &*guarded.url];
+    let mut process = Process::serve(&[&upstream[..], &mode, &metrics].concat()).await;
+    let admin = process.address_behind("admin: metrics on http://").await;
+    let request = b"GET /metrics HTTP/1.1\r\nhost: h\r\n\r\n";
+    let mut response = Response::to(admin, request).await;
+    assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
+    assert!(response.body().await.contains("threadway_open_connections"));
+    let request = b"GET /agui/info HTTP/1.1\r\nhost: h\r\nx-api-key: invented\r\n\r\n";
+    let mut response = Response::to(process.address, request).await;
+    let (status, body) = refused(&mut response).await;
+    assert!(status.contains(" 401 "), "{status} {body}");
     let said = process.stop().await;
-    assert!(said.contains("anyone who can reach this address can read the metrics"), "{said}");
+    let warning = "anyone who can reach this address can read the metrics: --admin-insecure";
+    assert!(said.contains(warning), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -67,7 +67,7 @@ impl Process {
     pub(crate) async fn address_behind(&mut self, words: &str) -> SocketAddr {
         let line = self.says(words).await;
         let (_, rest) = line.split_once(words).unwrap();
-        let is_part = |c: char| c.is_ascii_digit() || matches!(c, '.' | ':');
+        let is_part = |c: char| c.is_ascii_digit() || matches!(c, '.' | ':' | '[' | ']');
         rest.split(|c| !is_part(c)).next().unwrap().parse().unwrap()
     }
 

@@ -12,8 +12,9 @@ use toml::{Table, Value};
 use super::SECRET;
 
 /// The first words of known keys. A value under another key may be a secret whose key is misspelt.
-const KNOWN: [&str; 20] = [
+const KNOWN: [&str; 21] = [
     "acp",
+    "admin_insecure",
     "admin_listen",
     "agents",
     "auth",
