@@ -1,12 +1,12 @@
 //! The lines that commands print themselves, whatever the log filter is. They have the format of the
 //! log, so that `--log json` makes every line JSON, from the first to the last.
 
+use std::env;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
-use clap::CommandFactory;
-use threadway::cli::{self, Cli};
+use threadway::cli;
 use threadway::config::{self, Config};
 use threadway::telemetry::{Log, LogFormat};
 use threadway::terminal;
@@ -65,10 +65,7 @@ pub(crate) fn explain(error: &clap::Error) -> Result<(), u8> {
     if !error.use_stderr() {
         return error.print().map_err(|_| FAILED);
     }
-    // clap names no values beside its error.
-    let given = Cli::command().ignore_errors(true).try_get_matches();
-    let log = given.ok().and_then(|given| given.get_one::<String>("log").cloned());
-    use_format_of(log.as_deref());
+    use_format_of(log_of_refused().as_deref());
     let printed = match format() {
         LogFormat::Text => error.print(),
         json @ LogFormat::Json => {
@@ -79,6 +76,20 @@ pub(crate) fn explain(error: &clap::Error) -> Result<(), u8> {
     // If stderr is closed, there is no reader.
     let _ = printed;
     Err(USAGE)
+}
+
+/// The value of `--log` in a command line that clap refuses. clap stops at the first mistake, so it may
+/// not have read the flag.
+fn log_of_refused() -> Option<String> {
+    let mut arguments = env::args_os().map(|argument| argument.to_string_lossy().into_owned());
+    while let Some(argument) = arguments.next() {
+        match argument.strip_prefix("--log") {
+            Some("") => return arguments.next(),
+            Some(rest) if rest.starts_with('=') => return rest.get(1..).map(str::to_owned),
+            Some(_) | None => {}
+        }
+    }
+    env::var("THREADWAY_LOG").ok()
 }
 
 /// Prints that the command reads stdin, if a person has typed it in a terminal.
