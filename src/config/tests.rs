@@ -31,7 +31,8 @@ fn checked(text: &str) -> Result<Config, Vec<String>> {
 
 fn over(options: &cli::Options, text: &str) -> Result<Config, Vec<String>> {
     let mut mistakes = Mistakes::default();
-    let raw = Raw::of_toml("f.toml", text, &mut mistakes);
+    let mut raw = Raw::of_toml("f.toml", text, &mut mistakes);
+    raw.files.push(PathBuf::from("f.toml"));
     let config = Raw::of_flags(options, None).over(raw).check(Unnamed::Refused, &mut mistakes);
     match config {
         Some(config) if mistakes.0.is_empty() => Ok(config),

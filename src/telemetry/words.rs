@@ -123,7 +123,6 @@ mod tests {
             ("threadway[run{id}]=debug", Word::Module),
             ("=debug", Word::Unknown),
             ("info=threadway", Word::Unknown),
-            ("", Word::Unknown),
         ] {
             assert_eq!(Word::of(word), expected, "{word}");
         }
