@@ -282,24 +282,27 @@ async fn run_with_tools(gateway: &Gateway, schema: Option<&Value>) {
 }
 
 #[tokio::test]
-async fn tools_and_context_that_an_agent_cannot_take_are_a_warning_each_and_once() {
+async fn what_an_agent_cannot_take_is_a_warning_each_and_once() {
     let tools = "the tools of clients do not reach this graph: its input has none of the keys \
                  `tools`, `ag-ui`, `copilotkit`";
     let context = "the context of clients does not reach this graph: its input has none of the \
                    keys `ag-ui`, `copilotkit`";
     let unsaid = "the tools of clients do not reach this graph: its server does not say whether \
                   its input has one of the keys `tools`, `ag-ui`, `copilotkit`";
+    let messages = "the messages of clients do not reach this graph: its input has no key \
+                    `messages`, but `copilotkit`; set `messages_key` to the key of its conversation";
     for (schema, told) in [
-        (json!({"properties": {"messages": {}}}), [1, 1, 0]),
-        (json!({"properties": {"messages": {}, "tools": {}}}), [0, 1, 0]),
-        (json!({"properties": {"messages": {}, "copilotkit": {}}}), [0, 0, 0]),
-        (json!({}), [0, 0, 1]),
+        (json!({"properties": {"messages": {}}}), [1, 1, 0, 0]),
+        (json!({"properties": {"messages": {}, "tools": {}}}), [0, 1, 0, 0]),
+        (json!({"properties": {"messages": {}, "copilotkit": {}}}), [0, 0, 0, 0]),
+        (json!({"properties": {"copilotkit": {}}}), [0, 0, 0, 1]),
+        (json!({}), [0, 0, 1, 0]),
     ] {
         let (lines, _logging) = Lines::up_to(Level::INFO);
         let gateway = Gateway::start().await;
         run_with_tools(&gateway, Some(&schema)).await;
         run_with_tools(&gateway, None).await;
-        let counts = [tools, context, unsaid].map(|message| lines.with(message).len());
+        let counts = [tools, context, unsaid, messages].map(|message| lines.with(message).len());
         assert_eq!(counts, told, "{schema}");
         for line in lines.with(tools) {
             assert_eq!((&line["level"], &line["agent"]), (&json!("WARN"), &json!("agent")));

@@ -391,10 +391,14 @@ async fn what_does_not_reach_an_agent_is_told_beside_it() {
                  `tools`, `ag-ui`, `copilotkit`";
     let context = "the context of clients does not reach this graph: its input has none of the \
                    keys `ag-ui`, `copilotkit`";
+    let messages = "the messages of clients do not reach this graph: its input has no key \
+                    `messages`, but `ag-ui`, `turns`; set `messages_key` to the key of its \
+                    conversation";
     for (properties, expected) in [
         (json!({"messages": {}}), json!({"warnings": [tools, context]})),
-        (json!({"tools": {}}), json!({"warnings": [context]})),
-        (json!({"ag-ui": {}}), Value::Null),
+        (json!({"messages": {}, "tools": {}}), json!({"warnings": [context]})),
+        (json!({"messages": {}, "ag-ui": {}}), Value::Null),
+        (json!({"turns": {}, "ag-ui": {}}), json!({"warnings": [messages]})),
     ] {
         let gateway = Gateway::start().await;
         let listed = async || {
