@@ -129,8 +129,8 @@ where
         if let Some(service) = endpoint.service() {
             service.check_agent().await.map_err(misused)?;
         }
-        explain_editors();
         let stop = signal::stop().map_err(failed)?;
+        explain_editors();
         let shutdown = CancellationToken::new();
         let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
         // On a worker thread, where runs are read too, so that an update is written without waking

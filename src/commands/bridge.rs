@@ -95,10 +95,10 @@ pub(super) fn run(args: &cli::Acp, url: &str, log: Option<&str>) -> Result<(), u
 
 /// Bridges until stdin ends or a signal arrives.
 fn serve(gateway: Gateway) -> Result<(), u8> {
-    explain_editors();
     let runtime = runtime()?;
     let served = runtime.block_on(async {
         let stop = signal::stop().map_err(failed)?;
+        explain_editors();
         let shutdown = CancellationToken::new();
         let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
         // On a worker thread, which also polls the sockets.

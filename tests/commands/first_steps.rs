@@ -226,7 +226,7 @@ async fn serve_says_what_check_says_of_a_server_that_is_not_langgraphs() {
     let later = "; its agents are served once it answers";
     for (head, body, told, later) in [
         ("404 Not Found", PAGE, "is not a LangGraph server (the server answered 404", ""),
-        ("404 Not Found", "{}", "is not a LangGraph server (the server answered 404)", ""),
+        ("404 Not Found", "{}", "is not a LangGraph server (the server answered 404", ""),
         ("405 Method Not Allowed", "", "is not a LangGraph server (the server answered 405)", ""),
         ("200 OK", PAGE, "is not a LangGraph server (the server's answer is not ", ""),
         ("200 OK", "{}", "is not a LangGraph server (the server's answer is not ", ""),
