@@ -15,9 +15,6 @@ pub mod isolation;
 mod jwks;
 mod jwt;
 mod keys;
-#[cfg(test)]
-#[path = "../../tests/support/signer.rs"]
-mod signer;
 mod verifier;
 
 use http::{HeaderName, StatusCode};
@@ -142,3 +139,7 @@ impl CredentialError {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "../../tests/support/signer.rs"]
+mod signer;

@@ -47,7 +47,8 @@ pub(super) enum Word {
 
 impl Word {
     pub(super) fn of(word: &str) -> Self {
-        if word.parse::<LevelFilter>().is_ok() {
+        // An empty word would be read as `error`.
+        if !word.is_empty() && word.parse::<LevelFilter>().is_ok() {
             return Self::Level;
         }
         // `MODULE[SPAN{FIELD}]=LEVEL`, of which each part may be missing.

@@ -453,7 +453,7 @@ async fn a_thread_of_which_nothing_is_known_is_said_at_once() {
         let mut stream = asked_once(&gateway).await;
         stream.begin("").await;
         stream.send(at_rest()).await;
-        stream.end().await;
+        stream.closed().await;
     });
     let told = "threadway: the thread T is unknown: it does not exist, or you may not see it";
     assert_eq!((ended.0, &*ended.2), (1, told));
