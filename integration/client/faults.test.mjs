@@ -39,7 +39,8 @@ const LOG_MS = 500; // after this time no more log lines are expected
 const SHORT = { tokens: 10, delay: 0.02 };
 const REST = { tokens: 50, delay: 0.1 }; // longer than the outage
 const ownMs = ({ tokens, delay }) => tokens * delay * 1000;
-const BEGUN = 3; // tokens that a follower has before the fault: the run is held until then
+const BEGUN = 3; // tokens that a follower has before the fault
+const HELD_AT = [5, 10]; // the run is held until the follower has joined it, and until the fault has begun
 
 /** By operation, the requests that are struck, and whether the fault lasts. Otherwise it ends by itself. */
 const STRUCK = {
@@ -372,7 +373,7 @@ const PERFORM = {
     if (FAULTS[scene.fault].isAlways) await scene.arm();
     const began = performance.now();
     let isOwnerBegun = false;
-    const gate = await Gate.before(BEGUN + 1);
+    const gate = await Gate.before(...HELD_AT);
     const owner = read(await scene.run(threadId, { ...REST, ...gate.script }), (_, events) => void (isOwnerBegun ||= isBegun(events)));
     owner.catch(() => {}); // it is awaited later
     await until(() => isOwnerBegun);
@@ -380,6 +381,7 @@ const PERFORM = {
     assert.equal(response.status, 200);
     let struck;
     const following = read(response, (event, events) => {
+      if (event.type === "RUN_STARTED") gate.open(HELD_AT[0]);
       if (!struck && isBegun(events)) struck = FAULTS[scene.fault].isAlways ? true : scene.arm();
       return ["RUN_FINISHED", "RUN_ERROR"].includes(event.type) ? "leave" : undefined;
     });

@@ -245,7 +245,7 @@ class Audience {
       let events = 0;
       const leaves = () => {
         events += 1;
-        if (events === leavesAfter) viewer.leave();
+        if (events === leavesAfter) setImmediate(() => viewer.leave()); // the client may not be aborted within its last event
       };
       this.viewers.push(viewer);
       this.#watching.push(viewer.watch({ onEvent: leavesAfter === undefined ? onEvent : leaves }));
