@@ -285,8 +285,7 @@ describe("in front of the demo", () => {
     await visit.find("#compose").waitFor();
     await visit.page.waitForFunction(() => globalThis.threadway.link.state === "open");
     assert.equal(await visit.page.getByRole("alert").count(), 0);
-    await visit.say("Where is it warm?");
-    await visit.over();
+    await visit.find(".welcome").waitFor();
   });
 
   test("the words of a message that was not sent are in the field again", OPTIONS, async (t) => {

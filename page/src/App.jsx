@@ -199,9 +199,11 @@ export function App() {
 
   return (
     <div class={`app ${panel && shown ? "has-panel" : ""} ${drawer ? "has-drawer" : ""}`} onKeyDown={(event) => event.key === "Escape" && setDrawer(false)}>
-      <a class="skip" href="#compose" onClick={(event) => (event.preventDefault(), document.getElementById("compose")?.focus())}>
-        Skip to the message field
-      </a>
+      {shown ? (
+        <a class="skip" href="#compose" onClick={(event) => (event.preventDefault(), document.getElementById("compose").focus())}>
+          Skip to the message field
+        </a>
+      ) : null}
       <Header {...{ agent, names, agents, conversation: shown, panel, show, openNew, drawer, setDrawer, onAskKey: needsKey ? () => setAsking(true) : null }} />
       {drawer ? <button type="button" class="scrim" aria-label="Close the threads" onClick={() => setDrawer(false)} /> : null}
       <Sidebar {...{ agent: isUnknown ? null : agent, threads, current: at.thread, open, openNew, lists }} />

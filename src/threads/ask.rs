@@ -146,7 +146,8 @@ impl Thread {
         }
         let Some(mut run) = run else { return Ok(Next::Show) };
         if let (None, Some(client_id)) = (&state, &self.client_id) {
-            self.upstream().create_thread(&self.id, client_id, run.title.as_deref()).await?;
+            let title = run.title.take();
+            self.upstream().create_thread(&self.id, client_id, title.as_deref()).await?;
         }
         let mut checkpoint = None;
         if let Some(message_id) = &run.fork_before {

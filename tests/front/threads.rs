@@ -270,12 +270,17 @@ async fn a_thread_that_a_web_page_begins_is_listed_under_its_first_words() {
                 async {
                     let run = server.run().await;
                     let (sent, said) = (run.body["metadata"]["title"].clone(), run.said());
+                    // LangGraph writes this when a run starts.
+                    for thread in server.books().threads.values_mut() {
+                        thread.metadata["graph_id"] = json!("agent");
+                    }
                     run.ends_with(&json!([said])).await;
                     sent
                 }
             );
             assert!(response.body().await.contains("RUN_FINISHED"));
-            assert_eq!(sent.as_str(), title, "{thread}: {said}");
+            // The request that creates a thread has the title already.
+            assert_eq!(sent.as_str(), title.filter(|_| creates == 0), "{thread}: {said}");
             // The name of the thread is there for every other client.
             let listed = names().await;
             assert!(listed.contains(&(json!(thread), json!(words))), "{listed:?}");

@@ -41,7 +41,7 @@ async fn recorded(name: &str, headers: &str) {
         assert_eq!(
             create.body,
             format!(
-                r#"{{"thread_id":"{thread}","if_exists":"do_nothing","metadata":{{"threadway_thread_id":"T"}}}}"#
+                r#"{{"thread_id":"{thread}","if_exists":"do_nothing","metadata":{{"threadway_thread_id":"T","title":"hi"}}}}"#
             )
         );
         create.json(200, "{}").await;

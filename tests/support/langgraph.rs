@@ -411,9 +411,7 @@ impl Books {
 impl Thread {
     /// The thread that the start of a run creates. The servers copy the run's metadata to it.
     fn created_by(body: &Value) -> Self {
-        let mut metadata = json!({"graph_id": body["assistant_id"]});
-        metadata.as_object_mut().unwrap().extend(body["metadata"].as_object().unwrap().clone());
-        Self { metadata, ..Self::default() }
+        Self { metadata: body["metadata"].clone(), ..Self::default() }
     }
 
     /// A copy, without the runs.
