@@ -4,6 +4,7 @@ import itertools
 import json
 
 from langchain_core.language_models import BaseChatModel
+from langchain_core.language_models.chat_models import agenerate_from_stream
 from langchain_core.messages import AIMessageChunk
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 
@@ -23,7 +24,11 @@ class ScriptedModel(BaseChatModel):
         return self.model_copy(update={"tools": [tool["name"] if isinstance(tool, dict) else tool.name for tool in tools]})
 
     def _generate(self, messages, stop=None, run_manager=None, **options) -> ChatResult:
-        raise NotImplementedError("the script is only streamed")
+        raise NotImplementedError("the script is only read asynchronously")
+
+    # LangGraph calls this in a run that nobody streams, such as a cron job's.
+    async def _agenerate(self, messages, stop=None, run_manager=None, **options) -> ChatResult:
+        return await agenerate_from_stream(self._astream(messages))
 
     async def _astream(self, messages, stop=None, run_manager=None, **options):
         text, calls = self.answer(messages)

@@ -77,7 +77,8 @@ const runsOf = (threadId) => get(`/threads/${threadId}/runs`);
 
 /** Starts a run in LangGraph, past the gateway. */
 async function start(threadId, content) {
-  const body = { assistant_id: "agent", input: { messages: [{ role: "user", content }] } };
+  // Without `messages` LangGraph does not stream what the model says, so nobody can show it live.
+  const body = { assistant_id: "agent", stream_mode: ["messages", "values"], input: { messages: [{ role: "user", content }] } };
   const response = await fetch(`${langgraph}/threads/${threadId}/runs`, { method: "POST", headers: JSON_BODY, body: JSON.stringify(body) });
   assert.ok(response.ok, `a run: ${response.status}`);
 }
