@@ -38,7 +38,7 @@ const INPUTS: [(&str, &str); 6] = [
     ("values", "py-0.16.7/agent-values"),
     ("updates", "py-0.16.7/agent-updates"),
     ("events", "py-0.16.7/agent-events"),
-    ("messages", "js-2.0.0/agent-messages-tuple"),
+    ("messages", "js-1.5.1/agent-messages-tuple"),
     ("", "py-0.16.7/agent-combo"),
 ];
 
@@ -107,7 +107,7 @@ fn measure_chain() {
 
 /// Captures whose events are framed and compressed.
 const STREAMS: [&str; 3] =
-    ["py-0.16.7/agent-combo", "js-2.0.0/agent-combo", "py-0.16.7/subagent-combo-subgraphs"];
+    ["py-0.16.7/agent-combo", "js-1.5.1/agent-combo", "py-0.16.7/subagent-combo-subgraphs"];
 
 /// The number of tokens of an answer that is longer than any capture's.
 const TOKENS: usize = 1000;

@@ -281,7 +281,8 @@ fn is_of(state: &str, run_id: &str) -> bool {
 }
 
 /// The end of a run whose record says that it failed. The reason is in its stream, else in its
-/// thread, else in its task. Without any, the JavaScript server means a run that was stopped.
+/// thread, else in its task. Without any, a JavaScript server before 1.4.4 means a run that was
+/// stopped.
 fn failed(error: Option<RunError>, state: Option<&FinalState>) -> StreamEnd {
     let own = state.and_then(FinalState::of_run);
     match with_task(error, own) {

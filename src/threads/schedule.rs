@@ -17,7 +17,7 @@ use crate::upstream::Client;
 use threadway_translate::langgraph::Capabilities;
 
 /// How often a thread is looked at that has not changed according to polls. Polls may miss a
-/// change: the JavaScript server (langgraph-api 2.0.0) does not list one that was made by hand.
+/// change: the JavaScript server (langgraph-api 1.5.1) does not list one that was made by hand.
 const SLOW_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The longest pause after looks at one thread that failed, while the server may work.

@@ -54,7 +54,7 @@ impl Client {
     /// name of its graph.
     ///
     /// The JavaScript server fails with 500 for every graph whose schema is no zod object, unless
-    /// the package `typescript` is installed beside it (langgraph-api 2.0.0).
+    /// the package `typescript` is installed beside it (langgraph-api 1.5.1).
     pub async fn config_fields(&self, assistant_id: &str) -> Result<Vec<ConfigField>, Error> {
         let (one, schemas) =
             (["assistants", assistant_id], ["assistants", assistant_id, "schemas"]);

@@ -142,7 +142,7 @@ impl Client {
     /// The newest runs of a thread, newest first. Empty if there is no such thread, unless unknown
     /// threads are refused.
     ///
-    /// The JavaScript server lists the oldest first (langgraph-api 2.0.0). If the thread has more
+    /// The JavaScript server lists the oldest first (langgraph-api 1.5.1). If the thread has more
     /// runs than the limit, its newest finished runs are then missing.
     ///
     /// The runs lack their input, except on the JavaScript server: see [`Client::whole_run`].

@@ -251,7 +251,7 @@ impl Client {
         limit: usize,
     ) -> Result<String, Error> {
         // GET, because the servers disagree about `before` in the body of a POST: the Python server
-        // expects an object, the JavaScript server a string (langgraph-api 0.16.7 and 2.0.0).
+        // expects an object, the JavaScript server a string (langgraph-api 0.16.7 and 1.5.1).
         let mut url = self.base().join(&["threads", thread_id, "history"]);
         url.query_pairs_mut().append_pair("limit", &limit.to_string());
         if let Some(before) = before {
@@ -412,8 +412,8 @@ fn stored_error(error: &RawValue) -> RunError {
     RunError::parse(decoded.as_deref().unwrap_or_else(|| error.get()))
 }
 
-/// Puts JSON on one line. The JavaScript server indents it, and the gateway sends states in frames
-/// of one line.
+/// Puts JSON on one line. A server may indent it, and the gateway sends states in frames of one
+/// line.
 fn one_line(body: String) -> String {
     if !body.contains('\n') {
         return body;

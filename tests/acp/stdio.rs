@@ -1280,7 +1280,7 @@ pub(crate) async fn within<T>(
 fn wire_forms() -> [(&'static str, Vec<u8>); 3] {
     [
         ("action_requests", Capture::named("py-0.16.7/hitl-combo-subgraphs").bytes),
-        ("actionRequests", Capture::named("js-2.0.0/hitl-gateway").bytes),
+        ("actionRequests", Capture::named("js-1.5.1/hitl-gateway").bytes),
         ("tool_approval", include_bytes!("../support/per_call.sse").to_vec()),
     ]
 }

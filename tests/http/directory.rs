@@ -695,7 +695,7 @@ async fn a_kind_that_one_caller_is_not_told_is_asked_for_by_the_next() {
     let hi = input(&["hi"]).to_string();
     let asks = async |caller: &str, status: Option<u16>| {
         let script = async {
-            let mut kinds = 0;
+            let (mut kinds, mut lists) = (0, 0);
             loop {
                 let asked = gateway.upstream.accept().await;
                 if asked.line == "GET /info" {
@@ -703,12 +703,13 @@ async fn a_kind_that_one_caller_is_not_told_is_asked_for_by_the_next() {
                     let info = r#"{"version":"0.16.7","langgraph_py_version":"1.2.22"}"#;
                     asked.json(status.unwrap_or(200), info).await;
                 } else if asked.line.starts_with("GET ") {
-                    // Also the live runs, which are listed before a server of unknown kind gets one.
+                    // The live runs are listed before a server of unknown kind gets one.
+                    lists += i32::from(asked.line.contains("/runs?status="));
                     asked.json(404, "{}").await;
                 } else {
                     let mut run = asked;
                     run.begin("").await;
-                    return (kinds, run.body.contains("checkpoints"));
+                    return (kinds, lists > 0);
                 }
             }
         };
@@ -791,7 +792,6 @@ async fn a_server_that_does_not_tell_its_kind_holds_a_run_for_5_seconds_and_the_
         }
         let mut run = gateway.upstream.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
         run.begin("").await;
-        run.body
     };
     let script = async {
         // The two requests arrive in any order.
@@ -802,18 +802,15 @@ async fn a_server_that_does_not_tell_its_kind_holds_a_run_for_5_seconds_and_the_
         state.json(404, "{}").await;
         clock.advance(FACTS_TIMEOUT).await;
         kind.closed().await;
-        run().await
+        run().await;
     };
     let hi = input(&["hi"]);
-    let (_response, body) = tokio::join!(gateway.post(&hi), script);
-    // The modes that any server supports.
-    assert!(body.contains(r#""custom","checkpoints"]"#), "{body}");
+    tokio::join!(gateway.post(&hi), script);
     let script = async {
         let state = gateway.upstream.accept().await;
         assert_eq!(state.line, format!("GET /threads/{THREAD}/state"));
         state.json(404, "{}").await;
         run().await
     };
-    let (_response, body) = tokio::join!(gateway.post(&hi), script);
-    assert!(body.contains(r#""custom","checkpoints"]"#), "{body}");
+    tokio::join!(gateway.post(&hi), script);
 }

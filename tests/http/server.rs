@@ -22,7 +22,7 @@ async fn a_recorded_run_arrives_byte_for_byte_as_it_was_translated_before() {
     let python = "content-location: /threads/T/runs/R\r\nlocation: /threads/T/runs/R/stream\r\n";
     let javascript = "content-location: /threads/T/runs/R\r\n";
     recorded("py-0.16.7/agent-combo", python).await;
-    recorded("js-2.0.0/agent-combo", javascript).await;
+    recorded("js-1.5.1/agent-combo", javascript).await;
 }
 
 async fn recorded(name: &str, headers: &str) {

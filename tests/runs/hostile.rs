@@ -324,7 +324,7 @@ async fn read(
         sleep(Duration::from_millis(later)).await;
     } else {
         let input = Json::empty_object();
-        let request = RunRequest::new("agent", NAME, Start::Input(input)).on(abilities);
+        let request = RunRequest::new("agent", NAME, Start::Input(input));
         if let Ok(stream) = upstream.start_run(THREAD, &request).await {
             let upstream = upstream.clone();
             let started = replicas[0].runs().started(upstream, abilities, THREAD, NAME, stream);

@@ -300,7 +300,7 @@ async fn a_run_that_langgraph_refuses_while_it_is_to_be_stopped_was_no_run() {
 
 #[tokio::test]
 async fn the_stream_of_a_stopped_run_ends_as_cancelled_on_both_servers() {
-    // The Python server just ends the stream, the JavaScript server ends it with an error.
+    // The Python server just ends the stream, a JavaScript server before 1.4.4 with an error.
     let interrupt = part("error", &json!({"error": "Error", "message": "interrupt"}));
     for (last_part, status) in [(None, "interrupted"), (Some(interrupt), "error")] {
         let gateway = Gateway::start().await;

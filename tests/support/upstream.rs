@@ -18,7 +18,7 @@ pub(crate) const STRANGER: &str = "stranger";
 const PYTHON: &str = r#"{"version":"0.16.7","langgraph_py_version":"1.2.22"}"#;
 
 /// The `/info` of a JavaScript server.
-const JAVASCRIPT: &str = r#"{"version":"2.0.0","langgraph_js_version":"1.7.3"}"#;
+const JAVASCRIPT: &str = r#"{"version":"1.5.1","langgraph_js_version":"1.7.3"}"#;
 
 /// The `/info` of an aegra.
 const AEGRA: &str = r#"{"name":"Aegra","version":"0.11.0"}"#;

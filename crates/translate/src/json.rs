@@ -68,8 +68,8 @@ pub(crate) fn same_in_doubles(a: &str, b: &str) -> bool {
 
 /// Writes JSON without the white space between its tokens.
 ///
-/// This is the only change that opaque values see. The JavaScript server prints JSON over many
-/// lines, and this crate writes an SSE event on one.
+/// This is the only change that opaque values see. A server may print JSON over many lines, and
+/// this crate writes an SSE event on one.
 pub fn compact(json: &str, out: &mut String) {
     out.clear();
     let mut rest = json;

@@ -8,7 +8,7 @@
 //! Values borrow from the text that they were read from. JSON without a meaning to this crate is
 //! not parsed.
 //!
-//! The module knows `langgraph-api` 0.16 for Python and 2.0 for JavaScript. It also reads the
+//! The module knows `langgraph-api` 0.16 for Python and 1.5 for JavaScript. It also reads the
 //! envelope of the newer streaming protocol, which a join may deliver under the name of a stream
 //! mode.
 //!

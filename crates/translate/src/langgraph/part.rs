@@ -56,7 +56,7 @@ pub enum Body<'a> {
 impl<'a> Part<'a> {
     /// Reads a frame of a graph that keeps its messages under `messages`.
     ///
-    /// The JavaScript server prints JSON over many lines. `scratch` receives the compact form.
+    /// A server may print JSON over many lines. `scratch` receives the compact form.
     pub fn parse(frame: &'a Frame<'_>, scratch: &'a mut String) -> Self {
         Self::parse_under(&MessagesKey::default(), frame, scratch)
     }

@@ -8,12 +8,6 @@ use crate::json::{self, Json, ObjectWriter};
 /// The stream modes that the gateway asks for. docs/mapping.md says what each becomes.
 const STREAM_MODES: [&str; 4] = ["values", "messages-tuple", "updates", "custom"];
 
-/// The modes for a server that needs `checkpoints` beside `values`, and for an unknown one.
-///
-/// `checkpoints` become nothing, and each costs as many bytes as the state.
-const STREAM_MODES_OF_ANY: [&str; 5] =
-    ["values", "messages-tuple", "updates", "custom", "checkpoints"];
-
 /// The body of `POST /threads/{id}/runs/stream`.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunRequest {
@@ -109,7 +103,7 @@ impl RunRequest {
             config: None,
             context: None,
             metadata: ObjectWriter::new().string(CLIENT_RUN_ID, run_id).finish(),
-            stream_mode: &STREAM_MODES_OF_ANY,
+            stream_mode: &STREAM_MODES,
             stream_subgraphs: true,
             stream_resumable: true,
             on_disconnect: "continue",
@@ -202,14 +196,6 @@ impl RunRequest {
     #[must_use]
     pub(crate) fn at_checkpoint(mut self, checkpoint_id: Option<String>) -> Self {
         self.checkpoint_id = checkpoint_id;
-        self
-    }
-
-    /// Chooses the stream modes for a server.
-    #[must_use]
-    pub fn on(mut self, server: Capabilities) -> Self {
-        self.stream_mode =
-            if server.streams_values_alone { &STREAM_MODES } else { &STREAM_MODES_OF_ANY };
         self
     }
 

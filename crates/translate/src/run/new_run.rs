@@ -136,8 +136,7 @@ impl NewRun {
             .titling(self.title.as_deref(), server)
             .when_busy(self.multitask)
             .updating(self.update)
-            .at_checkpoint(checkpoint)
-            .on(server);
+            .at_checkpoint(checkpoint);
         let request = match self.configured {
             Configured::Not => request,
             Configured::Config(config) => request.with_config(Some(config)),

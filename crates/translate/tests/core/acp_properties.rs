@@ -456,6 +456,6 @@ proptest! {
 const CAPTURES: [&str; 4] = [
     "py-0.16.7/agent-updates",
     "py-0.16.7/hitl-values",
-    "js-2.0.0/agent-messages",
+    "js-1.5.1/agent-messages",
     "py-0.16.7/subagent-messages-tuple-subgraphs",
 ];

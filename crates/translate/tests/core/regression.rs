@@ -397,7 +397,7 @@ fn questions_without_ids_are_all_asked_and_have_the_same_names_in_the_state() {
     assert_eq!(asked.len(), tasks.len(), "{asked:?}");
 
     let tasks: Vec<_> = tasks.iter().map(|task| json!({"interrupts": [task]})).collect();
-    // The JavaScript server pretty-prints its answers.
+    // A server may pretty-print its answers.
     for state in [json!({"tasks": tasks}).to_string(), format!("{:#}", json!({"tasks": tasks}))] {
         let state = ThreadState::parse(&state).unwrap();
         let names: Vec<_> = state.interrupts.iter().map(|open| &*open.id).collect();

@@ -72,7 +72,7 @@ fn the_fields_of_the_python_server_that_have_few_values_are_found() {
     }
 }
 
-/// Schemas as langgraph-api 2.0.0 derives them from a zod object.
+/// Schemas as langgraph-api 1.5.1 derives them from a zod object.
 #[test]
 fn the_fields_of_the_javascript_server_that_have_few_values_are_found() {
     for (property, expected) in [

@@ -42,7 +42,7 @@ pub enum RunStatus {
     Running,
     /// It ran to its end, or stopped to ask a question.
     Success,
-    /// It failed. The JavaScript server reports a cancelled run so too.
+    /// It failed. Before 1.4.4 the JavaScript server reports a cancelled run so too.
     Error,
     /// The server stopped it at its time limit.
     Timeout,
@@ -67,7 +67,7 @@ impl RunRecord {
         let records: Option<Vec<_>> =
             items.into_iter().map(|item| Self::read(&json::members(item)?)).collect();
         let mut records = records?;
-        // The JavaScript server lists the oldest first (langgraph-api 2.0.0).
+        // The JavaScript server lists the oldest first (langgraph-api 1.5.1).
         records.sort_by(|a, b| b.created_at.cmp(&a.created_at));
         Some(records)
     }

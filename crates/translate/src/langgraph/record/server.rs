@@ -40,11 +40,6 @@ pub struct Capabilities {
     pub ends_streams: bool,
     /// Whether `GET /threads/{id}/stream?stream_modes=lifecycle` reports runs.
     pub has_lifecycle_streams: bool,
-    /// Whether a run may stream the `values` of its subgraphs without `checkpoints`.
-    ///
-    /// The JavaScript server fails every such run: a `TypeError` before the first node, because it
-    /// takes a part of its own for a checkpoint (langgraph-api 2.0.0 with langgraph 1.7.3).
-    pub streams_values_alone: bool,
     /// Whether a run's configuration must be sent both as `configurable` and as `context`. Other
     /// servers refuse a run that sets both, and pass either on as both.
     pub needs_context: bool,
@@ -84,21 +79,19 @@ impl Capabilities {
         has_heartbeats: true,
         ends_streams: true,
         has_lifecycle_streams: true,
-        streams_values_alone: true,
         needs_context: false,
         drops_run_metadata: false,
         keeps_runs_apart: true,
         interrupts_to_ask: false,
         fails_to_describe: false,
     };
-    /// Of `@langchain/langgraph-api` 2.0.0.
+    /// Of `@langchain/langgraph-api` 1.5.1.
     pub const JAVASCRIPT: Self = Self {
         joins: Joins::Stored,
         lists_newest_runs_first: false,
         has_heartbeats: false,
         ends_streams: true,
         has_lifecycle_streams: false,
-        streams_values_alone: false,
         needs_context: true,
         drops_run_metadata: false,
         keeps_runs_apart: true,
@@ -124,7 +117,6 @@ impl Capabilities {
             has_heartbeats,
             ends_streams: _,
             has_lifecycle_streams,
-            streams_values_alone: _,
             needs_context: _,
             drops_run_metadata,
             keeps_runs_apart,
@@ -231,9 +223,9 @@ mod tests {
             Some("a LangGraph server for Python, version 0.16.7")
         );
         assert_eq!(
-            described(r#"{"version":"2.0.0","langgraph_js_version":"1.7.3","context":"js"}"#)
+            described(r#"{"version":"1.5.1","langgraph_js_version":"1.7.3","context":"js"}"#)
                 .as_deref(),
-            Some("a LangGraph server for JavaScript, version 2.0.0")
+            Some("a LangGraph server for JavaScript, version 1.5.1")
         );
         assert_eq!(
             described(r#"{"name":"Aegra","version":"0.11.0","status":"running","flags":{}}"#)

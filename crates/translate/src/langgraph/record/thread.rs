@@ -96,7 +96,7 @@ impl ThreadRecord {
         let mut metadata = "{}".to_owned();
         if let Some(object) = members.get("metadata").filter(|object| object.get().starts_with('{'))
         {
-            // The JavaScript server prints JSON over many lines.
+            // A server may print JSON over many lines.
             json::compact(object.get(), &mut metadata);
         }
         let time = |name| {

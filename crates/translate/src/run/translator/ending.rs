@@ -89,8 +89,8 @@ impl Translator {
     }
 }
 
-/// Whether a failure is a cancelled run: the JavaScript server sends one to a joined stream, and
-/// the Python server records one.
+/// Whether a failure is a cancelled run: the JavaScript server sends one to a joined stream (since
+/// 1.4.4 only for `rollback`), and the Python server records one.
 fn is_cancel(error: &RunError) -> bool {
     matches!(error.code.as_str(), "UserInterrupt" | "UserRollback")
         || (error.code == "Error" && matches!(error.message.as_str(), "interrupt" | "rollback"))

@@ -57,12 +57,12 @@ fn frames_are_the_blocks_of_the_stream_in_any_chunking() {
         ("nothing", b"", vec![]),
         ("blank lines", b"\n\r\n\r\n\n", vec![]),
         (
-            "LangGraph in Python",
+            "LangGraph",
             b"event: values\r\ndata: {}\r\nid: 1-0\r\n\r\n",
             vec![frame("values", "{}", "1-0")],
         ),
         (
-            "LangGraph in JavaScript",
+            "JSON over many lines",
             b"event: values\ndata: {\ndata:   \"a\": 1\ndata: }\nid: 0\n\n",
             vec![frame("values", "{\n  \"a\": 1\n}", "0")],
         ),
