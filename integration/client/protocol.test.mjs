@@ -1,5 +1,5 @@
 // Runs that a client of LangGraph's newer protocol starts (`POST /threads/{id}/commands`), watched through a threadway. What
-// each viewer holds in the end is compared with LangGraph's thread. The JavaScript server does not have the protocol.
+// each viewer holds in the end is compared with LangGraph's thread.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -52,7 +52,7 @@ async function checkHeld(server, viewer) {
   same(state, rest, `the state of ${viewer.kind} against the thread's`);
 }
 
-for (const server of SERVERS.filter(({ name }) => name !== "JavaScript")) {
+for (const server of SERVERS) {
   const langgraph = new Commands(server);
 
   describe(`runs of the newer protocol, ${server.name}`, OPTIONS, () => {

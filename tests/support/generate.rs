@@ -47,8 +47,7 @@ const IDS: [&str; 5] = ["m0", "m1", "m2", "m3", "m4"];
 const CALLS: [&str; 3] = ["c0", "c1", "c2"];
 const NAMESPACES: [&str; 4] = ["", "", "child:t9", "child:t9|tools:t8"];
 
-/// The bytes of parts in the format of the Python server, or, if `pretty`, of the JavaScript
-/// server.
+/// The bytes of parts; if `pretty`, with their JSON over many lines.
 pub(crate) fn bytes(parts: &[ScriptPart], pretty: bool) -> Vec<u8> {
     let mut lines = Vec::new();
     for (at, part) in parts.iter().enumerate() {
@@ -455,7 +454,12 @@ fn protocol() -> impl Strategy<Value = (&'static str, Value)> {
             json!({"event": if starts { "started" } else { "completed" }, "graph_name": "helper"})
         )),
     ];
-    (event, select(vec![vec![], vec!["child:t9"]])).prop_map(|((method, data), namespace)| {
+    let namespace = select(vec![vec![], vec!["child:t9"]]);
+    (event, namespace, any::<bool>()).prop_map(|((method, data), namespace, is_bare)| {
+        // The JavaScript server sends the contents alone.
+        if is_bare {
+            return (method, data);
+        }
         // The server writes `type` first, as `json!` does not reorder keys.
         let envelope = json!({"type": "event", "method": method,
             "params": {"namespace": namespace, "data": data}});

@@ -13,7 +13,7 @@
 //!                    |                                  |
 //!   run::Translator  v                                  |
 //!           Dialects::utter                             |
-//!    tuples | partial | events | protocol               |
+//!    tuples | partial | events | protocol | bare        |
 //!                    |                                  |
 //!                    v Utterance                        v
 //!   run::arbiter: the dialect that speaks first keeps the message, whole messages add the rest
@@ -27,11 +27,13 @@
 //!
 //! - `utterance`: what the machines yield;
 //! - `protocol`: the newer streaming protocol;
+//! - `bare`: the same without envelopes, as the JavaScript server streams it;
 //! - `tuples`: tokens in `messages` tuples;
 //! - `partial`: prefixes in `messages/partial`, and the modes beside it;
 //! - `events`: LangChain's event stream;
 //! - `chunk`: what a message or a chunk of LangChain's says, in whichever mode.
 
+mod bare;
 mod chunk;
 mod events;
 mod partial;
@@ -129,6 +131,7 @@ macro_rules! dialects {
 // The dialects, in the order in which a part is offered to them: the module, and its machine.
 dialects! {
     protocol: Protocol,
+    bare: Bare,
     tuples: Tuples,
     partial: Partial,
     events: Events,

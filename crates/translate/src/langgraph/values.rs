@@ -85,7 +85,14 @@ fn conversation(value: &RawValue) -> Option<Vec<&RawValue>> {
 impl<'a> Updates<'a> {
     pub(super) fn open(raw: &'a RawValue, key: &MessagesKey, place: GraphLevel) -> Option<Self> {
         let mut updates = Self { nodes: Vec::new(), interrupts: None, is_cached: false };
-        for (node, delta) in json::members(raw)?.0 {
+        let members = json::members(raw)?;
+        // The newer protocol of the JavaScript server names the node beside its update.
+        let node = members.get("node").and_then(|node| serde_json::from_str(node.get()).ok());
+        let deltas = match node.zip(members.get("values")) {
+            Some(named) => vec![named],
+            None => members.0,
+        };
+        for (node, delta) in deltas {
             match &*node {
                 "__interrupt__" => updates.interrupts = RawInterrupt::list(delta),
                 // `{"cached": true}`

@@ -16,8 +16,14 @@ use crate::langgraph::{Body, CallChunk, Finish, Origin, Part, RawInterrupt, Reas
 /// The machine of the newer protocol.
 #[derive(Debug, Default)]
 pub(super) struct Protocol {
-    /// By namespace: the message that blocks belong to.
-    messages: HashMap<String, String>,
+    messages: Messages,
+}
+
+/// The messages under way.
+#[derive(Debug, Default)]
+pub(super) struct Messages {
+    /// By namespace, or by task: the message that blocks belong to.
+    ids: HashMap<String, String>,
     /// The newer protocol names no origin beside its namespace.
     origin: Origin,
 }
@@ -36,7 +42,7 @@ pub(super) enum ProtocolPart<'a> {
 pub(super) enum MessageEvent<'a> {
     /// `message-start`.
     Start {
-        /// `ai` or `tool`.
+        /// `ai`, `tool`, or `human` on the JavaScript server.
         role: Cow<'a, str>,
         id: Cow<'a, str>,
     },
@@ -53,7 +59,8 @@ pub(super) enum MessageEvent<'a> {
         /// What the provider said about its answer.
         metadata: Option<Members<'a>>,
     },
-    /// `content-block-finish`, which repeats the block, or a block of another type.
+    /// `content-block-finish`, which repeats the block, a block of another type, or `usage`, which
+    /// `message-finish` repeats.
     Silent,
 }
 
@@ -95,7 +102,9 @@ impl Dialect for Protocol {
         hear: &mut dyn FnMut(Utterance<'_, '_>),
     ) {
         match part {
-            ProtocolPart::Message(event) => self.utter_message(event, context.namespace, hear),
+            ProtocolPart::Message(event) => {
+                self.messages.utter(event, context.namespace, context.namespace, hear);
+            }
             ProtocolPart::Lifecycle(lifecycle) => lifecycle.utter(context.namespace, hear),
         }
     }
@@ -105,21 +114,30 @@ impl Dialect for Protocol {
     }
 }
 
-impl Protocol {
-    fn utter_message(
+// === impl Messages ===
+
+impl Messages {
+    pub(super) fn clear(&mut self) {
+        self.ids.clear();
+    }
+
+    /// Yields what an event says about the message that is under way in `place`.
+    pub(super) fn utter(
         &mut self,
         event: &MessageEvent<'_>,
+        place: &str,
         namespace: &str,
         hear: &mut dyn FnMut(Utterance<'_, '_>),
     ) {
         let piece = match event {
-            // A tool's answer comes whole in `values`; its namespace names a call, not a task.
-            MessageEvent::Start { role, id } if role != "tool" => {
-                self.messages.insert(namespace.to_owned(), (**id).to_owned());
+            // A tool's answer comes whole in `values`; its namespace names a call, not a task. So
+            // does a person's message.
+            MessageEvent::Start { role, id } if role == "ai" => {
+                self.ids.insert(place.to_owned(), (**id).to_owned());
                 return;
             }
             MessageEvent::Start { .. } => {
-                self.messages.remove(namespace);
+                self.ids.remove(place);
                 return;
             }
             MessageEvent::Silent => return,
@@ -131,7 +149,7 @@ impl Protocol {
                 Piece::Cost(Cost::Total { usage, metadata })
             }),
         };
-        let Some(id) = self.messages.get(namespace) else { return };
+        let Some(id) = self.ids.get(place) else { return };
         let finish = event.metadata().and_then(Finish::of).map(Piece::Finish);
         let end = matches!(event, MessageEvent::Finish { .. }).then_some(Piece::End);
         hear(Utterance::Pieces {
@@ -145,7 +163,7 @@ impl Protocol {
 // === impl MessageEvent ===
 
 impl<'a> MessageEvent<'a> {
-    fn parse(data: &'a RawValue) -> Option<Self> {
+    pub(super) fn parse(data: &'a RawValue) -> Option<Self> {
         let members = json::members(data)?;
         Some(match &*members.string("event")? {
             "message-start" => Self::Start {
@@ -157,7 +175,7 @@ impl<'a> MessageEvent<'a> {
             "content-block-delta" => {
                 Self::block(&members, members.get("delta").or_else(|| members.get("content"))?)
             }
-            "content-block-finish" => Self::Silent,
+            "content-block-finish" | "usage" => Self::Silent,
             "message-finish" => Self::Finish {
                 usage: members.get("usage").and_then(json::members),
                 metadata: members.get("metadata").and_then(json::members),

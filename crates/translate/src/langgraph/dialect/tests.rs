@@ -62,6 +62,9 @@ fn described_piece(piece: Piece<'_>) -> Option<String> {
 
 const CHUNK: &str = r#"{"id":"m1","type":"AIMessageChunk","content":"Hi"}"#;
 const LAST: &str = r#"{"id":"m1","type":"AIMessageChunk","content":"","usage_metadata":{"input_tokens":1},"response_metadata":{"finish_reason":"length"},"chunk_position":"last"}"#;
+const TEXT_DELTA: &str =
+    r#"{"event":"content-block-delta","index":0,"delta":{"type":"text-delta","text":"Hi"}}"#;
+const FINISH: &str = r#"{"event":"message-finish","usage":{"input_tokens":1},"metadata":{"finish_reason":"length"}}"#;
 const NODE: &str = r#"{"langgraph_node":"agent"}"#;
 
 fn envelope(namespace: &str, data: &str) -> String {
@@ -79,20 +82,22 @@ fn a_message_is_the_same_pieces_in_every_dialect() {
         )
     };
     let start = envelope("", r#"{"event":"message-start","role":"ai","id":"m1"}"#);
-    let text = envelope(
-        "",
-        r#"{"event":"content-block-delta","index":0,"delta":{"type":"text-delta","text":"Hi"}}"#,
-    );
-    let finish = envelope(
-        "",
-        r#"{"event":"message-finish","usage":{"input_tokens":1},"metadata":{"finish_reason":"length"}}"#,
-    );
+    let (text, finish) = (envelope("", TEXT_DELTA), envelope("", FINISH));
     let streams = [
         (DialectName::Tuples, vec![("messages", tuple(CHUNK)), ("messages", tuple(LAST))]),
         (DialectName::Events, vec![("events", event(CHUNK)), ("events", event(LAST))]),
         (
             DialectName::Protocol,
             vec![("messages", start), ("messages", text), ("messages", finish)],
+        ),
+        (
+            DialectName::Bare,
+            vec![
+                ("messages|agent:t1", r#"{"event":"message-start","id":"m1"}"#.to_owned()),
+                ("messages|agent:t1", TEXT_DELTA.to_owned()),
+                ("messages|agent:t1", r#"{"event":"usage","usage":{"input_tokens":1}}"#.to_owned()),
+                ("messages|agent:t1", FINISH.to_owned()),
+            ],
         ),
     ];
     for (dialect, parts) in streams {
@@ -146,4 +151,22 @@ fn tags_are_read_where_each_dialect_has_them() {
     let said = heard(&[("events", &*event), ("messages", &*tuple)]);
     let texts: Vec<_> = said.iter().map(|(.., text)| text.as_str()).collect();
     assert_eq!(texts, ["m1: Hi", "m1: Hi (muted)"]);
+}
+
+#[test]
+fn without_envelopes_messages_of_nodes_at_once_are_told_apart_and_a_persons_is_not_said() {
+    let start = |id: &str, role: &str| {
+        format!(r#"{{"event":"message-start","role":"{role}","id":"{id}"}}"#)
+    };
+    let [left, right, human] = [start("l", "ai"), start("r", "ai"), start("h", "human")];
+    let parts = [
+        ("messages|child:1|left:2", &*left),
+        ("messages|child:1|right:3", &*right),
+        ("messages|child:1|left:2", TEXT_DELTA),
+        ("messages|child:1|right:3", TEXT_DELTA),
+        ("messages|said:4", &*human),
+        ("messages|said:4", TEXT_DELTA),
+    ];
+    let said = |text: &str| (DialectName::Bare, "child:1".to_owned(), text.to_owned());
+    assert_eq!(heard(&parts), [said("l: Hi"), said("r: Hi")]);
 }
