@@ -9,6 +9,8 @@ LANGGRAPH_JS_URL, and those of the threadways in front of them in THREADWAY_URL 
 
 Servers:
   --python, --js   only that server
+  --python-js      only a Python server that runs the graphs of the JavaScript project in Node, as deployments do: in
+                   LANGGRAPH_PYTHON_JS_URL, and a threadway in THREADWAY_PYTHON_JS_URL
   --aegra          only aegra with a PostgreSQL of its own, in LANGGRAPH_AEGRA_URL, and a threadway in THREADWAY_AEGRA_URL.
                    It needs Python 3.12 or newer, which AEGRA_PYTHON may name, and Debian's PostgreSQL
   --demo           only the scripted server of `threadway demo`, in DEMO_URL, and a Python with langgraph-sdk in LANGGRAPH_PYTHON
@@ -110,6 +112,17 @@ AEGRA_ENVIRONMENT = LANGGRAPH_ENVIRONMENT | {
     "LOG_LEVEL": "WARNING",
     "ENV_MODE": "PRODUCTION",
 }
+# What `langgraph dev` sets as well, but for its variant `local_dev`, which runs no JavaScript.
+RUNNER_ENVIRONMENT = {
+    "MIGRATIONS_PATH": "__inmem",
+    "DATABASE_URI": ":memory:",
+    "REDIS_URI": "fake",
+    "LANGGRAPH_RUNTIME_EDITION": "inmem",
+    "LANGGRAPH_ALLOW_BLOCKING": "true",
+    "N_JOBS_PER_WORKER": "10",
+    "LOG_LEVEL": "WARNING",
+}
+RUNNER_PORTS = ("LANGGRAPH_JS_REMOTE_PORT", "LANGGRAPH_JS_GRAPH_PORT", "LANGGRAPH_JS_GRAPH_HTTP_PORT")
 # The first Python with which aegra-api 0.11 can be installed.
 AEGRA_NEEDS = (3, 12)
 
@@ -359,6 +372,8 @@ def prepare(options: set[str]) -> dict[str, str]:
             found["LANGGRAPH_PYTHON"] = str(install_langgraph() / "bin" / "python")
         if "js" in upstreams(options):
             install_langgraph_js()
+        if "python-js" in upstreams(options):
+            install_runner()
         if "aegra" in upstreams(options):
             install_aegra()
             install_postgres()
@@ -367,7 +382,7 @@ def prepare(options: set[str]) -> dict[str, str]:
 
 def upstreams(options: set[str]) -> list[str]:
     """The names of the LangGraph servers that the options ask for."""
-    chosen = {"--python", "--js", "--aegra", "--demo", "--none", "--auth", "--proxies"} & options or {"--python", "--js"}
+    chosen = {"--python", "--js", "--python-js", "--aegra", "--demo", "--none", "--auth", "--proxies"} & options or {"--python", "--js"}
     return [name for name in UPSTREAMS if f"--{name}" in chosen]
 
 
@@ -559,6 +574,25 @@ def install_langgraph_js() -> Path:
     return directory
 
 
+def install_runner() -> tuple[Path, Path]:
+    """The Python server with the packages of its runner for JavaScript, and the folder of the graphs' packages."""
+    venv, graphs = install_langgraph(), install_langgraph_js()
+    directory = CACHE / "python-js"
+    runner = next(venv.glob("lib/python*/site-packages/langgraph_api/js"))
+
+    def copy() -> None:
+        for file in ("package.json", "yarn.lock"):
+            shutil.copy(runner / file, directory)
+
+    # npm takes the versions from the lock file of yarn that the server brings.
+    install("langgraph-python-js", runner / "yarn.lock", directory,
+            [["npm", "install", "--omit=dev", "--legacy-peer-deps", "--ignore-scripts", "--no-audit", "--no-fund"]], before=copy)
+    link = venv / "node_modules"  # a parent of the runner's own files, which Node looks through
+    if not link.is_symlink():
+        link.symlink_to(directory / "node_modules")
+    return venv, graphs
+
+
 def prepare_python(run: str, name: str) -> Server:
     venv = install_langgraph()
     options = ["--no-reload", "--n-jobs-per-worker", 10, "--server-log-level", "WARNING"]
@@ -583,6 +617,18 @@ def prepare_aegra(run: str, name: str, database: dict[str, str]) -> Server:
     return Server(command, project, AEGRA_ENVIRONMENT | database, "/health", is_cold=True)
 
 
+def prepare_python_js(run: str, name: str) -> Server:
+    """The Python server with the graphs of the JavaScript one. `langgraph dev` refuses them, and images of deployments do not."""
+    venv, packages = install_runner()
+    project = fresh_project(JS, run, name)
+    (project / "node_modules").symlink_to(packages / "node_modules")
+    environment = LANGGRAPH_ENVIRONMENT | RUNNER_ENVIRONMENT | {
+        "LANGSERVE_GRAPHS": json.dumps(json.loads((project / "langgraph.json").read_text())["graphs"]),
+        "PATH": os.pathsep.join([str(packages / "node_modules" / ".bin"), os.environ.get("PATH", os.defpath)]),  # of tsx
+    } | {variable: str(free_port()) for variable in RUNNER_PORTS}
+    return Server([venv / "bin" / "python", "-m", "uvicorn", "langgraph_api.server:app", "--host", "127.0.0.1"], project, environment)
+
+
 def prepare_js(run: str, name: str) -> Server:
     directory = install_langgraph_js()
     project = fresh_project(JS, run, name)
@@ -599,6 +645,7 @@ CONFIGS = {"python": "langgraph.json", "aegra": "aegra.json"}
 UPSTREAMS = {
     "python": ("LANGGRAPH", "THREADWAY"),
     "js": ("LANGGRAPH_JS", "THREADWAY_JS"),
+    "python-js": ("LANGGRAPH_PYTHON_JS", "THREADWAY_PYTHON_JS"),
     "aegra": ("LANGGRAPH_AEGRA", "THREADWAY_AEGRA"),
 }
 
@@ -654,7 +701,7 @@ def show(log: Path) -> None:
     print(f"# ---- {log}, last {len(lines)} lines", *lines, sep="\n", file=sys.stderr, flush=True)
 
 
-OPTIONS = {"--python", "--js", "--aegra", "--demo", "--none", "--upstream-only", "--validate", "--metrics",
+OPTIONS = {"--python", "--js", "--python-js", "--aegra", "--demo", "--none", "--upstream-only", "--validate", "--metrics",
            "--book", "--copilot", "--tanstack", "--wire", "--chromium", "--examples", "--page", "--helm",
            "--acp", "--acp-python", "--reducer", "--proto", "--wasm", "--spare", "--auth", "--proxies", "--faults"}
 
@@ -672,6 +719,7 @@ def start_servers(processes: Processes, run: str, logs: Path, options: set[str],
     prepare_server = {
         "python": lambda name: prepare_python(run, name),
         "js": lambda name: prepare_js(run, name),
+        "python-js": lambda name: prepare_python_js(run, name),
         "aegra": lambda name: prepare_aegra(run, name, postgres.create(name)),
     }
     if kind := auth_server(options):

@@ -52,10 +52,11 @@ const EXPECTED = {
     big: ["12345678901234571000", "12345678901234575000"],
     // The JavaScript middleware removes the approved call from the message if another one is rejected.
     halfDenied: { call_d: true },
-    // The JavaScript server has no status of its own for it: 2.0 says "error", 1.5 "idle".
-    cancelled: ["error", "idle"],
+    // Before 1.4.4 the server says "error".
+    cancelled: ["idle", "error"],
   },
 };
+EXPECTED["Python-Node"] = { ...EXPECTED.JavaScript, cancelled: EXPECTED.Python.cancelled };
 
 // The client only warns of members that it drops and of patches that it cannot apply. Both are faults of the gateway.
 const warnings = [];
@@ -101,7 +102,7 @@ function checkEnd(client, { events, runId, after }, end) {
     // The JavaScript server and aegra store nothing of an error on the thread. An old Python server (0.7.0) stores it in base64.
     const { error } = after.thread;
     if (typeof error === "string") same(JSON.parse(Buffer.from(error, "base64").toString()).error, code, "LangGraph's own error");
-    else if (client.server.name === "Python") same(error, { error: code, message }, "LangGraph's own error");
+    else if (client.server.software === "Python") same(error, { error: code, message }, "LangGraph's own error");
     same(pick(last, ["type", "code", "message"]), { type: "RUN_ERROR", code, message }, "the terminal event");
     return;
   }

@@ -264,7 +264,7 @@ for (const server of SERVERS) {
   after(rejecting.stop);
   describe(`on the ${server.name} server`, { concurrency: GENERATIONS.length }, () => {
     for (const generation of GENERATIONS) {
-      for (const graph of GRAPHS[server.name].filter((graph) => isServed(server, graph))) {
+      for (const graph of GRAPHS[server.graphs].filter((graph) => isServed(server, graph))) {
         const Client = clientOf(server, generation);
         describe(`${graph}, with client ${generation.version}`, OPTIONS, () => cases({ server, generation, Client, graph, rejecting }));
       }

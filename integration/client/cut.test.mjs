@@ -471,7 +471,7 @@ async function outcome(at, threadId, runId) {
     if (record.ok) return (await record.json()).status;
     return (await fetch(`${at.spare.url}/threads/${threadId}`)).ok ? "no run" : "no thread";
   };
-  for (const end = performance.now() + GONE_MS[at.server.name]; performance.now() < end; await pause(200)) {
+  for (const end = performance.now() + GONE_MS[at.server.software]; performance.now() < end; await pause(200)) {
     const now = await status();
     if (!["pending", "running"].includes(now)) return now;
   }

@@ -62,11 +62,11 @@ function saidBefore() {
   ];
 }
 
-const FAILURE = { Python: "ValueError", JavaScript: "Error", aegra: "ValueError" };
+const FAILURE = { Python: "ValueError", JavaScript: "Error" }; // by the graphs
 
 /** The end of a failed run: the JavaScript server's record of a run without readers does not name the exception. */
-function failureOn({ name }, resumable) {
-  return name === "JavaScript" && !resumable ? failed(FAILURE[name], "run_failed") : failed(FAILURE[name]);
+function failureOn({ software, graphs }, resumable) {
+  return software === "JavaScript" && !resumable ? failed(FAILURE[graphs], "run_failed") : failed(FAILURE[graphs]);
 }
 
 /** The graphs of each situation, and the end of their runs. */
@@ -89,8 +89,7 @@ async function combination(at, { situation, resumable, modes }) {
   const { graphs, end: endOf } = SITUATIONS[situation];
   const graph = one(graphs);
   const end = endOf(server, resumable);
-  // A JavaScript run with subgraphs and only the mode `values` fails.
-  const withSubgraphs = random() < 0.4 && !(server.name === "JavaScript" && modes === "values");
+  const withSubgraphs = random() < 0.4;
   const options = { stream_mode: MODES[modes], stream_resumable: resumable, stream_subgraphs: withSubgraphs };
   const threadId = await langgraph.thread(graph, { said: random() < 0.5 ? saidBefore() : undefined });
   const audience = new Audience(at, graph, threadId);
@@ -157,7 +156,7 @@ async function combination(at, { situation, resumable, modes }) {
   if (situation === "finished") audience.attach(["follow"]);
   attach("after");
   await audience.leaveAndJudge(facts, texts);
-  const isJoined = resumable || server.name !== "JavaScript";
+  const isJoined = resumable || server.software !== "JavaScript";
   for (const run of runs) checkJoins(at, run.runId, isJoined ? 1 : 0, run.runId === runId ? lastAlive : Infinity);
 
   // It was connected before the first token, so it must get the tokens, and not only the whole text.
@@ -280,7 +279,7 @@ async function startForeign({ langgraph }, threadId, graph, options = {}, script
 }
 
 function named(at) {
-  const { name } = at;
+  const { software } = at.started;
   const resumables = [true, false];
 
   test("an unknown thread is empty, and is not created", TEST, async () => {
@@ -482,7 +481,7 @@ function named(at) {
     for (const viewer of audience.viewers) assert.deepEqual(shownRuns(viewer), [runId]);
   });
 
-  if (name === "JavaScript") {
+  if (software === "JavaScript") {
     test("the client that started a run that is not resumable loses no event while 20 viewers watch", TEST, async () => {
       const { script, texts } = scriptOf("agent");
       const gate = await Gate.before(MIDDLE);
@@ -521,7 +520,7 @@ function named(at) {
   }
 
   // The JavaScript server has no crons.
-  if (name !== "JavaScript") {
+  if (software !== "JavaScript") {
     test("a cron's run", TEST, async () => {
       const threadId = await at.langgraph.thread("text", { said: saidBefore() });
       const audience = new Audience(at, "text", threadId);
@@ -530,7 +529,7 @@ function named(at) {
       const gate = await Gate.before(0, MIDDLE);
       // Once a minute, and first in four seconds. aegra starts the first run at once, and answers with it instead of the cron.
       const second = (new Date().getUTCSeconds() + 4) % 60;
-      const schedule = { Python: `* * * * * ${second}`, aegra: "0 0 1 1 *" }[name];
+      const schedule = { Python: `* * * * * ${second}`, aegra: "0 0 1 1 *" }[software];
       const cron = { schedule, ...runOf("text", { ...script, ...gate.script }), stream_mode: MODES["messages-tuple"] };
       const made = await at.langgraph.post(`/threads/${threadId}/runs/crons`, cron);
       const cronId = made.cron_id ?? (await at.langgraph.post("/runs/crons/search", { thread_id: threadId }))[0].cron_id;

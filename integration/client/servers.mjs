@@ -1,15 +1,16 @@
 // The LangGraph servers that servers.py has started, each with the threadway in front of it, and what the tests must know of it.
 
 /**
- * `graphs`: which of the two projects with the tests' graphs the server runs. `asking`: the status of a run that has stopped at
+ * `software`: which server it is. `graphs`: which of the two projects with the tests' graphs the server runs. `asking`: the status of a run that has stopped at
  * a question. `hidesReasons`: the stream of a failed run names the exception only. `hidesAsUnknown`: the server answers about another tenant's
  * thread as if it did not exist, not with 404. `spare`: how to start another server, which
  * a test may kill.
  */
 export const SERVERS = [
-  { name: "Python", graphs: "Python", variable: "", asking: "success" },
-  { name: "JavaScript", graphs: "JavaScript", variable: "_JS", asking: "success" },
-  { name: "aegra", graphs: "Python", variable: "_AEGRA", asking: "interrupted", hidesReasons: true, hidesAsUnknown: true },
+  { name: "Python", software: "Python", graphs: "Python", variable: "", asking: "success" },
+  { name: "JavaScript", software: "JavaScript", graphs: "JavaScript", variable: "_JS", asking: "success" },
+  { name: "Python-Node", software: "Python", graphs: "JavaScript", variable: "_PYTHON_JS", asking: "success" },
+  { name: "aegra", software: "aegra", graphs: "Python", variable: "_AEGRA", asking: "interrupted", hidesReasons: true, hidesAsUnknown: true },
 ]
   .map(({ variable, ...server }) => ({
     ...server,

@@ -315,7 +315,8 @@ async fn nodes_that_would_run_next_are_a_breakpoint_unless_the_last_run_broke_of
         (&python, "success", None, &breakpoint),
         (&python, "interrupted", None, &success),
         (&javascript, "success", None, &breakpoint),
-        // The JavaScript server's status for a run that was stopped.
+        (&javascript, "interrupted", None, &success),
+        // The status of a run that was stopped, on a JavaScript server before 1.4.4.
         (&javascript, "error", Some("error"), &success),
         // aegra's status for a run that was stopped, and for one that asks.
         (&aegra, "interrupted", Some("interrupted"), &breakpoint),
@@ -345,9 +346,13 @@ async fn why_the_last_run_failed_is_told_on_both_servers() {
     let in_thread = json!({"error": {"error": "ValueError", "message": "boom"}});
     // In the form that the graph library prints.
     let in_task = json!([{"id": "t", "error": r#"{"name":"ValueError","message":"boom"}"#}]);
-    for (gateway, thread, tasks) in
-        [(&python, in_thread, json!([])), (&javascript, json!({"status": "error"}), in_task)]
-    {
+    // A JavaScript graph of the Python server: the state has an object.
+    let as_object = json!([{"id": "t", "error": {"name": "ValueError", "message": "boom"}}]);
+    for (gateway, thread, tasks) in [
+        (&python, in_thread, json!([])),
+        (&javascript, json!({"status": "error"}), in_task),
+        (&python, json!({"status": "error"}), as_object),
+    ] {
         let mut state = state_of(RUN, &counted(&["hi"], 1));
         state["next"] = json!(["model"]);
         state["tasks"] = tasks;

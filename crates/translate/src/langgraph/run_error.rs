@@ -233,6 +233,8 @@ mod tests {
         assert_eq!(python.line(), "the thread's state, node `model`: CustomBoom('no \"key\"')");
         let javascript = of_task(r#""{\"message\":\"boom\",\"name\":\"TypeError\"}""#);
         assert_eq!(javascript.line(), "the thread's state, node `model`: TypeError: boom");
+        // A JavaScript graph of the Python server.
+        assert_eq!(of_task(r#"{"message":"boom","name":"TypeError"}"#), javascript);
         assert_eq!(ErrorReport::of_state(&ThreadState::parse("{}").unwrap()), None);
     }
 

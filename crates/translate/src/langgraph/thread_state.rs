@@ -44,7 +44,7 @@ impl<'a> ThreadState<'a> {
         let tasks = members.get("tasks").and_then(json::items).unwrap_or_default();
         let tasks: Vec<_> = tasks.into_iter().filter_map(json::members).collect();
         let next = members.get("next").and_then(json::items).unwrap_or_default();
-        let failed = tasks.iter().find(|task| task.string("error").is_some());
+        let failed = tasks.iter().find(|task| error_of(task).is_some());
         Some(Self {
             // Without a state the servers send null, the JavaScript server also an empty list.
             values: members
@@ -62,13 +62,13 @@ impl<'a> ThreadState<'a> {
                 .get("checkpoint")
                 .and_then(json::members)
                 .and_then(|checkpoint| checkpoint.string("checkpoint_id")),
-            error: failed.and_then(|task| task.string("error")),
+            error: failed.and_then(error_of),
             failed_node: failed.and_then(|task| task.string("name")),
         })
     }
 
     /// A task with a result has been answered. The JavaScript server keeps its question until the
-    /// other tasks of the superstep are answered (langgraph-api 2.0.0).
+    /// other tasks of the superstep are answered (langgraph-api 1.5.1).
     fn interrupts(tasks: &[json::Members<'a>]) -> Vec<RawInterrupt<'a>> {
         let waits = |task: &&json::Members<'a>| {
             task.get("result").is_none_or(|result| result.get() == "null")
@@ -81,4 +81,10 @@ impl<'a> ThreadState<'a> {
     pub fn is_interrupted(&self) -> bool {
         !self.interrupts.is_empty() || (!self.next.is_empty() && self.error.is_none())
     }
+}
+
+/// Why a task failed: a text, or from a JavaScript graph of the Python server an object.
+fn error_of<'a>(task: &json::Members<'a>) -> Option<Cow<'a, str>> {
+    let error = task.get("error").filter(|error| error.get() != "null")?;
+    json::string(error).or_else(|| error.get().starts_with('{').then(|| error.get().into()))
 }
