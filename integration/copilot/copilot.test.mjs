@@ -420,7 +420,8 @@ function onTransport(transport) {
       const first = await underWay("text", gate.script, isText);
       const second = await open("text", first.agent.threadId);
       const third = await open("text", first.agent.threadId);
-      await Promise.all([second, third].map(({ agent, done }) => reaches(agent, done, isText)));
+      // The text so far comes to them in a snapshot.
+      await Promise.all([second, third].map(({ agent, done }) => reaches(agent, done, isStart)));
       const stopper = who.startsWith("the page") ? first : second;
       stopper.page.core.stopAgent({ agent: stopper.agent });
       await Promise.all([first, second, third].map(({ done }) => done));
