@@ -241,13 +241,13 @@ fn unknown_names(
     named: &[NamedAgent],
     listed: &[(&str, &[Listed])],
 ) -> Vec<String> {
-    let of_upstream = |(upstream, listed): &(&str, &[Listed])| {
+    let of_upstream = |(upstream, found): &(&str, &[Listed])| {
         let own = |agent: &Listed| {
             let graph = agent.is_of_graph.then_some(&agent.graph_id);
-            let names = graph.into_iter().chain([&agent.assistant_id]);
-            names.map(|name| agents.name_at(upstream, name)).collect::<Vec<_>>()
+            let ids = graph.into_iter().chain([&agent.assistant_id]);
+            ids.map(|id| agents.name_at(upstream, id)).collect::<Vec<_>>()
         };
-        listed.iter().flat_map(own).collect::<Vec<_>>()
+        found.iter().flat_map(own).collect::<Vec<_>>()
     };
     let own: BTreeSet<_> = listed.iter().flat_map(of_upstream).collect();
     let is_alias = |name: &str| agents.aliases().iter().any(|(alias, _)| alias == name);

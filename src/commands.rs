@@ -72,12 +72,11 @@ async fn bind(flag: &str, listen: SocketAddr) -> Result<TcpListener, u8> {
 
 /// Why an address cannot be listened on, and what to do.
 fn unusable(flag: &str, listen: SocketAddr, error: &io::Error) -> String {
-    let advice = match error.kind() {
-        ErrorKind::AddrInUse => {
-            "another program listens there, perhaps `threadway demo` or another `threadway \
-             serve`: stop it, or choose another address"
-        }
-        _ => "choose another",
+    let advice = if error.kind() == ErrorKind::AddrInUse {
+        "another program listens there, perhaps `threadway demo` or another `threadway serve`: \
+         stop it, or choose another address"
+    } else {
+        "choose another"
     };
     format!("cannot listen on {listen}: {error}; {advice} with {flag}")
 }
@@ -88,7 +87,7 @@ fn url_of(listener: SocketAddr) -> String {
     let host = match listener.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
-        host => host,
+        host @ (IpAddr::V4(_) | IpAddr::V6(_)) => host,
     };
     format!("http://{}", SocketAddr::new(host, listener.port()))
 }

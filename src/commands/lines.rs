@@ -89,7 +89,7 @@ fn log_of_refused() -> Option<String> {
             Some(_) | None => {}
         }
     }
-    env::var("THREADWAY_LOG").ok()
+    env::var_os("THREADWAY_LOG")?.into_string().ok()
 }
 
 /// Prints that the command reads stdin, if a person has typed it in a terminal.

@@ -380,10 +380,9 @@ fn read(path: &[String], value: &Value) -> Result<String, (Option<String>, Strin
 fn kind_of(path: &[String]) -> Option<ValueKind> {
     let parts: Vec<_> = path.iter().map(String::as_str).collect();
     match *parts.as_slice() {
-        ["emit", option] => return emit::kind_of(option),
+        ["emit", option] | ["agents", _, "emit", option] => return emit::kind_of(option),
         // An alias, or a table of an agent. Names of agents may hold dots.
         ["agents", _] | ["agents", _, "agent" | "messages_key"] => return Some(ValueKind::Text),
-        ["agents", _, "emit", option] => return emit::kind_of(option),
         ["auth", "keys", name, ..] if !name.is_empty() => return Some(ValueKind::Secret),
         _ => {}
     }
@@ -419,9 +418,12 @@ fn is_table(path: &[String]) -> bool {
         KEYS.iter().any(|(key, _)| key.split_once('.').is_some_and(|(table, _)| table == name))
     };
     match *parts.as_slice() {
-        ["upstream" | "upstreams" | "emit" | "agents" | "acp"] => true,
-        ["auth", "keys"] | ["upstream", "headers"] => true,
-        ["upstreams" | "agents", _] | ["upstreams", _, "headers"] | ["agents", _, "emit"] => true,
+        ["upstream" | "upstreams" | "emit" | "agents" | "acp"]
+        | ["auth", "keys"]
+        | ["upstream", "headers"]
+        | ["upstreams" | "agents", _]
+        | ["upstreams", _, "headers"]
+        | ["agents", _, "emit"] => true,
         [name] => is_first(name),
         _ => false,
     }
@@ -448,7 +450,13 @@ fn flatten(table: Table, above: &[String]) -> Vec<(Vec<String>, Value)> {
         let path = [above, &[key]].concat();
         match value {
             Value::Table(inner) if !inner.is_empty() => flatten(inner, &path),
-            value => vec![(path, value)],
+            value @ (Value::String(_)
+            | Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Datetime(_)
+            | Value::Array(_)
+            | Value::Table(_)) => vec![(path, value)],
         }
     };
     table.into_iter().flat_map(flat).collect()

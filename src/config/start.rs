@@ -95,7 +95,7 @@ fn can_append(path: &Path) -> io::Result<()> {
         // Opening a pipe would wait for its reader.
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            can_create_in(path.parent().unwrap_or(Path::new("")))
+            can_create_in(path.parent().unwrap_or_else(|| Path::new("")))
         }
         Err(error) => Err(error),
     }

@@ -91,13 +91,12 @@ fn keys() -> BTreeSet<String> {
             );
             let name = if is_chosen { "NAME" } else { name };
             let key = format!("{above}{name}");
-            match value {
-                Value::Table(inner) if !above.starts_with("acp.modes.NAME.") => {
-                    read(inner, &format!("{key}."), found);
-                }
-                _ => {
-                    found.insert(key);
-                }
+            if let Value::Table(inner) = value
+                && !above.starts_with("acp.modes.NAME.")
+            {
+                read(inner, &format!("{key}."), found);
+            } else {
+                found.insert(key);
             }
         }
     }

@@ -810,7 +810,7 @@ async fn a_server_that_does_not_tell_its_kind_holds_a_run_for_5_seconds_and_the_
         let state = gateway.upstream.accept().await;
         assert_eq!(state.line, format!("GET /threads/{THREAD}/state"));
         state.json(404, "{}").await;
-        run().await
+        run().await;
     };
     tokio::join!(gateway.post(&hi), script);
 }

@@ -127,7 +127,7 @@ fn words(command: &str) -> Vec<String> {
     let mut rest = command.trim_start();
     while let Some(first) = rest.chars().next() {
         let (word, after) = if first == '\'' || first == '"' {
-            rest[1..].split_once(first).unwrap_or((&rest[1..], ""))
+            rest[1..].split_once(first).unwrap_or_else(|| (&rest[1..], ""))
         } else if "#|<>&;".contains(first) {
             break;
         } else {
@@ -150,12 +150,10 @@ fn refusal(command: &Named) -> Option<String> {
         filled.map_or(&**word, |(_, word)| *word)
     });
     let error = Cli::try_parse_from(std::iter::once("threadway").chain(words)).err()?;
-    let is_fine = match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => true,
-        ErrorKind::MissingRequiredArgument => !is_whole,
-        ErrorKind::InvalidValue => !is_whole && ends_with_flag,
-        _ => false,
-    };
+    let kind = error.kind();
+    let is_fine = matches!(kind, ErrorKind::DisplayHelp | ErrorKind::DisplayVersion)
+        || !is_whole && kind == ErrorKind::MissingRequiredArgument
+        || !is_whole && ends_with_flag && kind == ErrorKind::InvalidValue;
     (!is_fine).then(|| error.to_string())
 }
 

@@ -110,7 +110,14 @@ fn encoding(algorithm: Algorithm) -> &'static dyn RsaEncoding {
         Algorithm::PS256 => &RSA_PSS_SHA256,
         Algorithm::PS384 => &RSA_PSS_SHA384,
         Algorithm::PS512 => &RSA_PSS_SHA512,
-        other => panic!("{other:?} is not for RSA"),
+        Algorithm::HS256
+        | Algorithm::HS384
+        | Algorithm::HS512
+        | Algorithm::ES256
+        | Algorithm::ES384
+        | Algorithm::EdDSA
+        // The enum is `non_exhaustive`.
+        | _ => panic!("{algorithm:?} is not for RSA"),
     }
 }
 

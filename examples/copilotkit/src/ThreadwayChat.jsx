@@ -30,8 +30,9 @@ function keepUp(copilotkit, agent, threadId, setNotice) {
   let tries = 0;
   let timer;
 
-  const failed = (text) => setNotice({ role: "alert", children: text });
-  const notSent = (messages) => failed(`This message was not sent: ${messages.map(({ content }) => JSON.stringify(content)).join(", ")}`);
+  const warn = (text) => setNotice({ role: "alert", children: text });
+  const failed = ({ message }) => warn(`Failed: ${message}`);
+  const notSent = (messages) => `This message was not sent: ${messages.map(({ content }) => JSON.stringify(content)).join(", ")}`;
 
   const missing = (messages) => doubtful.filter(({ id }) => !messages.some((message) => message.id === id));
 
@@ -58,12 +59,12 @@ function keepUp(copilotkit, agent, threadId, setNotice) {
   const errors = copilotkit.subscribe({
     onError: ({ error, context }) => {
       if (context.agentId !== agent.agentId) return;
-      if (/pending interrupt/.test(error.message)) return notSent(takeBack()); // the questions have to be answered first
-      if (!isLostConnection(error, context.runtimeErrorCode ?? error.payload?.error)) return failed(error.message);
+      if (/pending interrupt/.test(error.message)) return warn(`The agent waits for answers. ${notSent(takeBack())}`);
+      if (!isLostConnection(error, context.runtimeErrorCode ?? error.payload?.error)) return failed(error);
       if (timer) return; // CopilotKit reports one lost connection twice
       agent.setMessages([...agent.messages, ...missing(agent.messages)]);
       // CopilotKit requests the list of agents once. Without it the chat has no agent that could connect.
-      if (tries === MOST_TRIES || !copilotkit.getAgent(agent.agentId)) return failed("The agent cannot be reached. Reload the page to try again.");
+      if (tries === MOST_TRIES || !copilotkit.getAgent(agent.agentId)) return warn("The agent cannot be reached. Reload the page to try again.");
       setNotice({ role: "status", children: "The connection was lost. Connecting again .." });
       timer = setTimeout(connect, Math.min(1000 * 2 ** tries++, LONGEST_PAUSE_MS));
     },
@@ -78,10 +79,10 @@ function keepUp(copilotkit, agent, threadId, setNotice) {
     },
     onRunFinishedEvent: ({ event, messages }) => {
       tries = 0;
-      if (missing(messages).length) notSent(missing(messages));
+      if (missing(messages).length) warn(notSent(missing(messages)));
       doubtful = [];
       const failure = event.metadata?.langgraph?.error; // of a run that was over when the chat connected
-      if (failure) failed(failure.message);
+      if (failure) failed(failure);
     },
     onRunFinalized: catchUp,
   });

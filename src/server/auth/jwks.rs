@@ -288,10 +288,8 @@ mod tests {
         let kid = |id: &str| [("kid", json!(id))];
         let keys = set(&[a.public_key(&kid("a")), b.public_key(&kid("b")), rsa.public_key(&[])]);
         let of = |signer: &PrivateKey, kid| {
-            let algorithm = match signer {
-                PrivateKey::Rsa(_) => Algorithm::RS256,
-                _ => Algorithm::EdDSA,
-            };
+            let is_rsa = matches!(signer, PrivateKey::Rsa(_));
+            let algorithm = if is_rsa { Algorithm::RS256 } else { Algorithm::EdDSA };
             verify(&keys, &signer.token_by(algorithm, kid, &claims())).is_ok()
         };
         for (is_good, expected) in [
