@@ -17,7 +17,7 @@ use threadway_translate::run::{
 };
 
 /// The number of runs per property, unless `PROPTEST_CASES` overrides it.
-const RUNS: u32 = 6_000;
+const RUNS: u32 = 1_500;
 
 /// Each value of an option other than the default, with its key and value in the configuration.
 fn options() -> Vec<(&'static str, Emit)> {

@@ -22,7 +22,7 @@ use threadway_translate::run::{
 };
 
 /// The number of runs per property, unless `PROPTEST_CASES` overrides it.
-const RUNS: u32 = 8_000;
+const RUNS: u32 = 2_000;
 
 /// One of this many runs is checked by the schema, which is slow.
 const SAMPLE: u8 = 20;

@@ -1,8 +1,8 @@
 //! Properties over generated runs: legality, determinism, no duplicate text, convergence,
 //! exactness, totality.
 //!
-//! `PROPTEST_CASES` sets the number of runs of each property; the default numbers add up to more
-//! than a hundred thousand. A failure prints the smallest run that shows it.
+//! `PROPTEST_CASES` sets the number of runs of each property. The default is the sample of a check;
+//! `./check seeds` makes more. A failure prints the smallest run that shows it.
 
 use crate::support::capture::{self, Capture, Translated};
 use crate::support::generate::{self, ScriptPart, any_end, fold, known_end, run_events};
@@ -20,7 +20,7 @@ use threadway_translate::run::{
 use threadway_translate::sse::Decoder;
 
 /// The number of runs per property, unless `PROPTEST_CASES` overrides it.
-const RUNS: u32 = 18_000;
+const RUNS: u32 = 4_000;
 
 fn told(events: &[RunEvent]) -> Translated {
     capture::project(events, Projector::new(capture::newcomer(), Vec::new()))
