@@ -309,14 +309,20 @@ describe("the examples", { concurrency: 2, ...SUITE }, () => {
     test("says why a run has failed, in each tab and after a reload", OPTIONS, async () => {
       const threadId = randomUUID();
       const [first, second] = [await chat(threadId, "copilotkit-fails"), await chat(threadId, "copilotkit-watches")];
+      await first.say("weather");
+      await first.answer.getByText("Done: It is 21 degrees").waitFor();
+      await first.rests();
+      const connects = first.connects;
       await first.say("fail");
+      await first.alert.getByText("Failed: the script says that this run fails").waitFor();
+      assert.equal(first.connects, connects, "a real failure is not a lost connection");
       for (const page of [first, second]) await page.alert.getByText("the script says that this run fails").waitFor();
       await first.photo("failed");
       await first.reload({ waitUntil: "commit" });
       await first.alert.getByText("the script says that this run fails").waitFor();
       await second.say("weather");
       for (const page of [first, second]) {
-        await page.answer.getByText("Done: It is 21 degrees").waitFor();
+        await page.answer.getByText("Done: It is 21 degrees").nth(1).waitFor();
         await page.rests();
         assert.equal(await page.alert.count(), 0);
       }
