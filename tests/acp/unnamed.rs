@@ -267,23 +267,6 @@ async fn a_typed_server_that_does_not_answer_is_named_with_the_remedy() {
 }
 
 #[tokio::test]
-async fn a_person_who_types_the_command_reads_what_it_waits_for() {
-    let home = Home::new("typed");
-    let waits = "waiting for an editor's ACP messages on stdin";
-    for options in
-        [&[][..], &["--upstream", "http://127.0.0.1:1"], &["--gateway", "http://127.0.0.1:1"]]
-    {
-        let (code, shown) = home.types(options, &[(waits, CTRL_C)]).await;
-        assert!(code == 0 && shown.contains("threadway acp --print-config zed"), "{shown}");
-    }
-    // An editor's pipe is no terminal.
-    let mut command = home.command(PROGRAM);
-    command.arg("acp");
-    let output = ended(command).await;
-    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-}
-
-#[tokio::test]
 async fn a_login_without_a_terminal_names_both_variables() {
     let home = Home::new("no-terminal");
     let mut command = home.command(PROGRAM);

@@ -268,17 +268,21 @@ fn what_is_asked_for_goes_to_stdout() {
 }
 
 #[cfg(unix)]
-#[test]
-fn a_person_who_types_the_command_reads_what_it_waits_for() {
-    const END_OF_INPUT: &str = "\u{4}";
-    let helper = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/terminal.py");
-    let steps = json!([["waiting for a recorded LangGraph stream on stdin", END_OF_INPUT]]);
-    let mut command = Command::new("python3");
-    command.env_remove("THREADWAY_LOG").args([helper, &steps.to_string()]);
-    command.args([env!("CARGO_BIN_EXE_threadway"), "translate", "--to", "agui"]);
-    let output = command.output().unwrap();
-    let shown = text(&output.stdout);
-    // An empty recording is incomplete.
-    assert_eq!(code(&output), 2, "{shown} {}", text(&output.stderr));
-    assert!(shown.contains("name a file with `< FILE` (ctrl-c exits)"), "{shown}");
+mod with_python {
+    use super::*;
+
+    #[test]
+    fn a_person_who_types_the_command_reads_what_it_waits_for() {
+        const END_OF_INPUT: &str = "\u{4}";
+        let helper = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/terminal.py");
+        let steps = json!([["waiting for a recorded LangGraph stream on stdin", END_OF_INPUT]]);
+        let mut command = Command::new("python3");
+        command.env_remove("THREADWAY_LOG").args([helper, &steps.to_string()]);
+        command.args([env!("CARGO_BIN_EXE_threadway"), "translate", "--to", "agui"]);
+        let output = command.output().unwrap();
+        let shown = text(&output.stdout);
+        // An empty recording is incomplete.
+        assert_eq!(code(&output), 2, "{shown} {}", text(&output.stderr));
+        assert!(shown.contains("name a file with `< FILE` (ctrl-c exits)"), "{shown}");
+    }
 }
