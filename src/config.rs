@@ -363,7 +363,8 @@ impl Raw {
         // A gateway with host names is behind a proxy, and callers are not only users of this
         // machine.
         let is_shared = is_reached || !hosts.is_empty();
-        let is_private = !is_shared && matches!(auth, Some(Auth::None));
+        let is_open_to_all = matches!(auth, Some(Auth::None));
+        let is_private = !is_shared && is_open_to_all;
         let thread_routes = self.thread_routes(auth.as_ref(), is_shared, mistakes);
         let settings = Settings {
             acp: (&self.acp).into(),
@@ -373,7 +374,7 @@ impl Raw {
             rates: self.rates(mistakes),
             hosts,
             forward,
-            allowance: self.allowance(mistakes),
+            allowance: self.allowance(is_open_to_all, mistakes),
             error_detail: self.error_detail(mistakes),
             on_message: self.on_message(mistakes),
             compression: self.compression(mistakes),

@@ -21,7 +21,8 @@
 //! Writing:
 //! - `ask`: starting runs. `starts`: runs that are being started. `stop`: stopping them.
 //! - `start_lock`: one start at a time. `partial_answers`: answers that wait for others.
-//! - `interrupts`: which questions are open. `fork`: where an edited conversation branches off.
+//! - `interrupts`: which questions are open. `past`: earlier states, and where an edited conversation
+//!   branches off. `sent`: what earlier runs began with.
 //! - `manage`: renaming, archiving, deleting. `copy`: copying.
 //!
 //! Following:
@@ -35,7 +36,6 @@ mod connect;
 mod copy;
 mod find;
 mod follow;
-mod fork;
 mod interrupts;
 mod key;
 mod lifecycle;
@@ -44,10 +44,12 @@ mod look;
 mod manage;
 mod pace;
 mod partial_answers;
+mod past;
 mod poll;
 mod reader;
 mod refusal;
 mod schedule;
+mod sent;
 mod snapshot;
 mod start_lock;
 mod starts;

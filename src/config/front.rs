@@ -14,7 +14,7 @@ use crate::server::{
     Rates, RequestRate, ThreadRoutes, Trust,
 };
 use crate::upstream::{Identity, KeySetUrl, NotAKeySetUrl, Tls, UnknownThread};
-use threadway_translate::agui::{Allowance, NotForClients, OnMessage, SystemMessages};
+use threadway_translate::agui::{Allowance, LostThread, NotForClients, OnMessage, SystemMessages};
 use threadway_translate::langgraph::{ErrorDetail, Multitask};
 
 /// The largest request rate that can be set.
@@ -165,8 +165,14 @@ impl Raw {
     }
 
     /// What clients may set for their runs.
-    pub(super) fn allowance(&mut self, mistakes: &mut Mistakes) -> Allowance {
+    /// What clients may set. Without `auth`, `is_open`, a lost conversation is restored.
+    pub(super) fn allowance(&mut self, is_open: bool, mistakes: &mut Mistakes) -> Allowance {
         let mut allowance = Allowance::default();
+        let words = [("restore", LostThread::Restore), ("newest", LostThread::Newest)];
+        let given = self.take("input.lost_thread").map(|given| given.one_of(&words));
+        let lost = given.and_then(|policy| mistakes.keep(policy));
+        let by_default = if is_open { LostThread::Restore } else { LostThread::Newest };
+        allowance.when_lost(lost.unwrap_or(by_default));
         if let Some(given) = self.take("forward_configurable") {
             for key in given.items() {
                 let wrong = |error: NotForClients| {

@@ -37,6 +37,7 @@ pub(super) const KEYS: &[(&str, ValueKind)] = &[
     ("forward_headers", ValueKind::List),
     ("forward_configurable", ValueKind::List),
     ("forward_multitask_strategies", ValueKind::List),
+    ("input.lost_thread", ValueKind::Text),
     ("input.system_messages", ValueKind::Text),
     ("auth.mode", ValueKind::Text),
     ("auth.keys_file", ValueKind::Text),

@@ -2,18 +2,30 @@
 
 use std::sync::Arc;
 
-use super::fork::{self, Point};
-use super::interrupts::{answered_by_live_runs, has_live_run};
+use super::interrupts::has_live_run;
+use super::look::recent;
 use super::partial_answers;
+use super::past::{self, Past};
 use super::reader::ThreadReader;
 use super::refusal::Refusal;
+use super::sent;
 use super::start_lock::StartLock;
 use super::thread::Thread;
 use crate::runs::{self, RunStart};
 use threadway_translate::langgraph::{
-    BatchDecision, Capabilities, InputKeys, NewestRuns, ThreadState,
+    BatchDecision, Capabilities, InputKeys, NewestRuns, RunRecord, ThreadState,
 };
-use threadway_translate::run::{NewRun, Plan, Planner};
+use threadway_translate::run::{Dropped, Evidence, Look, NewRun, Plan, Planner, Step};
+
+/// How many runs are stopped for one request. Each stops a run of the message that is to be
+/// answered again.
+const MAX_STOPS: usize = 5;
+
+/// How often a planner may ask for something. It asks for each thing once.
+const MAX_LOOKS: usize = 8;
+
+/// How many parts of a request one log line names.
+const MAX_LOGGED_PARTS: usize = 8;
 
 /// A run to start.
 struct PlannedRun {
@@ -21,6 +33,15 @@ struct PlannedRun {
     server: Capabilities,
     /// The checkpoint to fork at.
     checkpoint: Option<String>,
+}
+
+/// The result of planning on the thread as it is.
+enum Planned {
+    Next(Next),
+    /// The thread is planned anew after this run has ended.
+    AfterStop {
+        run_id: String,
+    },
 }
 
 /// What to do next for a request.
@@ -49,11 +70,7 @@ impl Thread {
         let guard = self.threads.shared.starts.begin(self.upstream(), &self.id, &run.name);
         let server = self.agent.capabilities().await;
         let lock = if server.keeps_runs_apart { None } else { Some(self.lock().await) };
-        let checkpoint = match &run.fork_before {
-            Some(message_id) => Some(self.fork_point(message_id).await?.checkpoint_id),
-            None => None,
-        };
-        self.begin(PlannedRun { run, server, checkpoint }, (lock, guard)).await
+        self.begin(PlannedRun { run, server, checkpoint: None }, (lock, guard)).await
     }
 
     /// Starts the run that a client's request becomes on the thread as it is, and reads it. `None`
@@ -84,7 +101,7 @@ impl Thread {
                 }
                 Next::Start(planned) => *planned,
             };
-            let is_answer = !planned.run.answers.is_empty();
+            let is_answer = planned.run.is_alone || !planned.run.answers.is_empty();
             if lock.is_none() && !planned.server.keeps_runs_apart {
                 lock = Some(Arc::new(self.lock().await));
             }
@@ -102,32 +119,49 @@ impl Thread {
 
     /// Decides what to do for a request on the thread as it is.
     async fn plan<P: Planner>(&self, request: &P, storing: &Storing) -> Result<Next, Refusal> {
-        let answered_now = async || answered_by_live_runs(self.upstream(), &self.id).await;
-        // Listed before the state is read: a run that has ended by then has made its state.
-        let mut answered = if request.is_answer() { answered_now().await? } else { Vec::new() };
-        let state = self.upstream().thread_state(&self.id);
-        let (body, server) = tokio::join!(state, self.agent.capabilities());
-        let body = body?;
-        let messages_key = self.upstream().messages_key();
+        for _ in 0..MAX_STOPS {
+            let run_id = match self.plan_now(request, storing).await? {
+                Planned::Next(next) => return Ok(next),
+                Planned::AfterStop { run_id } => run_id,
+            };
+            tracing::info!(
+                thread_id = self.id,
+                run_id,
+                "a run is stopped, because the client wants its message answered again"
+            );
+            if !self.threads.end(self.upstream(), &self.id, &run_id).await? {
+                break;
+            }
+        }
+        Err(Refusal::Busy)
+    }
+
+    /// Reads the thread, and plans. The planner is called again with each thing that it asks for.
+    async fn plan_now<P: Planner>(
+        &self,
+        request: &P,
+        storing: &Storing,
+    ) -> Result<Planned, Refusal> {
+        let upstream = self.upstream();
+        let (body, listed, server) = self.read_thread().await?;
+        let messages_key = upstream.messages_key();
         let mut state = match &body {
             Some(body) => {
                 let state = ThreadState::parse_under(messages_key, body);
-                Some(self.upstream().understood(state, "a thread's state")?)
+                Some(upstream.understood(state, "a thread's state")?)
             }
             None => None,
         };
         if let Some(state) = &mut state {
-            if !request.is_answer() && !state.interrupts.is_empty() {
-                answered = answered_now().await?;
-            }
             // An interrupt that a live run answers is no longer open, and the nodes that the run
             // executes are no breakpoint.
-            state.interrupts.retain(|open| !answered.iter().any(|id| **id == *open.id));
+            let answered: Vec<_> = listed.iter().flat_map(|run| &run.answers).collect();
+            state.interrupts.retain(|open| !answered.iter().any(|id| ***id == *open.id));
             if !answered.is_empty() {
                 state.next.clear();
             }
         }
-        let kept = runs::kept_answers(self.upstream(), &self.id, state.as_ref()).await?;
+        let kept = runs::kept_answers(upstream, &self.id, state.as_ref()).await?;
         if let Some(state) = &mut state {
             state.kept = kept;
         }
@@ -138,25 +172,93 @@ impl Thread {
         };
         let known = self.agent.known_input_keys();
         self.agent.log_losses(request.losses(known.as_deref().unwrap_or(&keys)));
-        let planned = request.plan(state.as_ref(), &keys);
-        let Plan { keep, run } =
-            planned.map_err(|error| Refusal::CannotResume(error.to_string()))?;
-        if let Some(step) = self.store(state.as_ref(), &keep, storing).await? {
-            return Ok(Next::LookAgain(step));
+        let live = sent::live_runs(upstream, &self.id, listed).await?;
+        let (mut sent, mut past, mut values) = (None, None::<Past>, None);
+        let mut plan = None;
+        for _ in 0..MAX_LOOKS {
+            let evidence = Evidence {
+                state: state.as_ref(),
+                live: &live,
+                sent: sent.as_deref(),
+                past: past.as_ref().map(|past| &*past.messages),
+                values: values.as_deref(),
+            };
+            let step = request.plan(&evidence, &keys);
+            match step.map_err(|error| Refusal::CannotResume(error.to_string()))? {
+                Step::Plan(planned) => {
+                    plan = Some(*planned);
+                    break;
+                }
+                Step::Look(Look::Sent(ids)) => {
+                    sent = Some(sent::messages(upstream, &self.id, &ids).await?);
+                }
+                Step::Look(Look::Past(ids)) => {
+                    past = Some(Past::of(upstream, &self.id, &ids).await?);
+                }
+                Step::Look(Look::Values { keys, since }) => {
+                    let found = past::values(upstream, &self.id, &keys, since.as_deref()).await?;
+                    values = Some(found);
+                }
+                Step::Look(Look::Stop { run_id }) => return Ok(Planned::AfterStop { run_id }),
+            }
         }
-        let Some(mut run) = run else { return Ok(Next::Show) };
+        let Some(Plan { keep, run, dropped }) = plan else { return Err(Refusal::Busy) };
+        self.log_dropped(&dropped);
+        if let Some(step) = self.store(state.as_ref(), &keep, storing).await? {
+            return Ok(Planned::Next(Next::LookAgain(step)));
+        }
+        let Some(mut run) = run else { return Ok(Planned::Next(Next::Show)) };
         if let (None, Some(client_id)) = (&state, &self.client_id) {
             let title = run.title.take();
-            self.upstream().create_thread(&self.id, client_id, title.as_deref()).await?;
+            upstream.create_thread(&self.id, client_id, title.as_deref()).await?;
         }
-        let mut checkpoint = None;
-        if let Some(message_id) = &run.fork_before {
-            let point = self.fork_point(message_id).await?;
-            let past = ThreadState::parse_under(messages_key, &point.state);
-            run.start = request.fork(state.as_ref(), past.as_ref(), &keys);
-            checkpoint = Some(point.checkpoint_id);
+        let checkpoint = match (&run.fork_before, past) {
+            (Some(message_id), Some(past)) => Some(past.checkpoint_before(message_id)?),
+            (Some(_), None) | (None, _) => None,
+        };
+        Ok(Planned::Next(Next::Start(Box::new(PlannedRun { run, server, checkpoint }))))
+    }
+
+    /// The JSON of the thread's newest state, its live runs, and what its server can do.
+    ///
+    /// The state is read once more if the newest run has ended and not made it: the run may have
+    /// ended after the first reading.
+    async fn read_thread(&self) -> Result<(Option<String>, Vec<RunRecord>, Capabilities), Refusal> {
+        let upstream = self.upstream();
+        let (body, recent, server) = tokio::join!(
+            upstream.thread_state(&self.id),
+            recent(upstream, &self.id),
+            self.agent.capabilities(),
+        );
+        let mut body = body?;
+        let (live, finished) = match recent {
+            Ok(recent) => recent,
+            // The run makes the thread.
+            Err(error) if error.is_not_found() => Default::default(),
+            Err(error) => return Err(error.into()),
+        };
+        if let (true, Some(newest)) = (live.is_empty(), finished.first()) {
+            let state = body.as_deref().and_then(ThreadState::parse);
+            if state.and_then(|state| state.run_id).is_none_or(|made_by| *made_by != *newest.id) {
+                body = upstream.thread_state(&self.id).await?;
+            }
         }
-        Ok(Next::Start(Box::new(PlannedRun { run, server, checkpoint })))
+        Ok((body, live, server))
+    }
+
+    /// Logs what does not go up. The client's own words and ids are not logged.
+    fn log_dropped(&self, dropped: &[Dropped]) {
+        if dropped.is_empty() {
+            return;
+        }
+        let listed: Vec<_> =
+            dropped.iter().take(MAX_LOGGED_PARTS).map(ToString::to_string).collect();
+        tracing::info!(
+            thread_id = self.id,
+            parts = dropped.len(),
+            "parts of a client's request were not sent to LangGraph; the client is corrected: {}",
+            listed.join("; ")
+        );
     }
 
     /// Takes the next step of storing decisions. `None` if there is no step left.
@@ -183,10 +285,6 @@ impl Thread {
             // Another request has stored something else in the meantime.
             Storing::Done => Ok(None),
         }
-    }
-
-    async fn fork_point(&self, message_id: &str) -> Result<Point, Refusal> {
-        Ok(fork::point(self.upstream(), &self.id, message_id).await?)
     }
 
     /// Starts a run. Drops `guards` when the server has answered and the run can be found.

@@ -31,18 +31,6 @@ impl Threads {
     }
 }
 
-/// The ids of the interrupts that live runs of a thread answer. Only runs that a gateway started
-/// are known.
-///
-/// Until such a run has made a checkpoint, the thread's state still lists the interrupt as open.
-pub(super) async fn answered_by_live_runs(
-    upstream: &Client,
-    thread_id: &str,
-) -> Result<Vec<String>, Error> {
-    let runs = live_runs(upstream, thread_id).await?;
-    Ok(runs.into_iter().flat_map(|run| run.answers).collect())
-}
-
 /// Whether a thread has a run that is not over.
 pub(super) async fn has_live_run(upstream: &Client, thread_id: &str) -> Result<bool, Error> {
     match live_runs(upstream, thread_id).await {

@@ -1,6 +1,6 @@
 //! Why a request about a thread was refused.
 
-use super::fork::ForkError;
+use super::past::ForkError;
 use crate::upstream::Error;
 
 /// Why a request about a thread was refused. Each protocol puts it into its own form.
@@ -46,11 +46,6 @@ impl From<Error> for Refusal {
 
 impl From<ForkError> for Refusal {
     fn from(error: ForkError) -> Self {
-        match error {
-            ForkError::Upstream(error) => error.into(),
-            ForkError::NoneBefore { .. } | ForkError::TooFarBack { .. } => {
-                Self::CannotFork(error.to_string())
-            }
-        }
+        Self::CannotFork(error.to_string())
     }
 }

@@ -1,10 +1,22 @@
 //! Stops a run of a thread.
 
+use std::time::Duration;
+
 use tokio::sync::oneshot;
 
 use super::Threads;
+use crate::runs::doubled;
 use crate::upstream::{Client, Error, RunFilter};
 use threadway_translate::langgraph::RunRecord;
+
+/// How long a stopped run may take to end. A node that runs is not interrupted by every server.
+const END_PATIENCE: Duration = Duration::from_secs(15);
+
+/// The pause before a stopped run is looked at again. It doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// The longest pause between two looks at a stopped run.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Threads {
     /// Stops a run of a thread and returns LangGraph's id of it. `None` if there is no such run.
@@ -44,6 +56,32 @@ impl Threads {
         // The task answers unless the gateway shuts down.
         let shut_down = |_| Err(Error::Interrupted { reason: "the gateway shuts down".to_owned() });
         answer.await.unwrap_or_else(shut_down)
+    }
+
+    /// Stops a run, and waits until it has ended. Returns whether it has ended in time.
+    ///
+    /// LangGraph answers a stop before the run has ended, and the run may still change the thread.
+    pub(super) async fn end(
+        &self,
+        upstream: &Client,
+        thread_id: &str,
+        run_id: &str,
+    ) -> Result<bool, Error> {
+        self.stop_live(upstream, thread_id, Some(run_id)).await?;
+        let ended = async {
+            for attempt in 0.. {
+                let run = upstream.find_run(thread_id, run_id).await?;
+                if run.is_none_or(|run| !run.status.is_live()) {
+                    break;
+                }
+                tokio::time::sleep(doubled(FIRST_PAUSE, attempt, LONGEST_PAUSE)).await;
+            }
+            Ok(())
+        };
+        match tokio::time::timeout(END_PATIENCE, ended).await {
+            Ok(ended) => ended.map(|()| true),
+            Err(_) => Ok(false),
+        }
     }
 
     /// Stops a run that the upstream lists.

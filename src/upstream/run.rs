@@ -22,6 +22,9 @@ const MAX_LIVE_RUNS: usize = 100;
 /// pictures.
 const RUN_COLUMNS: [&str; 4] = ["run_id", "status", "created_at", "metadata"];
 
+/// The same with the inputs of the runs.
+const RUN_AND_INPUT_COLUMNS: [&str; 5] = ["run_id", "status", "created_at", "metadata", "kwargs"];
+
 /// Which runs of a thread are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunFilter {
@@ -156,7 +159,17 @@ impl Client {
             RunFilter::Running => (Some("running"), MAX_LIVE_RUNS),
             RunFilter::Any { limit } => (None, limit),
         };
-        Ok(self.runs_with(thread_id, status, limit).await?.unwrap_or_default())
+        Ok(self.runs_with(thread_id, status, limit, &RUN_COLUMNS).await?.unwrap_or_default())
+    }
+
+    /// The newest runs of any status, newest first, with their inputs.
+    pub(crate) async fn runs_with_inputs(
+        &self,
+        thread_id: &str,
+        limit: usize,
+    ) -> Result<Vec<RunRecord>, Error> {
+        let runs = self.runs_with(thread_id, None, limit, &RUN_AND_INPUT_COLUMNS).await?;
+        Ok(runs.unwrap_or_default())
     }
 
     /// Lists runs of any status as [`runs`](Self::runs) does, and checks the visibility with the
@@ -166,7 +179,7 @@ impl Client {
         thread_id: &str,
         limit: usize,
     ) -> Result<Option<Vec<RunRecord>>, Error> {
-        self.runs_with(thread_id, None, limit).await
+        self.runs_with(thread_id, None, limit, &RUN_COLUMNS).await
     }
 
     async fn runs_with(
@@ -174,8 +187,9 @@ impl Client {
         thread_id: &str,
         status: Option<&str>,
         limit: usize,
+        columns: &[&str],
     ) -> Result<Option<Vec<RunRecord>>, Error> {
-        match self.run_list(thread_id, status, limit, &RUN_COLUMNS).await {
+        match self.run_list(thread_id, status, limit, columns).await {
             Ok(body) => {
                 let runs = RunRecord::parse_list(&body);
                 self.understood(runs, "a list of runs").map(Some)

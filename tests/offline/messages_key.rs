@@ -5,6 +5,7 @@
 
 use crate::support::capture::{self, Capture};
 use crate::support::generate::{self, ScriptPart};
+use crate::support::plan::plan;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
@@ -13,7 +14,7 @@ use threadway_translate::agui::{Allowance, Input, OnMessage, Projector, RequestP
 use threadway_translate::langgraph::{
     Capabilities, InputKeys, MessagesKey, Part, ThreadRecord, ThreadState,
 };
-use threadway_translate::run::{self, Planner, RunEvent, StreamEnd, Translator};
+use threadway_translate::run::{self, RunEvent, StreamEnd, Translator};
 use threadway_translate::sse::Decoder;
 
 const KEY: &str = "chat_history";
@@ -224,7 +225,7 @@ fn goes_up(input: &Value, state: &Value, keys: &InputKeys) -> Value {
         messages_key: &key,
     };
     let thread = ThreadState::parse_under(&key, &state);
-    let run = asking.plan(thread.as_ref(), keys).unwrap().run.expect("a run is started");
+    let run = plan(&asking, thread.as_ref(), keys).unwrap().run.expect("a run is started");
     let fork = run.fork_before.clone();
     let mut body =
         serde_json::to_value(run.request("agent", Capabilities::default(), None)).unwrap();

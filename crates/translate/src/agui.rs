@@ -13,7 +13,6 @@
 //! From the client to a run:
 //! - `input`: the request. `allowance`: what the operator lets a client set.
 //! - `planner`: the run that a request becomes. `resume`: its answers to interrupts.
-//!   `resume_update`: what else is sent with answers.
 //! - `client_keys`: the keys of a graph's state for the client's tools and context. `copilotkit`:
 //!   CopilotKit's own names.
 
@@ -31,11 +30,12 @@ mod planner;
 mod project;
 mod proto;
 mod resume;
-mod resume_update;
 mod tanstack;
 
 pub use activity::ActivityContent;
-pub use allowance::{Allowance, DEFAULT_RECURSION_LIMIT, NotForClients, SystemMessages};
+pub use allowance::{
+    Allowance, DEFAULT_RECURSION_LIMIT, LostThread, NotForClients, SystemMessages,
+};
 pub use capabilities::{AgentDescription, GatewayFeatures, StateSupport, capabilities};
 pub use client::{Client, ClientMessages, RunId, Version};
 pub use client_keys::ClientProvided;

@@ -4,6 +4,7 @@
 //! An input is up to three documents, separated by `---` lines: the body, the state of the thread,
 //! and the schemas of the assistant.
 
+use crate::support::plan::plan;
 use serde_json::Value;
 use threadway::runs::{Events, Feed};
 use threadway_translate::agui::{
@@ -95,9 +96,8 @@ fn check_request(body: &[u8], state: &str, schemas: &str) {
         let _ = asking(OnMessage::AskAgain).needs_keys(thread);
         let described = InputKeys::parse(schemas).unwrap_or_default();
         for keys in [InputKeys::Unknown, InputKeys::Undescribed, described] {
-            let _ = asking(OnMessage::AskAgain).fork(state.as_ref(), thread, &keys);
             for on_message in [OnMessage::AskAgain, OnMessage::Reject] {
-                match asking(on_message).plan(thread, &keys) {
+                match plan(&asking(on_message), thread, &keys) {
                     Ok(plan) => {
                         if let Some(run) = plan.run {
                             check_run(run);

@@ -29,6 +29,7 @@ pub struct Allowance {
     multitasks: Vec<Multitask>,
     /// `None` if the operator has not set it.
     system_messages: Option<SystemMessages>,
+    lost_thread: LostThread,
 }
 
 /// What happens to the system and developer messages that a client sends.
@@ -40,6 +41,16 @@ pub enum SystemMessages {
     /// They are left out. A model obeys them more than a person's words, and anyone who reaches the
     /// gateway can write them.
     Drop,
+}
+
+/// What goes up if the client shows a conversation that LangGraph no longer has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LostThread {
+    /// The whole conversation, so that the agent goes on where the person is.
+    Restore,
+    /// The newest turn of the person. A client could otherwise make up what an agent has said.
+    #[default]
+    Newest,
 }
 
 /// A client may not set this member of `configurable`.
@@ -80,6 +91,16 @@ impl Allowance {
     /// Sets what happens to system and developer messages.
     pub fn take_system_messages(&mut self, policy: SystemMessages) {
         self.system_messages = Some(policy);
+    }
+
+    /// Sets what goes up if LangGraph has lost a thread.
+    pub fn when_lost(&mut self, policy: LostThread) {
+        self.lost_thread = policy;
+    }
+
+    /// What goes up if LangGraph has lost a thread.
+    pub(super) fn lost_thread(&self) -> LostThread {
+        self.lost_thread
     }
 
     /// What happens to system and developer messages. `None` if the operator has not set it.
@@ -164,6 +185,7 @@ impl Default for Allowance {
             multitask: None,
             multitasks: Vec::new(),
             system_messages: None,
+            lost_thread: LostThread::default(),
         }
     }
 }

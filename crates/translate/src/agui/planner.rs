@@ -1,24 +1,38 @@
-//! Plans the run that a client's request becomes. Only what is new in the request goes up.
+//! Plans the run that a client's request becomes. Only what the person wants changed goes up.
 //!
-//! A client of AG-UI sends its whole conversation and state with every request. `new_messages`
-//! finds the messages that the thread does not have, and `echoes` the values that the client sends
-//! back unchanged.
+//! A client of AG-UI sends its whole conversation and state with every request. A difference from
+//! the thread is the person's wish, or the client's copy is old.
+//!
+//! ```text
+//!  request --> intent --> turn, state --> Plan
+//!                ^
+//!                | conversation, evidence
+//! ```
+//! - `conversation`: the thread's messages, and the calls that wait for a result.
+//! - `intent`: what the person wants: to go on, to fork, or to restore a lost thread.
+//! - `turn`: the messages that go up, which always continue the conversation legally.
+//! - `state`: the members of the state that go up.
 
-mod echoes;
-mod new_messages;
+mod conversation;
+mod intent;
+mod state;
+mod turn;
 
-pub(super) use echoes::Echoes;
-use echoes::state_of;
-pub(super) use new_messages::KnownMessages;
+use conversation::{Conversation, OpenCall};
+use intent::{Comparison, Fork, Forked, Intent};
+use state::{Changes, Earlier, Echoes, state_of};
+use turn::Turn;
 
 use super::allowance::Allowance;
-use super::client_keys::{CLIENT_KEYS, ClientProvided, client_value};
+use super::client_keys::{CLIENT_KEYS, ClientProvided};
 use super::input::Input;
-use super::resume::{Answers, ResumeError};
-use super::resume_update;
-use crate::json::{self, Json, ObjectWriter, Text};
+use super::resume::{Answers, ResumeError, subjects};
+use crate::json::{self, Text};
 use crate::langgraph::{self, InputKeys, MessagesKey, Start, ThreadState};
-use crate::run::{self, Configured, Emit, Message, NewRun, Plan, Planner, Role, StateEvents};
+use crate::run::{
+    self, Configured, Dropped, Emit, Evidence, Look, Message, NewRun, Plan, Planner, Role, Step,
+    WhyDropped,
+};
 
 /// A request, and the settings that decide which run it becomes.
 #[derive(Clone, Copy, Debug)]
@@ -78,100 +92,244 @@ impl Planner for RequestPlanner<'_> {
 
     /// An open question stays open until it is answered. A request that edits an earlier message,
     /// or wants it answered again, forks the thread before the question, and starts a run.
-    fn plan(
-        &self,
-        thread: Option<&ThreadState<'_>>,
-        keys: &InputKeys,
-    ) -> Result<Plan, ResumeError> {
+    fn plan(&self, evidence: &Evidence<'_>, keys: &InputKeys) -> Result<Step, ResumeError> {
+        let thread = evidence.state;
         let input = self.input;
         let answers = match (input.resume.as_slice(), input.legacy_resume()) {
-            ([], None) => None,
-            ([], Some(resume)) => Some(Answers::of_legacy(resume, thread)?),
-            (entries, _) => Some(Answers::of(entries, thread)?),
+            ([], None) => return Ok(self.plan_messages(evidence, keys).unwrap_or_else(Step::Look)),
+            ([], Some(resume)) => Answers::of_legacy(resume, thread)?,
+            (entries, _) => Answers::of(entries, thread)?,
         };
-        if let Some(answers) = answers {
-            let Some(Answers { start, ids, keep }) = answers else { return Ok(Plan::default()) };
-            let run = match start {
-                Some(start) => {
-                    let update = resume_update::update(self, thread, keys)?;
-                    Some(NewRun { update, ..self.answering(start, ids, thread) })
-                }
-                None if resume_update::has_messages(self, thread)? => {
-                    return Err(ResumeError::MessagesWithPartialAnswer);
-                }
-                None => None,
-            };
-            return Ok(Plan { keep, run });
+        let Some(answers) = answers else { return Ok(Plan::default().into()) };
+        match self.plan_answers(answers, evidence, keys) {
+            Ok(plan) => Ok(plan?.into()),
+            Err(look) => Ok(Step::Look(look)),
         }
-        let (new, fork_before) = self.new_messages(thread);
-        let is_asked = thread.is_some_and(|thread| !thread.interrupts.is_empty());
-        if is_asked && fork_before.is_none() {
-            let answers = match self.on_message {
-                OnMessage::AskAgain => None,
-                OnMessage::Reject => {
-                    typed(&new).and_then(|reason| Answers::rejecting(&reason, thread))
-                }
-            };
-            let Some(Answers { start: Some(start), ids, .. }) = answers else {
-                return Ok(Plan::default());
-            };
-            return Ok(self.answering(start, ids, thread).into());
-        }
-        let start = Start::Input(self.input_json(&Echoes::of(thread), keys, &new));
-        let hides = kept_keys(thread);
-        let forgets = hides.clone();
-        let title = if thread.is_none() { title(&new) } else { None };
-        Ok(NewRun { fork_before, title, hides, forgets, ..self.run(start) }.into())
-    }
-
-    fn fork(
-        &self,
-        thread: Option<&ThreadState<'_>>,
-        past: Option<&ThreadState<'_>>,
-        keys: &InputKeys,
-    ) -> Start {
-        let (new, _) = self.new_messages(thread);
-        let echoes = Echoes { past: Some(state_of(past)), ..Echoes::of(thread) };
-        Start::Input(self.input_json(&echoes, keys, &new))
     }
 }
 
 impl RequestPlanner<'_> {
-    /// The graph's input: the changed members of the state, the client's tools and context, and the
-    /// new messages.
-    fn input_json(&self, echoes: &Echoes<'_>, keys: &InputKeys, new: &[&Message]) -> Json {
-        let messages = messages_json(self.input, new);
-        self.changes(echoes, keys).raw(self.messages_key.as_str(), messages.get()).finish()
+    /// The plan for a request without answers to interrupts.
+    fn plan_messages(&self, evidence: &Evidence<'_>, keys: &InputKeys) -> Result<Step, Look> {
+        let thread = evidence.state;
+        let conversation = Conversation::of(thread);
+        let compared = Comparison { planner: self, conversation: &conversation, evidence };
+        let mut dropped = Vec::new();
+        let intent = compared.intent(&mut dropped)?;
+        if let Some(run) = compared.answered_by(&intent) {
+            return Err(Look::Stop { run_id: run.id.clone() });
+        }
+        let is_asked = thread.is_some_and(|thread| !thread.interrupts.is_empty());
+        match &intent {
+            Intent::Continue(new) if is_asked => return Ok(self.answer_or_ask(new, thread).into()),
+            Intent::Fork(fork) => return self.plan_fork(fork, &compared, keys).map(Step::from),
+            Intent::Continue(_) | Intent::Restore => {}
+        }
+        let mut turn = Turn::after(&conversation, evidence.live);
+        // Another run may bring results of the same calls.
+        let mut is_alone = false;
+        if let Intent::Continue(new) = &intent {
+            self.add_results(&mut turn, &compared, &conversation, &mut dropped);
+            if !new.is_empty() && evidence.live.is_empty() {
+                turn.abandon_calls();
+            }
+            is_alone = !turn.is_empty();
+            for (at, message) in new {
+                note(turn.say(message), *at, message.role, &mut dropped);
+            }
+            // A model's provider refuses a conversation whose calls have no results.
+            let may_run = !evidence.live.is_empty() || !turn.has_open_calls();
+            if turn.is_empty() && !(dropped.is_empty() && may_run) {
+                return Ok(Plan { dropped, ..Plan::default() }.into());
+            }
+        } else {
+            self.restore(&mut turn, &mut dropped);
+        }
+        let echoes = Echoes::of(thread, self.earlier(&compared));
+        let Changes { object, dropped: values } = self.changes(echoes, keys)?;
+        dropped.extend(values);
+        let input = object.raw(self.messages_key.as_str(), turn.to_json().get()).finish();
+        let title = if thread.is_none() { self.title() } else { None };
+        let hides = kept_keys(thread);
+        let run = NewRun {
+            title,
+            forgets: hides.clone(),
+            hides,
+            is_alone,
+            ..self.run(Start::Input(input))
+        };
+        Ok(Plan { dropped, ..run.into() }.into())
     }
 
-    /// The changed members of the state, with the client's tools and context if those have changed.
-    pub(super) fn changes(&self, echoes: &Echoes<'_>, keys: &InputKeys) -> ObjectWriter {
-        let input = self.input;
-        let conversation = self.messages_key.as_str();
-        let is_client_key =
-            |key: &str| CLIENT_KEYS.contains(&key) && key != conversation && keys.takes(key);
-        let mut object = ObjectWriter::new();
-        let state = input.state.as_deref().filter(|_| !self.is_outdated(echoes));
-        for (key, value) in state.and_then(json::members).unwrap_or_default().0 {
-            let is_new = &*key != conversation && keys.may_take(&key) && !is_client_key(&key);
-            // The client was sent a marker in place of a large value, which LangGraph keeps.
-            if is_new && !echoes.has(&key, value) && !run::is_truncated(value) {
-                object = object.raw(&key, value.get());
-            }
+    /// The plan for a fork. Its results are those of calls that are open at its checkpoint.
+    fn plan_fork(
+        &self,
+        fork: &Fork<'_>,
+        compared: &Comparison<'_>,
+        keys: &InputKeys,
+    ) -> Result<Plan, Look> {
+        let evidence = compared.evidence;
+        let past = evidence.past.and_then(|past| past.iter().find(|past| past.id == fork.before));
+        let Some(past) = past else {
+            // What was looked up before is still needed.
+            let known = evidence.past.unwrap_or_default().iter().map(|past| past.id.clone());
+            return Err(Look::Past(known.chain([fork.before.to_owned()]).collect()));
+        };
+        let before = past.before.as_deref();
+        let before = before.and_then(|state| ThreadState::parse_under(self.messages_key, state));
+        let conversation = Conversation::of(before.as_ref());
+        let mut turn = Turn::after(&conversation, &[]);
+        let mut dropped = Vec::new();
+        // What the client holds of results after the fork is no news.
+        self.add_results(&mut turn, compared, &conversation, &mut Vec::new());
+        turn.abandon_calls();
+        for (at, message) in &fork.messages {
+            let said = match message {
+                // A summary has no checkpoint without the messages that it stands for.
+                _ if conversation.has(message.id()) => continue,
+                Forked::Sent(message) => turn.say(message),
+                Forked::Held(message, raw) => turn.say_again(message, raw),
+            };
+            note(said, *at, message.role(), &mut dropped);
         }
-        for key in CLIENT_KEYS.into_iter().filter(|key| is_client_key(key)) {
-            let value = client_value(key, input);
-            if !echoes.has_client_value(key, &value) {
-                object = object.raw(key, value.get());
-            }
-        }
-        object
+        let echoes = Echoes::of(evidence.state, self.earlier(compared)).forking(before.as_ref());
+        let Changes { object, dropped: values } = self.changes(echoes, keys)?;
+        dropped.extend(values);
+        let input = object.raw(self.messages_key.as_str(), turn.to_json().get()).finish();
+        let hides = kept_keys(evidence.state);
+        let fork_before = Some(fork.before.to_owned());
+        let run =
+            NewRun { fork_before, forgets: hides.clone(), hides, ..self.run(Start::Input(input)) };
+        Ok(Plan { dropped, ..run.into() })
     }
 
-    /// Whether the client's state is older than the thread's. With `StateEvents::Initial` the
-    /// client was only sent the state that its last run began with.
-    fn is_outdated(&self, echoes: &Echoes<'_>) -> bool {
-        self.emit.state == StateEvents::Initial && !echoes.newest.is_empty()
+    /// The plan for messages while a question is open: the question is sent again, or the actions
+    /// that wait for approval are rejected.
+    fn answer_or_ask(&self, new: &[(usize, &Message)], thread: Option<&ThreadState<'_>>) -> Plan {
+        let answers = match self.on_message {
+            OnMessage::AskAgain => None,
+            OnMessage::Reject => typed(new).and_then(|reason| Answers::rejecting(&reason, thread)),
+        };
+        match answers {
+            Some(Answers { start: Some(start), ids, .. }) => {
+                self.answering(start, ids, thread).into()
+            }
+            _ => Plan::default(),
+        }
+    }
+
+    /// The plan for answers to interrupts. What else is new goes up as an update of the state, which
+    /// LangGraph writes before it resumes.
+    ///
+    /// A client such as CopilotKit stores its answer to a question as the result of the call that
+    /// the question is about. That result is left out: it would answer the call twice.
+    fn plan_answers(
+        &self,
+        answers: Answers,
+        evidence: &Evidence<'_>,
+        keys: &InputKeys,
+    ) -> Result<Result<Plan, ResumeError>, Look> {
+        let Answers { start, ids, keep } = answers;
+        let thread = evidence.state;
+        let conversation = Conversation::of(thread);
+        let compared = Comparison { planner: self, conversation: &conversation, evidence };
+        let mut dropped = Vec::new();
+        let mut turn = Turn::after(&conversation, evidence.live);
+        // All messages of the client would look new to a graph that keeps no conversation.
+        if conversation.is_kept() {
+            let subjects = thread.map(subjects).unwrap_or_default();
+            let is_asked = |call: &OpenCall| {
+                subjects.iter().any(|subject| subject.is_about(&call.id, &call.tool))
+            };
+            turn.reserve(is_asked);
+            self.add_results(&mut turn, &compared, &conversation, &mut dropped);
+            let new = compared.beside_answer(&mut dropped)?;
+            if !new.is_empty() && turn.has_open_calls() {
+                return Ok(Err(ResumeError::MessagesBetweenCallAndResult));
+            }
+            for (at, message) in new {
+                note(turn.say(message), at, message.role, &mut dropped);
+            }
+        }
+        let Some(start) = start else {
+            if !turn.is_empty() {
+                return Ok(Err(ResumeError::MessagesWithPartialAnswer));
+            }
+            return Ok(Ok(Plan { keep, run: None, dropped }));
+        };
+        let Changes { object, dropped: values } =
+            self.changes(Echoes::of(thread, self.earlier(&compared)), keys)?;
+        dropped.extend(values);
+        let update = match turn.is_empty() {
+            true => object,
+            false => object.raw(self.messages_key.as_str(), turn.to_json().get()),
+        };
+        let update = (!update.is_empty()).then(|| update.finish());
+        let run = NewRun { update, ..self.answering(start, ids, thread) };
+        Ok(Ok(Plan { keep, run: Some(run), dropped }))
+    }
+
+    /// Adds the results of the client's tools whose calls wait for them.
+    fn add_results(
+        &self,
+        turn: &mut Turn,
+        compared: &Comparison<'_>,
+        conversation: &Conversation<'_>,
+        dropped: &mut Vec<Dropped>,
+    ) {
+        let from = compared.begins_anew_at();
+        for (at, result) in self.input.messages.iter().enumerate() {
+            if result.role != Role::Tool || conversation.has(&result.id) {
+                continue;
+            }
+            let wire = result.call_id.as_deref().unwrap_or_default();
+            let is_message = |id: &str| self.is_message(id);
+            let call_id = run::langgraph_call_id(wire, is_message);
+            let added = turn.answer(result, call_id, conversation, is_message);
+            // The client may keep any number of old results.
+            if let Err(why) = added
+                && at >= from
+            {
+                dropped.push(Dropped::Message { at, role: Role::Tool, why });
+            }
+        }
+    }
+
+    /// Adds the whole conversation of a lost thread, from the person's first words on.
+    fn restore(&self, turn: &mut Turn, dropped: &mut Vec<Dropped>) {
+        let sent = &self.input.messages;
+        let first = sent.iter().position(|sent| sent.role == Role::User).unwrap_or_default();
+        for (at, message) in sent.iter().enumerate() {
+            match message.role {
+                Role::Assistant if at > first => {
+                    let later = sent.iter().skip(at).filter(|later| later.role == Role::Tool);
+                    let results: Vec<_> = later.map(|result| &**result).collect();
+                    turn.restore(message, &results, |id| self.is_message(id));
+                }
+                Role::User | Role::System | Role::Developer
+                    if self.allowance.takes(message.role) =>
+                {
+                    note(turn.say(message), at, message.role, dropped);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn is_message(&self, id: &str) -> bool {
+        self.input.messages.iter().any(|sent| *sent.id == *id)
+    }
+
+    /// Whether the client's state must be compared with earlier ones.
+    fn earlier<'e>(&self, compared: &Comparison<'e>) -> Earlier<'e> {
+        let shared = compared.last_learnt();
+        // A client that sends its newest message alone shows nothing of what it holds.
+        let is_newest_alone = self.input.messages.iter().all(|sent| sent.role != Role::Assistant)
+            && self.input.messages.len() <= 1;
+        if !compared.is_behind() || (shared.is_none() && is_newest_alone) {
+            return Earlier::NotNeeded;
+        }
+        compared.evidence.values.map_or(Earlier::Needed(shared), Earlier::Known)
     }
 
     /// A run that begins with answers to the interrupts `ids`.
@@ -197,6 +355,19 @@ impl RequestPlanner<'_> {
         let multitask = self.allowance.multitask(self.input);
         NewRun { configured, multitask, ..NewRun::new(&*self.input.run_id, start) }
     }
+
+    /// The title of a thread that begins with this request: the user's first words.
+    fn title(&self) -> Option<String> {
+        let mut sent = self.input.messages.iter().filter(|sent| sent.role == Role::User);
+        sent.find_map(|sent| langgraph::headline(&sent.content.text().decode()))
+    }
+}
+
+/// Notes a message that the turn does not take.
+fn note(said: Result<(), WhyDropped>, at: usize, role: Role, dropped: &mut Vec<Dropped>) {
+    if let Err(why) = said {
+        dropped.push(Dropped::Message { at, role, why });
+    }
 }
 
 /// The members of a thread's metadata that hold decisions.
@@ -205,25 +376,12 @@ fn kept_keys(thread: Option<&ThreadState<'_>>) -> Vec<String> {
     kept.current.iter().map(|kept| &kept.key).chain(&kept.stale).cloned().collect()
 }
 
-/// The title of a thread that begins with these messages: the user's first words.
-fn title(new: &[&Message]) -> Option<String> {
-    let mut sent = new.iter().filter(|sent| sent.role == Role::User);
-    sent.find_map(|sent| langgraph::headline(&sent.content.text().decode()))
-}
-
 /// The text of the user's new messages. `None` if there is none.
-fn typed(new: &[&Message]) -> Option<Text> {
-    let texts = new.iter().filter(|sent| sent.role == Role::User);
-    let texts: Vec<_> = texts.map(|sent| sent.content.text()).collect();
+fn typed(new: &[(usize, &Message)]) -> Option<Text> {
+    let texts = new.iter().filter(|(_, sent)| sent.role == Role::User);
+    let texts: Vec<_> = texts.map(|(_, sent)| sent.content.text()).collect();
     let texts: Vec<_> = texts.iter().map(Text::decode).collect();
     let text = texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty());
     let text = text.collect::<Vec<_>>().join("\n\n");
     (!text.is_empty()).then(|| Text::new(&text))
-}
-
-/// Messages in LangChain's form.
-pub(super) fn messages_json(input: &Input, new: &[&Message]) -> Json {
-    let is_message = |id: &str| input.messages.iter().any(|sent| *sent.id == *id);
-    let messages: Vec<_> = new.iter().map(|message| message.to_langchain(is_message)).collect();
-    json::array(messages.iter().map(|message| message.get()))
 }

@@ -5,11 +5,13 @@
 
 mod approval;
 mod error;
+mod subject;
 
 use serde_json::value::RawValue;
 
 use approval::{check_approval, check_schema, decisions};
 pub use error::ResumeError;
+pub(super) use subject::subjects;
 
 use super::input::{Resume, ResumeStatus};
 use super::project::response_schema;

@@ -253,6 +253,35 @@ fn cut_members(value: &RawValue, most: usize, depth: usize) -> Option<Json> {
 }
 
 /// Whether a value is the marker of a value that was too large, or contains one.
-pub(crate) fn is_truncated(value: &RawValue) -> bool {
+fn is_truncated(value: &RawValue) -> bool {
     value.get().contains(TRUNCATED)
+}
+
+/// A client's value, with the thread's values in the place of their markers. `None` if the thread
+/// has no value in the place of a marker.
+///
+/// Only members of objects are replaced by markers, so no marker is looked for inside of a list.
+pub(crate) fn untruncated(
+    value: &RawValue,
+    whole: Option<&RawValue>,
+    depth: usize,
+) -> Option<Json> {
+    if !is_truncated(value) {
+        return Some(Json::from(value));
+    }
+    let members = json::members(value)?;
+    if let [(key, _)] = &*members.0
+        && **key == *TRUNCATED
+    {
+        return whole.map(Json::from);
+    }
+    if depth > MAX_DEPTH {
+        return None;
+    }
+    let held = whole.and_then(json::members).unwrap_or_default();
+    let mut object = ObjectWriter::new();
+    for (key, value) in &members.0 {
+        object = object.raw(key, untruncated(value, held.get(key), depth + 1)?.get());
+    }
+    Some(object.finish())
 }

@@ -1,7 +1,10 @@
 //! Messages in LangChain's form, as a run's input carries them.
 
-use super::{Content, ContentPart, Message, Role, langgraph_call_id};
+use serde_json::value::RawValue;
+
+use super::{Call, Content, ContentPart, Message, Role, langgraph_call_id};
 use crate::json::{self, Json, ObjectWriter};
+use crate::langgraph;
 
 // === impl Message ===
 
@@ -30,6 +33,37 @@ impl Message {
                 .string("status", status);
         }
         object.finish()
+    }
+
+    /// The message as clients would be sent it, if LangGraph stored it unchanged.
+    ///
+    /// LangChain knows more forms of one content than clients do, such as `data:` addresses.
+    pub(crate) fn stored(&self) -> Self {
+        let sent = self.to_langchain(|_| false);
+        let read = langgraph::Message::parse(&sent);
+        let read = read.and_then(|sent| Self::of_langchain(&sent, &self.id).pop());
+        read.unwrap_or_else(|| self.clone())
+    }
+}
+
+// === impl Call ===
+
+impl Call {
+    /// The call in LangChain's form. `None` if its arguments are no JSON object.
+    pub(crate) fn to_langchain(&self, is_message: impl Fn(&str) -> bool) -> Option<Json> {
+        let args = self.args.to_text();
+        let args = args.decode();
+        let args = if args.trim().is_empty() { "{}".into() } else { args };
+        let args =
+            serde_json::from_str::<&RawValue>(&args).ok().filter(|a| json::members(a).is_some())?;
+        Some(
+            ObjectWriter::new()
+                .string("type", "tool_call")
+                .string("id", langgraph_call_id(&self.id, is_message))
+                .string("name", &self.name)
+                .raw("args", args.get())
+                .finish(),
+        )
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use super::{Dropped, Evidence, Step};
 use crate::json::Json;
 use crate::langgraph::{
     BatchDecision, Capabilities, InputKeys, Multitask, RunRequest, Start, ThreadState,
@@ -29,6 +30,9 @@ pub struct NewRun {
     pub title: Option<String>,
     /// What happens if the thread has another run. `None` leaves that to the server.
     pub multitask: Option<Multitask>,
+    /// Whether the run must not wait for another one: it has the results of calls, and the other run
+    /// may bring results of the same calls. `multitask` then has no effect.
+    pub is_alone: bool,
     /// Members of the thread's metadata that graphs read, as an object. They are sent to a server
     /// that does not itself give the thread's metadata to its runs.
     pub read_by_graphs: Option<Json>,
@@ -38,14 +42,16 @@ pub struct NewRun {
     pub forgets: Vec<String>,
 }
 
-/// What a client's request on a thread becomes. If both fields are empty, the client gets the
-/// thread as it is.
+/// What a client's request on a thread becomes. If nothing is kept and no run started, the client
+/// gets the thread as it is.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// The decisions to store until all actions of their interrupt have one.
     pub keep: Vec<BatchDecision>,
     /// The run to start after that.
     pub run: Option<NewRun>,
+    /// What in the request does not go up.
+    pub dropped: Vec<Dropped>,
 }
 
 /// The configuration of a run, in addition to its assistant's.
@@ -78,26 +84,16 @@ pub trait Planner: Sync {
         Vec::new()
     }
 
-    /// The plan, given the thread's state and the graph's input keys. `thread` is `None` for a
-    /// thread without a state.
-    fn plan(&self, thread: Option<&ThreadState<'_>>, keys: &InputKeys)
-    -> Result<Plan, Self::Error>;
-
-    /// The input of a planned run that forks the thread. `past` is the state of the checkpoint
-    /// where the fork starts.
-    fn fork(
-        &self,
-        thread: Option<&ThreadState<'_>>,
-        past: Option<&ThreadState<'_>>,
-        keys: &InputKeys,
-    ) -> Start;
+    /// The plan, given what is known of the thread and the graph's input keys. Or what must be known
+    /// first: the planner is called again then.
+    fn plan(&self, evidence: &Evidence<'_>, keys: &InputKeys) -> Result<Step, Self::Error>;
 }
 
 // === impl Plan ===
 
 impl From<NewRun> for Plan {
     fn from(run: NewRun) -> Self {
-        Self { keep: Vec::new(), run: Some(run) }
+        Self { keep: Vec::new(), run: Some(run), dropped: Vec::new() }
     }
 }
 
@@ -115,6 +111,7 @@ impl NewRun {
             update: None,
             title: None,
             multitask: None,
+            is_alone: false,
             read_by_graphs: None,
             hides: Vec::new(),
             forgets: Vec::new(),
@@ -134,7 +131,7 @@ impl NewRun {
             .hiding(&self.hides)
             .repeating(self.read_by_graphs.as_ref(), server)
             .titling(self.title.as_deref(), server)
-            .when_busy(self.multitask)
+            .when_busy(if self.is_alone { Some(Multitask::Reject) } else { self.multitask })
             .updating(self.update)
             .at_checkpoint(checkpoint);
         let request = match self.configured {

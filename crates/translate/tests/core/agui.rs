@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::support::capture;
+use crate::support::plan::plan;
 use crate::support::schema::Schema;
 use serde_json::{Value, json};
 use threadway_translate::agui::{
@@ -242,7 +243,7 @@ fn goes_up_with(
     let input = Input::parse(body.to_string().as_bytes()).unwrap();
     let state = state.to_string();
     let state = ThreadState::parse(&state);
-    let Some(run) = asking(&input, allowance).plan(state.as_ref(), keys)?.run else {
+    let Some(run) = plan(&asking(&input, allowance), state.as_ref(), keys)?.run else {
         return Ok((Value::Null, None));
     };
     let fork = run.fork_before.clone();
@@ -375,7 +376,7 @@ fn what_the_thread_has_forgotten_or_never_named_does_not_go_up_again() {
 }
 
 #[test]
-fn a_history_under_new_ids_is_new_input() {
+fn of_a_history_under_new_ids_the_newest_turn_is_new() {
     let state = json!({"values": {"messages": [
         {"type": "human", "id": "u1", "content": "hi"},
         {"type": "ai", "id": "a1", "content": "yo"},
@@ -391,7 +392,7 @@ fn a_history_under_new_ids_is_new_input() {
         {"id": "x2", "role": "assistant", "content": "yo"},
         {"id": "x3", "role": "user", "content": "more"},
     ]);
-    assert_eq!(sent(all_new), ["x1", "x3"]);
+    assert_eq!(sent(all_new), ["x3"]);
     // New messages are found by their ids, after the last known one, not by their texts.
     let said_again = json!([
         {"id": "u1", "role": "user", "content": "hi"},
@@ -429,7 +430,12 @@ fn a_call_id_that_was_made_unique_goes_up_as_it_was() {
         {"id": "t2", "role": "tool", "toolCallId": "call_0~a2", "content": "done"},
         {"id": "t3", "role": "tool", "toolCallId": "natural~tilde", "content": "done"},
     ]});
-    let (body, _) = goes_up(&input, &json!({})).unwrap();
+    let call = |id: &str| json!({"id": id, "name": "f", "args": {}});
+    let state = json!({"values": {"messages": [
+        {"type": "ai", "id": "a2", "content": "",
+         "tool_calls": [call("call_0"), call("natural~tilde")]},
+    ]}});
+    let (body, _) = goes_up(&input, &state).unwrap();
     let ids: Vec<_> = body["input"]["messages"]
         .as_array()
         .unwrap()
@@ -887,7 +893,7 @@ fn a_client_sets_only_what_its_operator_allows() {
     body.as_object_mut().unwrap().extend(input.as_object().unwrap().clone());
     let input = Input::parse(body.to_string().as_bytes()).unwrap();
     let config = |allowance: &Allowance| {
-        let run = asking(&input, allowance).plan(None, &InputKeys::Unknown).unwrap().run.unwrap();
+        let run = plan(&asking(&input, allowance), None, &InputKeys::Unknown).unwrap().run.unwrap();
         let body =
             serde_json::to_value(run.request("agent", Capabilities::default(), None)).unwrap();
         body.get("config").cloned()
@@ -977,7 +983,7 @@ fn a_state_that_is_older_than_the_threads_does_not_go_up() {
     let thread = ThreadState::parse(&body);
     let sent = |emit, thread: Option<&ThreadState<'_>>| {
         let asking = RequestPlanner { emit, ..asking(&input, &allowance) };
-        let run = asking.plan(thread, &InputKeys::Undescribed).unwrap().run.unwrap();
+        let run = plan(&asking, thread, &InputKeys::Undescribed).unwrap().run.unwrap();
         let body =
             serde_json::to_value(run.request("agent", Capabilities::default(), None)).unwrap();
         let mut input = body["input"].clone();

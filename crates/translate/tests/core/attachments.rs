@@ -7,13 +7,14 @@ use crate::support::acp_schema;
 use crate::support::capture::{self, Translated};
 use crate::support::generate::{self, ScriptPart, fold, run_events};
 use crate::support::judge;
+use crate::support::plan::plan;
 use crate::support::reduce::Held;
 use crate::support::schema::Schema;
 use serde_json::{Value, json};
 use threadway_translate::agui::{Allowance, Input, OnMessage, Projector, RequestPlanner};
 use threadway_translate::langgraph::{Capabilities, InputKeys, MessagesKey, ThreadState};
 use threadway_translate::run::{
-    self, Configured, Id, Message, Planner, Role, RunEvent, StreamEnd, View, Viewer, ViewerMessages,
+    self, Configured, Id, Message, Role, RunEvent, StreamEnd, View, Viewer, ViewerMessages,
 };
 
 const PNG: &str = "iVBORw0KGgo=";
@@ -338,7 +339,7 @@ fn activities_do_not_go_up_and_their_message_is_not_edited() {
         emit: run::Emit::default(),
         messages_key: &MessagesKey::MESSAGES,
     };
-    let run = asking.plan(Some(&state), &InputKeys::Unknown).unwrap().run.unwrap();
+    let run = plan(&asking, Some(&state), &InputKeys::Unknown).unwrap().run.unwrap();
     assert_eq!(run.fork_before, None);
     assert!(matches!(run.configured, Configured::Not));
     let request: Value = serde_json::from_str(

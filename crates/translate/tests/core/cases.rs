@@ -4,11 +4,14 @@ use std::fs;
 
 use crate::support::capture::{self, Translated};
 use crate::support::judge;
+use crate::support::plan::plan;
 use crate::support::schema::Schema;
 use serde_json::{Value, json};
-use threadway_translate::agui::{Allowance, Input, OnMessage, Projector, RequestPlanner};
+use threadway_translate::agui::{
+    Allowance, Input, LostThread, OnMessage, Projector, RequestPlanner,
+};
 use threadway_translate::langgraph::{Capabilities, InputKeys, MessagesKey, ThreadState};
-use threadway_translate::run::{NewRun, Planner, Role, StreamEnd, Translator};
+use threadway_translate::run::{NewRun, Role, StreamEnd, Translator};
 
 /// A recorded case.
 struct Case {
@@ -97,6 +100,7 @@ impl Case {
         for key in ["model", "extra"] {
             allowance.allow(key).unwrap();
         }
+        allowance.when_lost(LostThread::Restore);
         let run = planned(&input, &allowance, state.as_ref());
         let fork = run.fork_before.clone();
         let body =
@@ -113,7 +117,7 @@ fn planned(input: &Input, allowance: &Allowance, state: Option<&ThreadState<'_>>
         emit: threadway_translate::run::Emit::default(),
         messages_key: &MessagesKey::MESSAGES,
     };
-    asking.plan(state, &InputKeys::Unknown).unwrap().run.expect("a run is started")
+    plan(&asking, state, &InputKeys::Unknown).unwrap().run.expect("a run is started")
 }
 
 fn starts_with(story: &[String], expected: &[&str]) {
@@ -436,14 +440,23 @@ fn case_31_only_what_is_allowed_goes_up() {
     let messages = body["input"]["messages"].as_array().unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let kinds: Vec<_> = messages.iter().map(|m| [text(&m["type"]), text(&m["id"])]).collect();
-    assert_eq!(kinds, [["system", "s0"], ["system", "d0"], ["human", "u1"], ["tool", "t1"]]);
+    let instructions = [["system", "s0"], ["system", "d0"]];
+    assert_eq!(
+        kinds,
+        [&instructions[..], &[["human", "u1"], ["ai", "a1"], ["tool", "t1"]]].concat()
+    );
     assert_eq!(messages[1]["additional_kwargs"], json!({"__openai_role__": "developer"}));
-    assert_eq!(messages[3]["status"], "error");
+    assert_eq!(
+        messages[3]["tool_calls"][0],
+        json!({"type": "tool_call", "id": "c1", "name": "fe_tool", "args": {"x": 1}})
+    );
+    assert_eq!(messages[4]["status"], "error");
 
     // The Python server refuses a run with both `context` and `configurable`.
     let input = Case::numbered("31").input();
     let mut allowance = Allowance::default();
     allowance.allow("model").unwrap();
+    allowance.when_lost(LostThread::Restore);
     for server in [Capabilities::default(), Capabilities::PYTHON, Capabilities::JAVASCRIPT] {
         let run = planned(&input, &allowance, None);
         let body = serde_json::to_value(run.request("agent", server, None)).unwrap();

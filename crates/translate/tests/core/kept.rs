@@ -1,13 +1,14 @@
 //! A batch of which some actions are answered now, and the rest later: the stored decisions, how
 //! they are merged, and when they expire.
 
+use crate::support::plan::plan;
 use serde_json::{Value, json};
 use threadway_translate::agui::{Allowance, Input, OnMessage, RequestPlanner, ResumeError};
 use threadway_translate::langgraph::{
     BatchDecision, Capabilities, InputKeys, KeptAnswers, MAX_KEPT_ACTIONS, MAX_KEPT_BYTES,
     MessagesKey, NewestRuns, ThreadState,
 };
-use threadway_translate::run::{self, Plan, Planner};
+use threadway_translate::run::{self, Plan};
 
 const BATCH: &str = "b";
 const OTHER: &str = "c";
@@ -93,7 +94,7 @@ impl Thread {
             emit: run::Emit::default(),
             messages_key: &MessagesKey::MESSAGES,
         };
-        asking.plan(Some(&state), &InputKeys::Undescribed)
+        plan(&asking, Some(&state), &InputKeys::Undescribed)
     }
 
     fn answered(&self, entries: &[(&str, Value)]) -> Result<Plan, ResumeError> {

@@ -10,8 +10,10 @@ mod support {
     pub(crate) mod acp;
     pub(crate) mod acp_schema;
     pub(crate) mod capture;
+    pub(crate) mod evolving;
     pub(crate) mod generate;
     pub(crate) mod judge;
+    pub(crate) mod plan;
     pub(crate) mod reading;
     pub(crate) mod reduce;
     pub(crate) mod schema;
@@ -30,6 +32,7 @@ mod kept;
 mod properties;
 mod proto;
 mod regression;
+mod requests;
 mod schema_check;
 mod sse_properties;
 mod verify;

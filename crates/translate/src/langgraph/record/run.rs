@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use crate::json::{self, Json};
+use crate::langgraph::MessagesKey;
 use crate::langgraph::request::{ANSWERS, CLIENT_RUN_ID};
 
 /// A run, as `GET /threads/{id}/runs/{id}` returns it.
@@ -29,6 +30,8 @@ pub struct RunRecord {
     pub has_values: Option<bool>,
     /// The run's new input. `None` for a run that resumes.
     pub input: Option<Json>,
+    /// What was written to the state before the run resumed.
+    pub update: Option<Json>,
     /// The interrupts that the run answers, if a gateway started it.
     pub answers: Vec<String>,
 }
@@ -72,6 +75,14 @@ impl RunRecord {
         Some(records)
     }
 
+    /// The messages that the run has added to the conversation under `key`, before its graph ran.
+    pub fn messages(&self, key: &MessagesKey) -> Vec<Json> {
+        let added = [&self.input, &self.update].into_iter().flatten();
+        let lists = added.filter_map(|added| json::members(added)?.get(key.as_str()));
+        let items = lists.flat_map(|list| json::items(list).unwrap_or_else(|| vec![list]));
+        items.map(Json::from).collect()
+    }
+
     /// Whether the stream contains the state, as far as the record shows.
     pub fn may_have_values(&self) -> bool {
         self.has_values != Some(false)
@@ -109,6 +120,7 @@ impl RunRecord {
                 .get("input")
                 .filter(|input| input.get() != "null")
                 .map(Json::from),
+            update: opened(&kwargs, "command").and_then(|c| c.get("update").map(Json::from)),
             answers: answers.into_iter().filter_map(json::string).map(Cow::into_owned).collect(),
         })
     }

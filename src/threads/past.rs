@@ -1,0 +1,224 @@
+//! Looks at the earlier states of a thread: where a conversation forks, which forms a message has
+//! had, and which values a key of the state has had.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use crate::upstream::{Client, Error};
+use threadway_translate::json::{self, Json};
+use threadway_translate::langgraph::{Message, MessagesKey, ThreadState};
+use threadway_translate::run::MessagePast;
+
+/// How many states one request reads. A turn of an agent with tools makes about five, so one page
+/// has the last few turns.
+const PAGE_STATES: usize = 20;
+
+/// How many pages are read for a message: 1,000 states, or some hundred turns. An edit of an older
+/// message is refused.
+const MAX_PAGES: usize = 50;
+
+/// How many pages are read for values of the state: 100 states. A client that is further behind may
+/// bring an older value back.
+const MAX_VALUE_PAGES: usize = 5;
+
+/// How many messages are looked for at once. A client with more changed messages has changed the
+/// first of them.
+const MAX_MESSAGES: usize = 32;
+
+/// Why a thread cannot be forked.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ForkError {
+    /// Each checkpoint contains the message.
+    #[error(
+        "message {message_id} was changed, but the thread has no checkpoint from before it; \
+         send it under a new id, or begin a new thread"
+    )]
+    NoneBefore {
+        /// The message that was edited.
+        message_id: String,
+    },
+    /// The message is older than the states that are read.
+    #[error(
+        "message {message_id} was changed, but it is more than {} checkpoints back; send it under \
+         a new id, or begin a new thread",
+        PAGE_STATES * MAX_PAGES
+    )]
+    TooFarBack {
+        /// The message that was edited.
+        message_id: String,
+    },
+}
+
+/// The earlier states of a thread, as far as they have some messages.
+#[derive(Debug)]
+pub(super) struct Past {
+    pub(super) messages: Vec<MessagePast>,
+    /// Whether the whole history was read.
+    is_whole: bool,
+}
+
+/// A checkpoint in the thread's history.
+#[derive(Debug)]
+struct Checkpoint<'a> {
+    id: String,
+    parent: Option<String>,
+    state: &'a str,
+    /// The wanted messages that the state has.
+    messages: HashMap<String, &'a RawValue>,
+}
+
+// === impl Past ===
+
+impl Past {
+    /// Reads the states back to the last ones before these messages.
+    ///
+    /// The search goes from each checkpoint to its parent. The history also lists branches that
+    /// earlier forks have left. A state of such a branch may lack a message without being a
+    /// predecessor.
+    pub(super) async fn of(
+        upstream: &Client,
+        thread_id: &str,
+        ids: &[String],
+    ) -> Result<Self, Error> {
+        let ids = ids.get(..MAX_MESSAGES).unwrap_or(ids);
+        let new = |id: &String| MessagePast { id: id.clone(), ..MessagePast::default() };
+        let mut messages: Vec<_> = ids.iter().map(new).collect();
+        let mut wanted: Option<String> = None;
+        let mut before: Option<String> = None;
+        for _ in 0..MAX_PAGES {
+            let page = upstream.history_page(thread_id, before.as_deref(), PAGE_STATES).await?;
+            let page = read_page(&page, upstream.messages_key(), ids);
+            let page = upstream.understood(page, "a thread's history")?;
+            let is_last = page.len() < PAGE_STATES;
+            before = page.last().map(|checkpoint| checkpoint.id.clone());
+            for checkpoint in page {
+                let is_here = wanted.as_ref().is_none_or(|wanted| *wanted == checkpoint.id);
+                checkpoint.add_to(&mut messages, is_here);
+                if !is_here {
+                    continue;
+                }
+                let is_found = messages.iter().all(|past| past.before.is_some());
+                let (Some(parent), false) = (checkpoint.parent, is_found) else {
+                    return Ok(Self { messages, is_whole: true });
+                };
+                wanted = Some(parent);
+            }
+            if is_last {
+                return Ok(Self { messages, is_whole: true });
+            }
+        }
+        Ok(Self { messages, is_whole: false })
+    }
+
+    /// The id of the checkpoint before a message.
+    pub(super) fn checkpoint_before(&self, message_id: &str) -> Result<String, ForkError> {
+        let past = self.messages.iter().find(|past| past.id == *message_id);
+        let before = past.and_then(|past| past.before.as_deref()).and_then(ThreadState::parse);
+        let id = before.and_then(|state| state.checkpoint_id);
+        let message_id = || message_id.to_owned();
+        match id {
+            Some(id) => Ok(id.into_owned()),
+            None if self.is_whole => Err(ForkError::NoneBefore { message_id: message_id() }),
+            None => Err(ForkError::TooFarBack { message_id: message_id() }),
+        }
+    }
+}
+
+/// The values that keys of the state have had since the state in which a message arrived. Without a
+/// message, those of the newest states.
+pub(super) async fn values(
+    upstream: &Client,
+    thread_id: &str,
+    keys: &[String],
+    since: Option<&str>,
+) -> Result<Vec<(String, Json)>, Error> {
+    let mut values: Vec<(String, Json)> = Vec::new();
+    let mut before: Option<String> = None;
+    let pages = if since.is_some() { MAX_VALUE_PAGES } else { 1 };
+    let wanted: Vec<_> = since.iter().map(|id| (*id).to_owned()).collect();
+    for _ in 0..pages {
+        let page = upstream.history_page(thread_id, before.as_deref(), PAGE_STATES).await?;
+        let page = read_page(&page, upstream.messages_key(), &wanted);
+        let page = upstream.understood(page, "a thread's history")?;
+        let is_last = page.len() < PAGE_STATES;
+        before = page.last().map(|checkpoint| checkpoint.id.clone());
+        for checkpoint in page {
+            let state = ThreadState::parse_under(upstream.messages_key(), checkpoint.state);
+            let state = state.and_then(|state| state.values?.state).unwrap_or_default();
+            for (key, value) in state.iter().filter(|(key, _)| keys.iter().any(|k| *k == **key)) {
+                let is_known =
+                    |(name, known): &(String, Json)| *name == **key && known.get() == value.get();
+                if !values.iter().any(is_known) {
+                    values.push((key.to_string(), Json::from(*value)));
+                }
+            }
+            if since.is_some() && checkpoint.messages.is_empty() {
+                return Ok(values);
+            }
+        }
+        if is_last {
+            break;
+        }
+    }
+    Ok(values)
+}
+
+/// Parses a page of the history. `None` if it, or a checkpoint of it, is malformed.
+///
+/// The Python server also has the ids as members of their own, but the JavaScript server does not.
+fn read_page<'a>(page: &'a str, key: &MessagesKey, ids: &[String]) -> Option<Vec<Checkpoint<'a>>> {
+    let items: Vec<&'a RawValue> = serde_json::from_str(page).ok()?;
+    let read = |item: &&'a RawValue| {
+        let members = json::members(item)?;
+        let id_of = |name| {
+            let checkpoint = members.get(name).and_then(json::members)?;
+            Some(checkpoint.string("checkpoint_id")?.into_owned())
+        };
+        Some(Checkpoint {
+            id: id_of("checkpoint")?,
+            parent: id_of("parent_checkpoint"),
+            state: item.get(),
+            messages: messages_of(item.get(), key, ids),
+        })
+    };
+    items.iter().map(read).collect()
+}
+
+/// The wanted messages of a state.
+fn messages_of<'a>(
+    state: &'a str,
+    key: &MessagesKey,
+    ids: &[String],
+) -> HashMap<String, &'a RawValue> {
+    let state = ThreadState::parse_under(key, state);
+    let messages = state.and_then(|state| state.values).and_then(|values| values.messages);
+    let wanted = |raw: &'a RawValue| {
+        let id = Message::parse(raw)?.id()?.into_owned();
+        ids.contains(&id).then_some((id, raw))
+    };
+    messages.unwrap_or_default().into_iter().filter_map(wanted).collect()
+}
+
+// === impl Checkpoint ===
+
+impl Checkpoint<'_> {
+    /// Adds the forms of the messages in this state. `is_here` if the newest state descends from it.
+    fn add_to(&self, messages: &mut [MessagePast], is_here: bool) {
+        for past in messages {
+            match self.messages.get(&past.id) {
+                Some(raw) => {
+                    let forms = if is_here { &mut past.here } else { &mut past.elsewhere };
+                    if !forms.iter().any(|form| form.get() == raw.get()) {
+                        forms.push(Json::from(*raw));
+                    }
+                }
+                None if is_here && past.before.is_none() => {
+                    past.before = Some(Arc::from(self.state));
+                }
+                None => {}
+            }
+        }
+    }
+}

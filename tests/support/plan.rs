@@ -1,0 +1,73 @@
+//! Plans requests on threads whose past is given, or empty.
+
+use threadway_translate::json::Json;
+use threadway_translate::langgraph::{InputKeys, ThreadState};
+use threadway_translate::run::{
+    Evidence, LiveRun, Look, MessagePast, Plan, Planner, SentMessage, Step,
+};
+
+/// What a planner may look up of a thread, beside its newest state.
+pub(crate) trait Past {
+    fn sent(&self, _ids: &[String], _made: &[String]) -> Vec<SentMessage> {
+        Vec::new()
+    }
+
+    fn past(&self, ids: &[String]) -> Vec<MessagePast> {
+        let before: Option<std::sync::Arc<str>> = Some("{}".into());
+        let new = |id: &String| MessagePast {
+            id: id.clone(),
+            before: before.clone(),
+            ..MessagePast::default()
+        };
+        ids.iter().map(new).collect()
+    }
+
+    fn values(&self, _keys: &[String], _since: Option<&str>) -> Vec<(String, Json)> {
+        Vec::new()
+    }
+}
+
+/// A thread without a past.
+pub(crate) struct NoPast;
+
+impl Past for NoPast {}
+
+/// The plan for a request on a thread without a past and without live runs.
+pub(crate) fn plan<P: Planner>(
+    planner: &P,
+    thread: Option<&ThreadState<'_>>,
+    keys: &InputKeys,
+) -> Result<Plan, P::Error> {
+    let planned = plan_with(planner, thread, keys, &[], &NoPast)?;
+    Ok(planned.expect("without a live run none is stopped"))
+}
+
+/// The plan for a request, or the run that is to be stopped first.
+pub(crate) fn plan_with<P: Planner>(
+    planner: &P,
+    state: Option<&ThreadState<'_>>,
+    keys: &InputKeys,
+    live: &[LiveRun],
+    history: &impl Past,
+) -> Result<Result<Plan, String>, P::Error> {
+    let (mut sent, mut past, mut values) = (None, None, None);
+    for _ in 0..6 {
+        let evidence = Evidence {
+            state,
+            live,
+            sent: sent.as_deref(),
+            past: past.as_deref(),
+            values: values.as_deref(),
+        };
+        match planner.plan(&evidence, keys)? {
+            Step::Plan(plan) => return Ok(Ok(*plan)),
+            Step::Look(Look::Sent { ids, made }) => sent = Some(history.sent(&ids, &made)),
+            Step::Look(Look::Past(ids)) => past = Some(history.past(&ids)),
+            Step::Look(Look::Values { keys, since }) => {
+                values = Some(history.values(&keys, since.as_deref()));
+            }
+            Step::Look(Look::Stop { run_id }) => return Ok(Err(run_id)),
+        }
+    }
+    panic!("the planner asks for the same thing again");
+}
