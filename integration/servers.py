@@ -84,6 +84,7 @@ PAGE = HERE.parent / "page"
 HELM = HERE / "helm"
 
 LANGGRAPH_READY_SECONDS = 240.0  # 3 s on an idle machine; 74 s seen on a busy one
+SCHEMAS_SECONDS = 120.0  # 5 s on an idle machine
 THREADWAY_READY_SECONDS = 10.0
 POSTGRES_READY_SECONDS = 60.0
 POSTGRES_STOP_SECONDS = 10.0
@@ -590,7 +591,40 @@ def install_runner() -> tuple[Path, Path]:
     link = venv / "node_modules"  # a parent of the runner's own files, which Node looks through
     if not link.is_symlink():
         link.symlink_to(directory / "node_modules")
+    write_schemas(runner, graphs)
     return venv, graphs
+
+
+def write_schemas(runner: Path, packages: Path) -> None:
+    """Writes the schemas of the graphs, and which have none, as the build of an image does. Without that the runner looks for a
+    missing schema in the source again at each request, for seconds."""
+    written = runner / "client.schemas.json"
+    if written.exists():
+        return
+    project = js_project(packages, "install", "python-js")
+    log = INSTALL_LOGS / "langgraph-python-js-schemas.log"
+    with step("write schemas of JavaScript graphs"), log.open("w") as out:
+        process = subprocess.Popen(["tsx", runner / "build.mts"], cwd=project, env=os.environ | runner_environment(project, packages),
+                                   start_new_session=True, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        try:
+            wait_for("build.mts", process, SCHEMAS_SECONDS, log, lambda: written.exists() and written.read_text().endswith("}"))
+        finally:
+            # If there is no schema, it waits for a timer of two minutes before it ends.
+            Processes.signal(process, signal.SIGKILL)
+            process.wait()
+
+
+def js_project(packages: Path, run: str, name: str) -> Path:
+    project = fresh_project(JS, run, name)
+    (project / "node_modules").symlink_to(packages / "node_modules")
+    return project
+
+
+def runner_environment(project: Path, packages: Path) -> dict[str, str]:
+    return {
+        "LANGSERVE_GRAPHS": json.dumps(json.loads((project / "langgraph.json").read_text())["graphs"]),
+        "PATH": os.pathsep.join([str(packages / "node_modules" / ".bin"), os.environ.get("PATH", os.defpath)]),  # of tsx
+    }
 
 
 def prepare_python(run: str, name: str) -> Server:
@@ -620,19 +654,15 @@ def prepare_aegra(run: str, name: str, database: dict[str, str]) -> Server:
 def prepare_python_js(run: str, name: str) -> Server:
     """The Python server with the graphs of the JavaScript one. `langgraph dev` refuses them, and images of deployments do not."""
     venv, packages = install_runner()
-    project = fresh_project(JS, run, name)
-    (project / "node_modules").symlink_to(packages / "node_modules")
-    environment = LANGGRAPH_ENVIRONMENT | RUNNER_ENVIRONMENT | {
-        "LANGSERVE_GRAPHS": json.dumps(json.loads((project / "langgraph.json").read_text())["graphs"]),
-        "PATH": os.pathsep.join([str(packages / "node_modules" / ".bin"), os.environ.get("PATH", os.defpath)]),  # of tsx
-    } | {variable: str(free_port()) for variable in RUNNER_PORTS}
+    project = js_project(packages, run, name)
+    ports = {variable: str(free_port()) for variable in RUNNER_PORTS}
+    environment = LANGGRAPH_ENVIRONMENT | RUNNER_ENVIRONMENT | runner_environment(project, packages) | ports
     return Server([venv / "bin" / "python", "-m", "uvicorn", "langgraph_api.server:app", "--host", "127.0.0.1"], project, environment)
 
 
 def prepare_js(run: str, name: str) -> Server:
     directory = install_langgraph_js()
-    project = fresh_project(JS, run, name)
-    (project / "node_modules").symlink_to(directory / "node_modules")
+    project = js_project(directory, run, name)
     return Server([directory / "node_modules" / ".bin" / "langgraphjs", "dev", *LOCAL], project)
 
 

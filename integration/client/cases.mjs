@@ -4,7 +4,11 @@ import { randomUUID } from "node:crypto";
 import { cancelled, failed, interrupt, success } from "./judge.mjs";
 
 const HELPED = Array.from({ length: 8 }, (_, i) => `tok${i} `).join(""); // the text of the helper of `subagent`
-const OF_A_NODE = "child pre"; // a message that no model makes
+// Messages that no model makes. If a run is deleted, its thread does not have them, and a client has seen them.
+const OF_A_NODE = "child pre";
+const BEFORE = "before";
+const beside = (own) => (whole) => [whole, own];
+
 const BREAKPOINT = "breakpoint"; // its interrupt has no LangGraph id
 
 const say = (script, end = success) => ({ script, end });
@@ -25,10 +29,10 @@ const BOTH = {
   "agent slow tool": { graph: "agent", turns: [say({ tool_sleep: 0.4, tool_index: 0 })], words: 4 },
   "agent twice": { graph: "agent", turns: [say({}), say({ flavour: "anthropic" })], words: 4 },
   tool_error: { graph: "tool_error", turns: [say({})], words: 4 },
-  failing: { graph: "failing", turns: [say({ fail_after: 5 }, failed("ValueError", "Error"))], words: 10 },
-  "failing, then not": { graph: "failing", turns: [say({ fail_after: 3 }, failed("ValueError", "Error")), say({ fail_after: 100 })], words: 6 },
-  subgraphs: { graph: "subgraphs", turns: [say({})], words: 8, texts: (whole) => [whole, OF_A_NODE] },
-  subagent: { graph: "subagent", turns: [say({})], words: 4, texts: (whole) => [whole, HELPED] },
+  failing: { graph: "failing", turns: [say({ fail_after: 5 }, failed("ValueError", "Error"))], words: 10, texts: beside(BEFORE) },
+  "failing, then not": { graph: "failing", turns: [say({ fail_after: 3 }, failed("ValueError", "Error")), say({ fail_after: 100 })], words: 6, texts: beside(BEFORE) },
+  subgraphs: { graph: "subgraphs", turns: [say({})], words: 8, texts: beside(OF_A_NODE) },
+  subagent: { graph: "subagent", turns: [say({})], words: 4, texts: beside(HELPED) },
   todos: { graph: "todos", turns: [say({})], words: 4 },
   counter: { graph: "counter", turns: [say({})], words: 4 },
   big: { graph: "big", turns: [say({})], words: 4 },

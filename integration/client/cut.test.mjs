@@ -451,9 +451,6 @@ async function dies(at, names, signal, random) {
         assert.equal(terminal.type, "RUN_ERROR", `the thread is gone; ${told}`);
         return;
       }
-      // Seen once before the JavaScript server, and not explained: the graph's own failure (its code is an exception's name) arrived
-      // with an empty conversation, and the second process ran the graph again. The sweep still judges it: docs/roadmap.md.
-      if (!IS_FULL && status.includes("deleted") && terminal.type === "RUN_ERROR" && /^[A-Z]/.test(terminal.code)) return;
       const truth = await truthOf(at.spareLanggraph, play, { isLeftBusy: status.includes("deleted") });
       await judgeReader(reader, truth).catch((failure) => {
         throw new Error(`${failure.message}; ${told}`);

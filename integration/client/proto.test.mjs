@@ -10,7 +10,7 @@ import { HttpAgent } from "@ag-ui/client";
 import { AGUI_MEDIA_TYPE, decode, encode } from "@ag-ui/proto";
 
 const TESTS = new URL("../../tests/", import.meta.url);
-const FOLDERS = ["cases", "js-1.5.1", "js-1.5.1-v2events", "py-0.16.7", "py-0.16.7-v2events"];
+const FOLDERS = ["cases", "js-1.5.1", "js-1.5.1-v2events", "py-0.16.7", "py-0.16.7-node", "py-0.16.7-v2events"];
 const EXAMPLES = new URL("support/ag-ui-proto-1.0.0.txt", TESTS);
 const MAX_BYTES = 256 * 1024 * 1024;
 

@@ -142,6 +142,9 @@ impl Agent {
     /// Whether this caller would get no schemas by a second request either. Other callers may get
     /// them.
     async fn absence(&self, error: &Error) -> Option<Absence> {
+        if error.is_undescribed() {
+            return Some(Absence::Undescribed);
+        }
         // The JavaScript server fails so for each graph whose state is an `Annotation`. On a busy
         // machine it is also late. The failure may have another cause.
         if matches!(error, Error::Status { code: 500, .. } | Error::Timeout { .. }) {

@@ -153,6 +153,14 @@ impl Error {
             || matches!(self, Self::Status { code: 422, detail, .. } if detail.starts_with("Invalid assistant"))
     }
 
+    /// Whether the server says that it has no schema of a graph.
+    pub(crate) fn is_undescribed(&self) -> bool {
+        // The Python server answers so for a JavaScript graph whose source it cannot read, or whose
+        // schema its image was built without (langgraph-api 0.16.7).
+        let says = ["Failed to extract schema for ", "Failed to locate schema for "];
+        matches!(self, Self::Status { code: 500, detail, .. } if says.iter().any(|say| detail.starts_with(say)))
+    }
+
     /// The message with the server's explanation, for the operator.
     pub fn explained(&self) -> String {
         match self {

@@ -690,6 +690,25 @@ async fn an_agent_that_its_server_cannot_describe_gets_all_state_of_those_who_we
 }
 
 #[tokio::test]
+async fn a_javascript_graph_that_the_python_server_cannot_describe_gets_all_state() {
+    // The first is of a graph whose file cannot be read, the second of an image that was built
+    // without that graph's schema.
+    for detail in [
+        "Failed to extract schema for \"slow\": TypeError: Cannot read properties of undefined \
+         (reading 'flags')",
+        "Failed to locate schema for \"slow\"",
+    ] {
+        let gateway = Gateway::start().await;
+        let all = with_state()["state"].clone();
+        let fails = || Some((500, json!({"detail": detail})));
+        assert_eq!(state_sent(&gateway, "alice", Some(found()), fails()).await, all, "{detail}");
+        assert_eq!(state_sent(&gateway, "alice", None, None).await, all, "{detail}");
+        let sent = state_sent(&gateway, "bob", Some(found()), Some((200, noted()))).await;
+        assert_eq!(sent, json!({"note": "x"}), "{detail}");
+    }
+}
+
+#[tokio::test]
 async fn a_kind_that_one_caller_is_not_told_is_asked_for_by_the_next() {
     let gateway = Gateway::start().await;
     let hi = input(&["hi"]).to_string();

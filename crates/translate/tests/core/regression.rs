@@ -622,3 +622,29 @@ fn clients_of_a_lost_run_agree_about_the_order_of_results() {
     let held = told.view.messages().iter().map(|message| Some(&*message.id));
     assert!(ids.eq(held), "{last}");
 }
+
+#[test]
+fn a_javascript_graph_of_the_python_server_speaks_token_by_token_in_events_alone() {
+    // If no other mode is requested, the server's runner puts the name of its own mode before each
+    // chunk, and the namespace of the root if subgraphs are requested.
+    let origin = json!({"langgraph_node": "model", "langgraph_checkpoint_ns": "model:t1"});
+    let token = |text: &str| json!({"type": "ai", "id": "m1", "content": text});
+    let event = |kind: &str, data: Value| {
+        let event =
+            json!({"event": kind, "name": "ScriptedModel", "data": data, "metadata": origin});
+        ("events", event)
+    };
+    for before in [json!([]), json!(["debug"]), json!([[], "debug"])] {
+        let wrapped = |text: &str| match before.as_array().unwrap().as_slice() {
+            [] => token(text),
+            words => words.iter().cloned().chain([token(text)]).collect(),
+        };
+        let told = told(&[
+            event("on_chat_model_start", json!({"chunk": ["debug", null]})),
+            event("on_chat_model_stream", json!({"chunk": wrapped("one ")})),
+            event("on_chat_model_stream", json!({"chunk": wrapped("two")})),
+            event("on_chat_model_end", json!({"output": token("one two")})),
+        ]);
+        assert_eq!(each(&told, "TEXT_MESSAGE_CONTENT", "delta"), ["one ", "two"], "{before}");
+    }
+}

@@ -125,9 +125,13 @@ impl<'a> ModelEvent<'a> {
         (self.metadata.map_or("", RawValue::get), self.tags.map_or("", RawValue::get))
     }
 
-    /// `data.chunk`, as a message.
+    /// `data.chunk`, as a message. If no other mode is requested, a JavaScript graph of the Python
+    /// server sends `["debug", chunk]`, and with subgraphs `[[], "debug", chunk]` (langgraph-api
+    /// 0.16.7).
     fn chunk(&self) -> Option<Message<'a>> {
-        json::members(self.data?)?.get("chunk").and_then(Message::parse)
+        let chunk = json::members(self.data?)?.get("chunk")?;
+        let last = json::items(chunk).and_then(|wrapped| wrapped.last().copied());
+        Message::parse(last.unwrap_or(chunk))
     }
 
     /// `data.output`, as a message. Older servers wrap a model's answer in generations.
