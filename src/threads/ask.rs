@@ -189,8 +189,8 @@ impl Thread {
                     plan = Some(*planned);
                     break;
                 }
-                Step::Look(Look::Sent(ids)) => {
-                    sent = Some(sent::messages(upstream, &self.id, &ids).await?);
+                Step::Look(Look::Sent { ids, made }) => {
+                    sent = Some(sent::messages(upstream, &self.id, &ids, made).await?);
                 }
                 Step::Look(Look::Past(ids)) => {
                     past = Some(Past::of(upstream, &self.id, &ids).await?);

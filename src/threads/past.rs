@@ -19,8 +19,8 @@ const PAGE_STATES: usize = 20;
 /// message is refused.
 const MAX_PAGES: usize = 50;
 
-/// How many pages are read for values of the state: 100 states. A client that is further behind may
-/// bring an older value back.
+/// How many pages are read for values of the state, and for messages that a graph has made and
+/// removed: 100 states. A client that is further behind may bring older ones back.
 const MAX_VALUE_PAGES: usize = 5;
 
 /// How many messages are looked for at once. A client with more changed messages has changed the
@@ -85,31 +85,12 @@ impl Past {
         let ids = ids.get(..MAX_MESSAGES).unwrap_or(ids);
         let new = |id: &String| MessagePast { id: id.clone(), ..MessagePast::default() };
         let mut messages: Vec<_> = ids.iter().map(new).collect();
-        let mut wanted: Option<String> = None;
-        let mut before: Option<String> = None;
-        for _ in 0..MAX_PAGES {
-            let page = upstream.history_page(thread_id, before.as_deref(), PAGE_STATES).await?;
-            let page = read_page(&page, upstream.messages_key(), ids);
-            let page = upstream.understood(page, "a thread's history")?;
-            let is_last = page.len() < PAGE_STATES;
-            before = page.last().map(|checkpoint| checkpoint.id.clone());
-            for checkpoint in page {
-                let is_here = wanted.as_ref().is_none_or(|wanted| *wanted == checkpoint.id);
-                checkpoint.add_to(&mut messages, is_here);
-                if !is_here {
-                    continue;
-                }
-                let is_found = messages.iter().all(|past| past.before.is_some());
-                let (Some(parent), false) = (checkpoint.parent, is_found) else {
-                    return Ok(Self { messages, is_whole: true });
-                };
-                wanted = Some(parent);
-            }
-            if is_last {
-                return Ok(Self { messages, is_whole: true });
-            }
-        }
-        Ok(Self { messages, is_whole: false })
+        let is_whole = walk(upstream, thread_id, ids, MAX_PAGES, |checkpoint, is_here| {
+            checkpoint.add_to(&mut messages, is_here);
+            messages.iter().all(|past| past.before.is_some())
+        });
+        let is_whole = is_whole.await?;
+        Ok(Self { messages, is_whole })
     }
 
     /// The id of the checkpoint before a message.
@@ -135,34 +116,77 @@ pub(super) async fn values(
     since: Option<&str>,
 ) -> Result<Vec<(String, Json)>, Error> {
     let mut values: Vec<(String, Json)> = Vec::new();
-    let mut before: Option<String> = None;
     let pages = if since.is_some() { MAX_VALUE_PAGES } else { 1 };
     let wanted: Vec<_> = since.iter().map(|id| (*id).to_owned()).collect();
-    for _ in 0..pages {
+    walk(upstream, thread_id, &wanted, pages, |checkpoint, is_here| {
+        let state = ThreadState::parse_under(upstream.messages_key(), checkpoint.state);
+        let state = state.and_then(|state| state.values?.state).unwrap_or_default();
+        for (key, value) in state.iter().filter(|(key, _)| keys.iter().any(|k| *k == **key)) {
+            let is_known =
+                |(name, known): &(String, Json)| *name == **key && known.get() == value.get();
+            if !values.iter().any(is_known) {
+                values.push((key.to_string(), Json::from(*value)));
+            }
+        }
+        is_here && since.is_some() && checkpoint.messages.is_empty()
+    })
+    .await?;
+    Ok(values)
+}
+
+/// Which of these messages the newest states have, with their newest forms.
+pub(super) async fn find_messages(
+    upstream: &Client,
+    thread_id: &str,
+    ids: &[String],
+) -> Result<Vec<(String, Json)>, Error> {
+    let mut found: Vec<(String, Json)> = Vec::new();
+    walk(upstream, thread_id, ids, MAX_VALUE_PAGES, |checkpoint, _| {
+        for (id, raw) in &checkpoint.messages {
+            if !found.iter().any(|(known, _)| known == id) {
+                found.push((id.clone(), Json::from(*raw)));
+            }
+        }
+        found.len() == ids.len()
+    })
+    .await?;
+    Ok(found)
+}
+
+/// Visits the states of a thread, the newest first, until `visit` returns true or all were visited.
+/// Returns whether it did not end early, because of `max_pages`.
+///
+/// `visit` gets the wanted messages of each state, and whether the newest state descends from it.
+async fn walk(
+    upstream: &Client,
+    thread_id: &str,
+    ids: &[String],
+    max_pages: usize,
+    mut visit: impl FnMut(&Checkpoint<'_>, bool) -> bool,
+) -> Result<bool, Error> {
+    let mut wanted: Option<String> = None;
+    let mut before: Option<String> = None;
+    for _ in 0..max_pages {
         let page = upstream.history_page(thread_id, before.as_deref(), PAGE_STATES).await?;
-        let page = read_page(&page, upstream.messages_key(), &wanted);
+        let page = read_page(&page, upstream.messages_key(), ids);
         let page = upstream.understood(page, "a thread's history")?;
         let is_last = page.len() < PAGE_STATES;
         before = page.last().map(|checkpoint| checkpoint.id.clone());
         for checkpoint in page {
-            let state = ThreadState::parse_under(upstream.messages_key(), checkpoint.state);
-            let state = state.and_then(|state| state.values?.state).unwrap_or_default();
-            for (key, value) in state.iter().filter(|(key, _)| keys.iter().any(|k| *k == **key)) {
-                let is_known =
-                    |(name, known): &(String, Json)| *name == **key && known.get() == value.get();
-                if !values.iter().any(is_known) {
-                    values.push((key.to_string(), Json::from(*value)));
-                }
+            let is_here = wanted.as_ref().is_none_or(|wanted| *wanted == checkpoint.id);
+            if visit(&checkpoint, is_here) {
+                return Ok(true);
             }
-            if since.is_some() && checkpoint.messages.is_empty() {
-                return Ok(values);
+            if is_here {
+                // No checkpoint has an empty id: after the first state, all others are elsewhere.
+                wanted = Some(checkpoint.parent.unwrap_or_default());
             }
         }
         if is_last {
-            break;
+            return Ok(true);
         }
     }
-    Ok(values)
+    Ok(false)
 }
 
 /// Parses a page of the history. `None` if it, or a checkpoint of it, is malformed.

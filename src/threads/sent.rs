@@ -1,5 +1,6 @@
 //! What runs began with: the inputs of live runs, and the messages in those of recent runs.
 
+use super::past;
 use crate::upstream::{Client, Error};
 use threadway_translate::json::Json;
 use threadway_translate::langgraph::{Message, RunRecord, RunStatus};
@@ -32,11 +33,13 @@ pub(super) async fn live_runs(
     Ok(live)
 }
 
-/// The messages with these ids in the inputs of the newest runs, the newest first.
+/// The messages of these ids in the inputs of the newest runs, the newest first. Those of `made` that
+/// no input has are looked for in the newest states.
 pub(super) async fn messages(
     upstream: &Client,
     thread_id: &str,
     ids: &[String],
+    mut made: Vec<String>,
 ) -> Result<Vec<SentMessage>, Error> {
     let mut sent = Vec::new();
     let mut checks = 0;
@@ -58,6 +61,12 @@ pub(super) async fn messages(
         };
         let stored = |(id, message)| SentMessage { id, message, is_stored };
         sent.extend(wanted.into_iter().map(stored));
+    }
+    made.retain(|id| !sent.iter().any(|sent: &SentMessage| sent.id == *id));
+    if !made.is_empty() {
+        let found = past::find_messages(upstream, thread_id, &made).await?;
+        let stored = |(id, message)| SentMessage { id, message, is_stored: true };
+        sent.extend(found.into_iter().map(stored));
     }
     Ok(sent)
 }

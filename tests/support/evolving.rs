@@ -273,12 +273,12 @@ impl Past for Thread {
 
     fn values(&self, keys: &[String], since: Option<&str>) -> Vec<(String, Json)> {
         let mut values = Vec::new();
-        for state in self.checkpoints.iter().rev() {
+        for (at, state) in self.checkpoints.iter().enumerate().rev() {
             for (key, value) in state.state.iter().filter(|(key, _)| keys.contains(key)) {
                 values.push((key.clone(), raw(value.to_string())));
             }
             let has = |wanted: &str| state.messages.iter().any(|message| id(message) == wanted);
-            if since.is_some_and(|since| !has(since)) {
+            if self.is_here(at) && since.is_some_and(|since| !has(since)) {
                 break;
             }
         }

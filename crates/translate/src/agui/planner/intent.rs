@@ -172,13 +172,15 @@ impl<'a> Comparison<'a> {
         let mut ids: Vec<_> =
             differing.iter().filter_map(|at| Some(self.sent().get(*at)?.id.to_string())).collect();
         // A client that has the newest message, and sends one message after it, has just made it.
-        let is_plain = candidates.len() <= 1 && !self.is_behind();
+        let is_next = candidates.first().is_none_or(|(at, _)| *at == self.begins_anew_at());
+        let is_plain = candidates.len() <= 1 && is_next && !self.is_behind();
         let mut made = Vec::new();
         if !is_plain && !self.conversation.is_new() {
-            made.extend(candidates.iter().map(|(_, message)| message.id.to_string()));
-            ids.extend(made.iter().cloned());
-            // The person has said the last one, which is nearly always new.
-            made.pop();
+            let last = self.sent().len().saturating_sub(1);
+            ids.extend(candidates.iter().map(|(_, message)| message.id.to_string()));
+            // The person has said the very last message, which is nearly always new.
+            let others = candidates.iter().filter(|(at, _)| *at < last);
+            made.extend(others.map(|(_, message)| message.id.to_string()));
         }
         if ids.is_empty() { Ok(()) } else { Err(Look::Sent { ids, made }) }
     }
