@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::create::ThreadOrigin;
 use super::fork::{self, Point};
 use super::interrupts::{answered_by_live_runs, has_live_run};
 use super::partial_answers;
@@ -9,18 +10,22 @@ use super::reader::ThreadReader;
 use super::refusal::Refusal;
 use super::start_lock::StartLock;
 use super::thread::Thread;
-use crate::runs::{self, RunStart};
+use uuid::Uuid;
+
+use crate::runs::{self, RunStart, StartError};
 use threadway_translate::langgraph::{
     BatchDecision, Capabilities, InputKeys, NewestRuns, ThreadState,
 };
 use threadway_translate::run::{NewRun, Plan, Planner};
 
 /// A run to start.
+#[derive(Clone)]
 struct PlannedRun {
     run: NewRun,
     server: Capabilities,
     /// The checkpoint to fork at.
     checkpoint: Option<String>,
+    origin: ThreadOrigin,
 }
 
 /// What to do next for a request.
@@ -53,7 +58,18 @@ impl Thread {
             Some(message_id) => Some(self.fork_point(message_id).await?.checkpoint_id),
             None => None,
         };
-        self.begin(PlannedRun { run, server, checkpoint }, (lock, guard)).await
+        let planned = PlannedRun { run, server, checkpoint, origin: ThreadOrigin::Exists };
+        let guards = Arc::new((lock, guard));
+        let begun = self.begin(planned.clone(), Arc::clone(&guards)).await;
+        // The thread may have been deleted, or the server may have lost it. The JavaScript server
+        // then answers that the thread is busy.
+        let may_lack_thread =
+            matches!(begun, Err(Refusal::UnknownAssistant { .. } | Refusal::Busy));
+        if !may_lack_thread || self.upstream().thread_state(&self.id).await?.is_some() {
+            return begun;
+        }
+        let origin = self.create(None).await?;
+        self.begin(PlannedRun { origin, ..planned }, guards).await
     }
 
     /// Starts the run that a client's request becomes on the thread as it is, and reads it. `None`
@@ -145,10 +161,10 @@ impl Thread {
             return Ok(Next::LookAgain(step));
         }
         let Some(mut run) = run else { return Ok(Next::Show) };
-        if let (None, Some(client_id)) = (&state, &self.client_id) {
-            let title = run.title.take();
-            self.upstream().create_thread(&self.id, client_id, title.as_deref()).await?;
-        }
+        let origin = match &state {
+            Some(_) => ThreadOrigin::Exists,
+            None => self.create(run.title.as_deref()).await?,
+        };
         let mut checkpoint = None;
         if let Some(message_id) = &run.fork_before {
             let point = self.fork_point(message_id).await?;
@@ -156,7 +172,7 @@ impl Thread {
             run.start = request.fork(state.as_ref(), past.as_ref(), &keys);
             checkpoint = Some(point.checkpoint_id);
         }
-        Ok(Next::Start(Box::new(PlannedRun { run, server, checkpoint })))
+        Ok(Next::Start(Box::new(PlannedRun { run, server, checkpoint, origin })))
     }
 
     /// Takes the next step of storing decisions. `None` if there is no step left.
@@ -196,20 +212,27 @@ impl Thread {
         guards: impl Send + 'static,
     ) -> Result<ThreadReader, Refusal> {
         self.expect_no_shutdown()?;
-        let PlannedRun { run, server, checkpoint } = planned;
+        let PlannedRun { run, server, checkpoint, origin } = planned;
         if !server.keeps_runs_apart && has_live_run(self.upstream(), &self.id).await? {
             return Err(Refusal::Busy);
         }
         let (name, forgets) = (run.name.clone(), run.forgets.clone());
         let request = run.request(&self.agent.assistant, server, checkpoint);
+        let (request, token) = match origin {
+            ThreadOrigin::Exists => {
+                let token = Uuid::new_v4().to_string();
+                (request.with_token(&token, server), Some(token))
+            }
+            ThreadOrigin::Run(metadata) => (request.creating_thread(&metadata, server), None),
+        };
         let runs = self.threads.runs();
-        let new = RunStart { server, thread_id: &self.id, name: &name, request };
+        let new = RunStart { server, thread_id: &self.id, name: &name, token, request };
         match runs.start(self.upstream(), new, guards).await {
             Ok(reader) => {
                 self.threads.delete_stored(self.upstream(), &self.id, &forgets);
                 Ok(reader.into())
             }
-            Err(error) if error.is_unknown_assistant() => {
+            Err(StartError::Refused(error)) if error.is_unknown_assistant() => {
                 Err(Refusal::UnknownAssistant { assistant: self.agent.assistant.clone() })
             }
             Err(error) => Err(error.into()),

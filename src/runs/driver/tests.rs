@@ -461,6 +461,7 @@ fn record() -> RunRecord {
     RunRecord {
         id: "R".to_owned(),
         status: RunStatus::Running,
+        start: None,
         client_id: None,
         created_at: String::new(),
         has_request: true,
