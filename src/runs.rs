@@ -14,6 +14,7 @@
 //! position of the log. It is never sent the history.
 //!
 //! From upstream to reader:
+//! - `start`: the request that starts a run, and whether it did if it was interrupted.
 //! - `driver`: the task of a run. `reading`: how a run is read, as a state machine without IO.
 //! - `feed`: bytes in, events out. `retry`: pauses between attempts. `ending`: how a run ended.
 //! - `published`: what readers see of a run. `log`: its newest events. `keyframe`: a frozen run.
@@ -40,6 +41,7 @@ mod reader;
 mod reading;
 mod recorder;
 mod retry;
+mod start;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -64,15 +66,17 @@ pub(crate) use batch::ENCODINGS;
 pub(crate) use event_id::EventKey;
 pub(crate) use idle::IdleThread;
 pub(crate) use published::Run;
+pub(crate) use start::StartError;
 
 use crate::metrics::{Metrics, Origin};
 use crate::sync::Mutex;
-use crate::upstream::{Client, Error, RunStream};
+use crate::upstream::{Body, Client, Error, RunStream, Stay};
 use driver::{Driver, DriverParts, Owner};
 use live::{Attached, Live, RunKey};
 use published::History;
 use reader::Baseline;
 use reading::{Reading, Source};
+use start::Begun;
 use threadway_translate::langgraph::{Capabilities, ErrorDetail, RunRecord, RunRequest, RunStatus};
 use threadway_translate::run::Emit;
 
@@ -108,6 +112,8 @@ pub(crate) struct RunStart<'a> {
     pub(crate) thread_id: &'a str,
     /// The run's name by its client.
     pub(crate) name: &'a str,
+    /// The token in the request. Without one an interrupted request is not looked up.
+    pub(crate) token: Option<String>,
     pub(crate) request: RunRequest,
 }
 
@@ -177,7 +183,8 @@ impl Runs {
         self.shared.recorder.get_or_init(|| recorder);
     }
 
-    /// Starts a run, and reads it as [`started`](Self::started) does.
+    /// Starts a run, and reads it as [`started`](Self::started) does. If the request is interrupted,
+    /// the run is looked up, and read from its beginning if it has started.
     ///
     /// A caller that is dropped before the response counts as an owner that has left. The request
     /// goes on without it, except at shutdown. `held` is dropped when the server has answered and
@@ -187,8 +194,8 @@ impl Runs {
         upstream: &Client,
         run: RunStart<'_>,
         held: impl Send + 'static,
-    ) -> Result<RunReader, Error> {
-        let RunStart { server, thread_id, name, request } = run;
+    ) -> Result<RunReader, StartError> {
+        let RunStart { server, thread_id, name, token, request } = run;
         let (mut caller, response) = oneshot::channel();
         let (runs, upstream) = (self.clone(), upstream.clone());
         let (thread_id, name) = (thread_id.to_owned(), name.to_owned());
@@ -197,20 +204,26 @@ impl Runs {
                 runs.shared.shutdown.cancelled().await;
                 caller.closed().await;
             };
-            let stream = tokio::select! {
+            let sent = start::Sent { server, thread_id: &thread_id, token, request: &request };
+            let begun = tokio::select! {
                 biased;
-                stream = upstream.start_run(&thread_id, &request) => stream,
+                begun = sent.begun(&upstream) => begun,
                 () = abandoned => return,
             };
-            let started =
-                stream.map(|stream| runs.started(upstream, server, &thread_id, &name, stream));
+            let started = begun.map(|begun| match begun {
+                Begun::Stream(stream) => runs.started(upstream, server, &thread_id, &name, stream),
+                Begun::Found(run_id) => runs.found(upstream, server, &thread_id, &name, &run_id),
+            });
             // The run is listed now, so that a task that waits for `held` finds it.
             drop(held);
             // If the caller is gone, the reader is dropped.
             let _ = caller.send(started);
         });
         // The task always sends a response, unless it panics.
-        let failed = |_| Err(Error::Interrupted { reason: "the task failed".to_owned() });
+        let failed = |_| {
+            let error = Error::Interrupted { reason: "the task failed".to_owned() };
+            Err(StartError::Unknown(error))
+        };
         response.await.unwrap_or_else(failed)
     }
 
@@ -230,9 +243,35 @@ impl Runs {
     ) -> RunReader {
         let RunStream { run_id, date: _, body, stay } = stream;
         let feed = Feed::new(thread_id, run_id.as_deref(), Some(name));
+        self.own(upstream, feed, stay, |feed| {
+            (Reading::started(feed, server, Instant::now()), Some(body))
+        })
+    }
+
+    /// As [`started`](Self::started), for a run whose start was interrupted before the response.
+    fn found(
+        &self,
+        upstream: Client,
+        server: Capabilities,
+        thread_id: &str,
+        name: &str,
+        run_id: &str,
+    ) -> RunReader {
+        let feed = Feed::new(thread_id, Some(run_id), Some(name));
+        self.own(upstream, feed, None, |feed| (Reading::found(feed, server), None))
+    }
+
+    /// Reads a run for the client that has started it.
+    fn own(
+        &self,
+        upstream: Client,
+        feed: Feed,
+        stay: Option<Stay>,
+        begin: impl FnOnce(Feed) -> (Reading, Option<Body>),
+    ) -> RunReader {
         let mut feed = feed.with_messages_key(upstream.messages_key().clone()).with_emit(self.emit);
         let (run, changed) = self.shared.open(&mut feed, History::Complete);
-        let reading = Reading::started(feed, server, Instant::now());
+        let (reading, body) = begin(feed);
         let (present, owner) = match self.shared.owners {
             OwnerPolicy::Continue => (None, Owner::None),
             OwnerPolicy::Cancel { grace } => {
@@ -245,7 +284,7 @@ impl Runs {
         let origin = Origin::Started;
         let driver =
             Driver::new(DriverParts { upstream, run, changed, shared, origin, owner, stay });
-        self.shared.tasks.spawn(driver.drive(reading, Some(body)));
+        self.shared.tasks.spawn(driver.drive(reading, body));
         reader
     }
 

@@ -19,7 +19,7 @@
 //! - `list`: pages of threads. `key`: a thread as one caller sees it.
 //!
 //! Writing:
-//! - `ask`: starting runs. `starts`: runs that are being started. `stop`: stopping them.
+//! - `ask`: starting runs. `create`: the thread of the first. `starts`: runs that are being started. `stop`: stopping them.
 //! - `start_lock`: one start at a time. `partial_answers`: answers that wait for others.
 //! - `interrupts`: which questions are open. `past`: earlier states, and where an edited conversation
 //!   branches off. `sent`: what earlier runs began with.
@@ -34,6 +34,7 @@
 mod ask;
 mod connect;
 mod copy;
+mod create;
 mod find;
 mod follow;
 mod interrupts;

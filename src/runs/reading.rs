@@ -165,6 +165,13 @@ impl Reading {
         reading
     }
 
+    /// For a run that was just started, whose response was lost.
+    pub(super) fn found(feed: Feed, server: Capabilities) -> Self {
+        let mut reading = Self::new(feed, History::Complete, None, server, Source::Stream);
+        reading.join(None);
+        reading
+    }
+
     /// For a run that somebody else started.
     pub(super) fn joined(
         feed: Feed,

@@ -110,7 +110,8 @@ impl Call {
         Reject::refusal(refusal, caller, self.gateway.error_detail, Effect::Possible)
     }
 
-    /// The response to a request that could not read a thread.
+    /// The response to a request that could not read a thread, or start a run. It has changed
+    /// nothing, unless the refusal says that it may have.
     pub(super) fn refuse_read(&self, refusal: &Refusal, thread: &Thread) -> Reject {
         let caller = thread.agent().upstream.caller();
         Reject::refusal(refusal, caller, self.gateway.error_detail, Effect::None)

@@ -247,7 +247,7 @@ impl Reject {
             Refusal::UnknownAssistant { assistant } => Self::unknown_assistant(assistant, caller),
             Refusal::CannotResume(why) => Self::new(StatusCode::CONFLICT, "cannot_resume", why),
             Refusal::NotStored(error) => {
-                let reject = Self::upstream(error, caller, detail, effect);
+                let reject = Self::upstream(error, caller, detail, Effect::Possible);
                 let message = format!(
                     "LangGraph did not store the answer, which must wait for the other actions, and the \
                      question is still open: {}; or answer all actions in one request",
@@ -256,6 +256,17 @@ impl Reject {
                 Self { message, ..reject }
             }
             Refusal::CannotFork(why) => Self::new(StatusCode::CONFLICT, "cannot_fork", why),
+            Refusal::NotStarted(error) => {
+                let message = format!(
+                    "{}; it has no run of this request; send the request again",
+                    told(error, detail)
+                );
+                let reject = Self::new(StatusCode::BAD_GATEWAY, "run_not_started", message);
+                Self { fault: Some(UpstreamFault::of(error)), ..reject }
+            }
+            Refusal::MayHaveStarted(error) => {
+                Self::upstream(error, caller, detail, Effect::Possible)
+            }
             Refusal::Upstream(error) => Self::upstream(error, caller, detail, effect),
         }
     }
@@ -271,10 +282,7 @@ impl Reject {
         let reject = Self::upstream_told(error, caller, detail, effect);
         // Other refusals concern the caller: credentials, or a thread that is not there.
         let is_fault = reject.status.is_server_error() || error.answer() == Answer::RateLimited;
-        let fault = is_fault.then(|| UpstreamFault {
-            reason: error.to_string().into(),
-            is_news: !error.was_not_sent(),
-        });
+        let fault = is_fault.then(|| UpstreamFault::of(error));
         Self { fault, ..reject }
     }
 
@@ -290,10 +298,7 @@ impl Reject {
             Effect::Possible => "look at the thread before you try again: it may have acted",
             Effect::None => "send the request again",
         };
-        let what = match detail {
-            ErrorDetail::Full => error.explained(),
-            ErrorDetail::Message | ErrorDetail::Code | ErrorDetail::None => error.to_string(),
-        };
+        let what = told(error, detail);
         let bad_gateway = |code, what_to_do| {
             Self::new(StatusCode::BAD_GATEWAY, code, format!("{what}; {what_to_do}"))
         };
@@ -361,6 +366,22 @@ impl Reject {
         let message =
             format!("{what}; check that the upstream's URL is that of a LangGraph API server");
         Self::new(StatusCode::BAD_GATEWAY, "not_langgraph", message)
+    }
+}
+
+// === impl UpstreamFault ===
+
+impl UpstreamFault {
+    fn of(error: &Error) -> Self {
+        Self { reason: error.to_string().into(), is_news: !error.was_not_sent() }
+    }
+}
+
+/// As much of an upstream error as a client may see.
+fn told(error: &Error, detail: ErrorDetail) -> String {
+    match detail {
+        ErrorDetail::Full => error.explained(),
+        ErrorDetail::Message | ErrorDetail::Code | ErrorDetail::None => error.to_string(),
     }
 }
 

@@ -323,10 +323,11 @@ impl Link {
     /// A refusal as an ACP error, for the person at the editor.
     pub(super) fn refused(&self, refusal: &Refusal) -> Error {
         match refusal {
-            Refusal::Upstream(error) => self.failed(error),
+            Refusal::MayHaveStarted(error) | Refusal::Upstream(error) => self.failed(error),
             Refusal::ShuttingDown
             | Refusal::Busy
             | Refusal::UnknownAssistant { .. }
+            | Refusal::NotStarted(_)
             | Refusal::CannotResume(_)
             | Refusal::NotStored(_)
             | Refusal::CannotFork(_) => Error::internal(refusal.to_string()),

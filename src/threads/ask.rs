@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use uuid::Uuid;
+
+use super::create::ThreadOrigin;
 use super::interrupts::has_live_run;
 use super::look::recent;
 use super::partial_answers;
@@ -11,7 +14,7 @@ use super::refusal::Refusal;
 use super::sent;
 use super::start_lock::StartLock;
 use super::thread::Thread;
-use crate::runs::{self, RunStart};
+use crate::runs::{self, RunStart, StartError};
 use threadway_translate::langgraph::{
     BatchDecision, Capabilities, InputKeys, NewestRuns, RunRecord, ThreadState,
 };
@@ -28,11 +31,13 @@ const MAX_LOOKS: usize = 8;
 const MAX_LOGGED_PARTS: usize = 8;
 
 /// A run to start.
+#[derive(Clone)]
 struct PlannedRun {
     run: NewRun,
     server: Capabilities,
     /// The checkpoint to fork at.
     checkpoint: Option<String>,
+    origin: ThreadOrigin,
 }
 
 /// The result of planning on the thread as it is.
@@ -70,7 +75,18 @@ impl Thread {
         let guard = self.threads.shared.starts.begin(self.upstream(), &self.id, &run.name);
         let server = self.agent.capabilities().await;
         let lock = if server.keeps_runs_apart { None } else { Some(self.lock().await) };
-        self.begin(PlannedRun { run, server, checkpoint: None }, (lock, guard)).await
+        let planned = PlannedRun { run, server, checkpoint: None, origin: ThreadOrigin::Exists };
+        let guards = Arc::new((lock, guard));
+        let begun = self.begin(planned.clone(), Arc::clone(&guards)).await;
+        // The thread may have been deleted, or the server may have lost it. The JavaScript server
+        // then answers that the thread is busy.
+        let may_lack_thread =
+            matches!(begun, Err(Refusal::UnknownAssistant { .. } | Refusal::Busy));
+        if !may_lack_thread || self.upstream().thread_state(&self.id).await?.is_some() {
+            return begun;
+        }
+        let origin = self.create(None).await?;
+        self.begin(PlannedRun { origin, ..planned }, guards).await
     }
 
     /// Starts the run that a client's request becomes on the thread as it is, and reads it. `None`
@@ -207,16 +223,16 @@ impl Thread {
         if let Some(step) = self.store(state.as_ref(), &keep, storing).await? {
             return Ok(Planned::Next(Next::LookAgain(step)));
         }
-        let Some(mut run) = run else { return Ok(Planned::Next(Next::Show)) };
-        if let (None, Some(client_id)) = (&state, &self.client_id) {
-            let title = run.title.take();
-            upstream.create_thread(&self.id, client_id, title.as_deref()).await?;
-        }
+        let Some(run) = run else { return Ok(Planned::Next(Next::Show)) };
+        let origin = match &state {
+            Some(_) => ThreadOrigin::Exists,
+            None => self.create(run.title.as_deref()).await?,
+        };
         let checkpoint = match (&run.fork_before, past) {
             (Some(message_id), Some(past)) => Some(past.checkpoint_before(message_id)?),
             (Some(_), None) | (None, _) => None,
         };
-        Ok(Planned::Next(Next::Start(Box::new(PlannedRun { run, server, checkpoint }))))
+        Ok(Planned::Next(Next::Start(Box::new(PlannedRun { run, server, checkpoint, origin }))))
     }
 
     /// The JSON of the thread's newest state, its live runs, and what its server can do.
@@ -294,20 +310,27 @@ impl Thread {
         guards: impl Send + 'static,
     ) -> Result<ThreadReader, Refusal> {
         self.expect_no_shutdown()?;
-        let PlannedRun { run, server, checkpoint } = planned;
+        let PlannedRun { run, server, checkpoint, origin } = planned;
         if !server.keeps_runs_apart && has_live_run(self.upstream(), &self.id).await? {
             return Err(Refusal::Busy);
         }
         let (name, forgets) = (run.name.clone(), run.forgets.clone());
         let request = run.request(&self.agent.assistant, server, checkpoint);
+        let (request, token) = match origin {
+            ThreadOrigin::Exists => {
+                let token = Uuid::new_v4().to_string();
+                (request.with_token(&token, server), Some(token))
+            }
+            ThreadOrigin::Run(metadata) => (request.creating_thread(&metadata, server), None),
+        };
         let runs = self.threads.runs();
-        let new = RunStart { server, thread_id: &self.id, name: &name, request };
+        let new = RunStart { server, thread_id: &self.id, name: &name, token, request };
         match runs.start(self.upstream(), new, guards).await {
             Ok(reader) => {
                 self.threads.delete_stored(self.upstream(), &self.id, &forgets);
                 Ok(reader.into())
             }
-            Err(error) if error.is_unknown_assistant() => {
+            Err(StartError::Refused(error)) if error.is_unknown_assistant() => {
                 Err(Refusal::UnknownAssistant { assistant: self.agent.assistant.clone() })
             }
             Err(error) => Err(error.into()),

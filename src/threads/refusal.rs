@@ -1,6 +1,7 @@
 //! Why a request about a thread was refused.
 
 use super::past::ForkError;
+use crate::runs::StartError;
 use crate::upstream::Error;
 
 /// Why a request about a thread was refused. Each protocol puts it into its own form.
@@ -31,7 +32,14 @@ pub enum Refusal {
     /// The thread has no checkpoint to fork at.
     #[error("{0}")]
     CannotFork(String),
-    /// The server refused, or did not answer.
+    /// The request for the run was interrupted, and the server has no run of it.
+    #[error("{0}; it has no run of this request")]
+    NotStarted(Error),
+    /// The request for the run was interrupted, and the server could not say whether it has started
+    /// the run.
+    #[error(transparent)]
+    MayHaveStarted(Error),
+    /// The server refused, or did not answer. No run was started.
     #[error(transparent)]
     Upstream(Error),
 }
@@ -41,6 +49,16 @@ pub enum Refusal {
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         if error.is_thread_busy() { Self::Busy } else { Self::Upstream(error) }
+    }
+}
+
+impl From<StartError> for Refusal {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Refused(error) => error.into(),
+            StartError::NotStarted(error) => Self::NotStarted(error),
+            StartError::Unknown(error) => Self::MayHaveStarted(error),
+        }
     }
 }
 

@@ -200,6 +200,18 @@ impl Error {
         matches!(self, Self::Unreachable { .. } | Self::Unproven)
     }
 
+    /// Whether a request that failed like this may have had its effect: its answer was lost, or a
+    /// proxy has answered for a server that it may have sent the request to.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        // 520 to 524 are Cloudflare's.
+        matches!(
+            self,
+            Self::Timeout { .. }
+                | Self::Interrupted { .. }
+                | Self::Status { code: 502..=504 | 520..=524, .. }
+        )
+    }
+
     /// Whether the thing does not exist, or the server hides it.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::Status { code: 404, .. })

@@ -12,10 +12,8 @@ use super::call::Call;
 use super::client::Listed;
 use super::{Client, Error};
 use crate::metrics::Operation;
-use threadway_translate::json::{self, Json, ObjectWriter, Text};
-use threadway_translate::langgraph::{
-    CLIENT_THREAD_ID, RunError, TITLE, ThreadMark, ThreadRecord, ThreadState,
-};
+use threadway_translate::json::{self, Json};
+use threadway_translate::langgraph::{RunError, ThreadMark, ThreadRecord, ThreadState};
 
 /// The request header that asks for a short answer.
 const PREFER: HeaderName = HeaderName::from_static("prefer");
@@ -221,19 +219,22 @@ impl Client {
         Ok(None)
     }
 
-    /// Creates a thread unless it exists. Stores the client's id of it and its title in the metadata.
+    /// Creates a thread with this metadata, which must be an object, unless it exists. Returns
+    /// `false` if the caller may not create threads.
     pub(crate) async fn create_thread(
         &self,
         thread_id: &str,
-        client_thread_id: &str,
-        title: Option<&str>,
-    ) -> Result<(), Error> {
-        let metadata = ObjectWriter::new()
-            .string(CLIENT_THREAD_ID, client_thread_id)
-            .optional(TITLE, title.map(Text::new).as_ref())
-            .finish();
-        match self.post_thread(thread_id, &metadata).await {
-            Ok(_) => Ok(()),
+        metadata: &Json,
+    ) -> Result<bool, Error> {
+        let mut answer = self.post_thread(thread_id, metadata).await;
+        if let Err(Error::Interrupted { .. }) = answer {
+            // The second request changes nothing if the first has had its effect.
+            answer = self.post_thread(thread_id, metadata).await;
+        }
+        match answer {
+            Ok(_) => Ok(true),
+            // A handler of LangGraph's `auth` chooses the status. A proxy may not have the route.
+            Err(Error::Status { code: 401 | 403 | 404 | 405, .. }) => Ok(false),
             // The thread is somebody else's. Other requests get 404 for such a thread.
             Err(Error::Status { code: 409, detail, retry_after }) => {
                 Err(Error::Status { code: 404, detail, retry_after })

@@ -43,7 +43,7 @@ fn session(server: &LangGraph) {
 /// Adds a live run of the session's thread, with the name that its client has given it.
 fn live(server: &LangGraph, id: &str, name: &str) {
     let run = json!({"run_id": id, "thread_id": SESSION, "status": "running",
-        "created_at": "2026-11-22T10:00:00.000000+00:00", "metadata": {"threadway_run_id": name},
+        "created_at": "2026-11-22T10:00:00.000000+00:00", "metadata": {"threadway_run_id": name, "threadway_start": id},
         "kwargs": {"resumable": true, "stream_mode": ["values", "messages"],
             "input": {"messages": []}}});
     server.books().threads.get_mut(SESSION).unwrap().runs.push(run);

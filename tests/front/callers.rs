@@ -31,7 +31,7 @@ fn kept(id: &str, part: &str) -> String {
 
 fn record() -> Value {
     json!([{
-        "run_id": RUN, "status": "running", "metadata": {"threadway_run_id": "r1"},
+        "run_id": RUN, "status": "running", "metadata": {"threadway_run_id": "r1", "threadway_start": "s1"},
         "kwargs": {"resumable": true, "stream_mode": ["values", "messages-tuple"]},
     }])
 }

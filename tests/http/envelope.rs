@@ -20,11 +20,13 @@ async fn call(gateway: &Gateway, envelope: &Value) -> Response {
     Response::to(gateway.address, &post("/agui", "", &envelope.to_string())).await
 }
 
-/// Plays a run of one token; returns the upstream request that started the run.
+/// Plays a run of one token; returns the upstream request that started the run, without its token.
 async fn play(gateway: &Gateway) -> String {
     gateway.state(None).await;
     let mut run = gateway.stream().await;
-    let asked = run.body.clone();
+    let sent: Value = serde_json::from_str(&run.body).unwrap();
+    let start = sent["metadata"]["threadway_start"].as_str().unwrap();
+    let asked = run.body.replace(start, "START");
     run.send(token("a", "hi")).await;
     run.end().await;
     gateway.record("success").await;
@@ -157,7 +159,7 @@ async fn a_run_is_stopped_as_on_its_own_route() {
             envelope["body"] = body;
         }
         let script = async {
-            let run = json!([{"run_id": RUN, "status": "running", "metadata": {"threadway_run_id": "r1"}}]);
+            let run = json!([{"run_id": RUN, "status": "running", "metadata": {"threadway_run_id": "r1", "threadway_start": "s1"}}]);
             for (status, runs) in [("pending", json!([])), ("running", run)] {
                 let line = format!("GET /threads/{thread}/runs?status={status}&limit=100{COLUMNS}");
                 gateway.upstream.expect(&line).await.json(200, &runs.to_string()).await;

@@ -217,7 +217,7 @@ async fn who_comes_back_to_another_replica_is_told_of_a_replay() {
     let (replica, _stop, _serving, _) = serve_observed(agents, Settings::default(), observer).await;
     let script = async {
         let record = json!([{
-            "run_id": RUN, "status": "running", "metadata": {"threadway_run_id": "r1"},
+            "run_id": RUN, "status": "running", "metadata": {"threadway_run_id": "r1", "threadway_start": "s1"},
             "kwargs": {"resumable": true, "stream_mode": ["values", "messages-tuple"]},
         }]);
         gateway.runs("limit=100", record).await;

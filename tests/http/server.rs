@@ -46,9 +46,11 @@ async fn recorded(name: &str, headers: &str) {
         );
         create.json(200, "{}").await;
         let mut run = gateway.upstream.expect(&format!("POST /threads/{thread}/runs/stream")).await;
+        let sent: Value = serde_json::from_str(&run.body).unwrap();
+        let token = sent["metadata"]["threadway_start"].as_str().unwrap();
         assert_eq!(
-            run.body,
-            r#"{"assistant_id":"agent","input":{"messages":[{"type":"human","id":"human-1","content":"hi"}]},"metadata":{"threadway_run_id":"r1"},"stream_mode":["values","messages-tuple","updates","custom"],"stream_subgraphs":true,"stream_resumable":true,"on_disconnect":"continue","if_not_exists":"create"}"#
+            run.body.replace(token, "TOKEN"),
+            r#"{"assistant_id":"agent","input":{"messages":[{"type":"human","id":"human-1","content":"hi"}]},"metadata":{"threadway_run_id":"r1","threadway_start":"TOKEN"},"stream_mode":["values","messages-tuple","updates","custom"],"stream_subgraphs":true,"stream_resumable":true,"on_disconnect":"continue","if_not_exists":"reject"}"#
         );
         run.begin(headers).await;
         run.send(&capture.bytes).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::clock::HeldClock;
 use crate::support::gateway::{
     RUN, Response, THREAD, counted, data, events_request, finished, input, post, refusal, refused,
-    run_request, serve_observed, started, token, told, values,
+    run_request, serve_observed, started, timely, token, told, values,
 };
 use crate::support::upstream::{Exchange, Upstream};
 use http::HeaderMap;
@@ -15,9 +15,7 @@ use serde_json::json;
 use threadway::agents::{self, Agents};
 use threadway::metrics::Metrics;
 use threadway::server::{Observer, Settings};
-use threadway::upstream::{
-    ADDRESS_PAUSE, Client, LONGEST_ADDRESS_PAUSE, START_TIMEOUT, TRIAL_TIMEOUT, Tls,
-};
+use threadway::upstream::{ADDRESS_PAUSE, Client, LONGEST_ADDRESS_PAUSE, TRIAL_TIMEOUT, Tls};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -298,13 +296,15 @@ async fn a_run_that_may_have_been_started_is_not_started_elsewhere() {
         let script = async {
             no_state(&first).await;
             fault(first.expect(&format!("POST /threads/{THREAD}/runs/stream")).await);
+            first.has_no_such_run().await;
         };
-        let (mut response, ()) = tokio::join!(gateway.post(), script);
+        let posted = async { tokio::join!(gateway.post(), script) };
+        let (mut response, ()) = timely(gateway.address, posted).await;
         let message = format!(
-            "the connection to the LangGraph server broke: {reason}; look at the thread before \
-             you try again: it may have acted"
+            "the connection to the LangGraph server broke: {reason}; it has no run of this \
+             request; send the request again"
         );
-        let expected = refusal("502 Bad Gateway", "upstream_interrupted", &message);
+        let expected = refusal("502 Bad Gateway", "run_not_started", &message);
         assert_eq!(refused(&mut response).await, expected);
         second.is_untouched().await;
     }
@@ -314,8 +314,10 @@ async fn a_run_that_may_have_been_started_is_not_started_elsewhere() {
             no_state(&first).await;
             let post = first.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
             post.json(status, "{}").await;
+            first.has_no_such_run().await;
         };
-        let (response, ()) = tokio::join!(gateway.post(), script);
+        let posted = async { tokio::join!(gateway.post(), script) };
+        let (response, ()) = timely(gateway.address, posted).await;
         assert!(response.head.starts_with("HTTP/1.1 502 "), "{}", response.head);
         second.is_untouched().await;
     }
@@ -325,23 +327,20 @@ async fn a_run_that_may_have_been_started_is_not_started_elsewhere() {
 async fn a_run_that_is_not_answered_is_not_started_elsewhere_and_the_next_one_is() {
     let (first, second) = (Upstream::bind().await, Upstream::bind().await);
     let gateway = Gateway::before(&first, &second).await;
-    let clock = {
-        let script = async {
-            no_state(&first).await;
-            let post = first.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
-            let clock = HeldClock::pause();
-            clock.advance(START_TIMEOUT).await;
-            post.closed().await;
-            clock
-        };
-        let (response, clock) = tokio::join!(gateway.post(), script);
-        assert!(response.head.starts_with("HTTP/1.1 504 "), "{}", response.head);
-        clock
+    let script = async {
+        no_state(&first).await;
+        let post = first.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
+        post.closed().await;
+        // The first address is away, so the run is looked up at the second.
+        second.has_no_such_run().await;
     };
-    second.is_untouched().await;
+    let posted = async { tokio::join!(gateway.post(), script) };
+    let (mut response, ()) = timely(gateway.address, posted).await;
+    let (status, body) = refused(&mut response).await;
+    assert_eq!(status, "HTTP/1.1 502 Bad Gateway");
+    assert!(body.contains("run_not_started"), "{body}");
     gateway.has_changed("failed", 1).await;
     gateway.lists_at(&second).await;
-    drop(clock);
 }
 
 #[tokio::test]

@@ -219,7 +219,7 @@ async fn a_poll_of_which_nothing_came_never_starts_the_run_a_second_time() {
     // The existing run is read, and none is started.
     let record = json!({
         "run_id": RUN, "status": "running", "created_at": "2026-11-22T08:00:00Z",
-        "metadata": {"threadway_run_id": "r1"},
+        "metadata": {"threadway_run_id": "r1", "threadway_start": "s1"},
         "kwargs": {"resumable": true, "stream_mode": ["values", "messages-tuple"]},
     });
     let script = async {

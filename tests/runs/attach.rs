@@ -34,7 +34,7 @@ fn record(status: &str, is_resumable: bool, modes: &[&str]) -> Value {
         "run_id": RUN,
         "status": status,
         "created_at": "2026-11-22T08:00:00Z",
-        "metadata": {"threadway_run_id": "r9"},
+        "metadata": {"threadway_run_id": "r9", "threadway_start": "s9"},
         "kwargs": {"resumable": is_resumable, "stream_mode": modes},
     }])
 }

@@ -67,7 +67,7 @@ async fn one_run_is_shown_as_each_agent_says() {
     let request = connect_request("", &input(&[])).replace("/agent/agent/", "/agent/quiet/");
     let record = json!([{
         "run_id": RUN, "status": "running", "created_at": "2026-11-22T08:00:00Z",
-        "metadata": {"threadway_run_id": "r1"},
+        "metadata": {"threadway_run_id": "r1", "threadway_start": "s1"},
         "kwargs": {"resumable": true, "stream_mode": ["values", "messages-tuple"]},
     }]);
     let (mut quiet, mut join) =
@@ -128,7 +128,7 @@ async fn a_run_that_is_watched_with_other_options_is_not_stopped_for_want_of_its
     let request = connect_request("", &input(&[])).replace("/agent/agent/", "/agent/quiet/");
     let record = json!([{
         "run_id": RUN, "status": "running", "created_at": "2026-11-22T08:00:00Z",
-        "metadata": {"threadway_run_id": "r1"},
+        "metadata": {"threadway_run_id": "r1", "threadway_start": "s1"},
         "kwargs": {"resumable": true, "stream_mode": ["values", "messages-tuple"]},
     }]);
     let (mut viewer, mut join) =

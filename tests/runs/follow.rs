@@ -135,7 +135,7 @@ async fn record(gateway: &Gateway, id: &str, status: &str) {
 fn run(id: &str, status: &str) -> Value {
     json!({
         "run_id": id, "status": status, "created_at": format!("2026-11-22T08:00:00Z {id}"),
-        "metadata": {"threadway_run_id": id.to_lowercase()},
+        "metadata": {"threadway_run_id": id.to_lowercase(), "threadway_start": id},
         "kwargs": {"resumable": true, "stream_mode": ["values"]},
     })
 }

@@ -22,6 +22,7 @@ mod record;
 mod repeated;
 mod resume;
 mod slow;
+mod starting;
 mod stop;
 mod tanstack;
 mod upstreams;

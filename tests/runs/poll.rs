@@ -207,7 +207,7 @@ impl Server {
             json!({
                 "run_id": format!("R{number}"), "status": "success",
                 "created_at": format!("2026-11-22T08:00:00Z {number}"),
-                "metadata": {"threadway_run_id": format!("r{number}")}, "kwargs": {},
+                "metadata": {"threadway_run_id": format!("r{number}"), "threadway_start": format!("s{number}")}, "kwargs": {},
             })
         };
         let answer = match path {

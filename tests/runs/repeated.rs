@@ -26,7 +26,7 @@ fn record_of(id: &str, status: &str, name: &str, created_at: &str) -> Value {
         "thread_id": THREAD,
         "status": status,
         "created_at": created_at,
-        "metadata": {"threadway_run_id": name},
+        "metadata": {"threadway_run_id": name, "threadway_start": id},
         "kwargs": {"resumable": true, "stream_mode": ["values", "messages-tuple"]},
     })
 }

@@ -38,7 +38,7 @@ fn record(status: &str) -> Value {
         "run_id": RUN,
         "status": status,
         "created_at": "2026-11-22T08:00:00Z",
-        "metadata": {"threadway_run_id": "r1"},
+        "metadata": {"threadway_run_id": "r1", "threadway_start": "s1"},
         "kwargs": {"resumable": true, "stream_mode": ["values", "messages-tuple"]},
     }])
 }

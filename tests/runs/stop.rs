@@ -41,7 +41,7 @@ async fn live(upstream: &Upstream, thread: &str, running: Value, pending: Value)
 }
 
 fn run(id: &str, status: &str, client_id: &str) -> Value {
-    json!({"run_id": id, "status": status, "metadata": {"threadway_run_id": client_id}})
+    json!({"run_id": id, "status": status, "metadata": {"threadway_run_id": client_id, "threadway_start": id}})
 }
 
 fn stopped() -> (String, String) {

@@ -183,8 +183,7 @@ async fn what_a_thread_asks_is_loaded_with_it_unless_a_run_answers() {
     let page = Page::start().await;
     let asks = json!([{"id": "i1", "value": "which?"}]);
     page.server.thread(THREAD, json!({}), Some(state("r", &said(&[]), &asks)));
-    let over =
-        json!({"run_id": "r", "status": "success", "metadata": {"threadway_run_id": "run-1"}});
+    let over = json!({"run_id": "r", "status": "success", "metadata": {"threadway_run_id": "run-1", "threadway_start": "s1"}});
     page.server.books().threads.get_mut(THREAD).unwrap().runs = vec![over.clone()];
     let loaded = page.load(&format!("threadId={THREAD}")).await;
     assert_eq!(loaded["interrupts"]["runId"], "run-1");
@@ -192,8 +191,7 @@ async fn what_a_thread_asks_is_loaded_with_it_unless_a_run_answers() {
     assert_eq!(loaded["interrupts"]["pending"][0]["message"], "which?");
     assert_eq!(loaded["activeRun"], Value::Null);
 
-    let live =
-        json!({"run_id": "s", "status": "running", "metadata": {"threadway_run_id": "run-2"}});
+    let live = json!({"run_id": "s", "status": "running", "metadata": {"threadway_run_id": "run-2", "threadway_start": "s2"}});
     page.server.books().threads.get_mut(THREAD).unwrap().runs = vec![live, over];
     let loaded = page.load(&format!("threadId={THREAD}")).await;
     assert_eq!(loaded["interrupts"], Value::Null);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::clock::HeldClock;
 use crate::support::gateway::{
     Gateway, RUN, Response, THREAD, agents, data, events, finished, input, part, post, refusal,
-    refused, serve, started, token, told, values,
+    refused, serve, started, timely, token, told, values,
 };
 use crate::support::judge;
 use crate::support::schema::Schema;
@@ -13,7 +13,7 @@ use crate::support::upstream::{Exchange, Upstream};
 use serde_json::{Value, json};
 use threadway::runs::UPSTREAM_PATIENCE;
 use threadway::server::Limits;
-use threadway::upstream::{ANSWER_TIMEOUT, START_TIMEOUT};
+use threadway::upstream::ANSWER_TIMEOUT;
 use threadway_translate::sse::MAX_EVENT_BYTES;
 
 /// How long the Python server, which sends a heartbeat every 5 s, may be silent.
@@ -129,9 +129,9 @@ async fn what_the_upstream_refuses_is_refused_in_our_words() {
             "<html><body>Service Unavailable</body></html>",
             refusal(
                 "502 Bad Gateway",
-                "upstream_refused",
-                "the LangGraph server answered 503; a proxy in front of it may not reach it; \
-                 check that it runs, then look into its log and the proxy's",
+                "run_not_started",
+                "the LangGraph server answered 503; it has no run of this request; send the \
+                 request again",
             ),
         ),
         (200, "<html>", refusal("502 Bad Gateway", "not_langgraph", html)),
@@ -139,9 +139,13 @@ async fn what_the_upstream_refuses_is_refused_in_our_words() {
         let script = async {
             gateway.state(None).await;
             gateway.upstream.next().await.answer(status, "text/html", body).await;
+            if status == 503 {
+                gateway.upstream.has_no_such_run().await;
+            }
         };
         let input = input(&["hi"]);
-        let (mut response, ()) = tokio::join!(gateway.post(&input), script);
+        let posted = async { tokio::join!(gateway.post(&input), script) };
+        let (mut response, ()) = timely(gateway.address, posted).await;
         assert_eq!(refused(&mut response).await, expected, "{status} {body}");
     }
 }
@@ -269,38 +273,40 @@ async fn half_a_refusal_is_better_than_none_and_not_awaited_for_ever() {
         gateway.state(None).await;
         let mut run = gateway.upstream.next().await;
         run.begin_answer(500, "text/plain", "half a", 12).await;
-        let clock = HeldClock::pause();
-        clock.advance(START_TIMEOUT).await;
-        (run, clock)
+        gateway.upstream.has_no_such_run().await;
+        run
     };
     let answered = async {
         let mut response = gateway.post(&hi).await;
         refused(&mut response).await
     };
-    let (told, _open) = tokio::join!(answered, script);
-    let message = "the LangGraph server did not answer within 60 s; look at the thread before you \
-                   try again: it may have acted";
-    assert_eq!(told, refusal("504 Gateway Timeout", "upstream_timeout", message));
+    let answered = async { tokio::join!(answered, script) };
+    let (told, _open) = timely(gateway.address, answered).await;
+    let message = "the LangGraph server did not answer within 60 s; it has no run of this request; \
+                   send the request again";
+    assert_eq!(told, refusal("502 Bad Gateway", "run_not_started", message));
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_before_the_stream_may_have_started_the_run() {
+async fn a_connection_that_breaks_before_the_stream_has_started_no_run_if_none_is_listed() {
     let gateway = Gateway::start().await;
     let script = async |fault: fn(Exchange)| {
         gateway.state(None).await;
         fault(gateway.upstream.next().await);
+        gateway.upstream.has_no_such_run().await;
     };
     for (fault, reason) in [
         (Exchange::reset as fn(_), "Connection reset by peer (os error 104)"),
         (Exchange::cut, "connection closed before message completed"),
     ] {
         let input = input(&["hi"]);
-        let (mut response, ()) = tokio::join!(gateway.post(&input), script(fault));
+        let posted = async { tokio::join!(gateway.post(&input), script(fault)) };
+        let (mut response, ()) = timely(gateway.address, posted).await;
         let message = format!(
-            "the connection to the LangGraph server broke: {reason}; look at the thread before \
-             you try again: it may have acted"
+            "the connection to the LangGraph server broke: {reason}; it has no run of this \
+             request; send the request again"
         );
-        let expected = refusal("502 Bad Gateway", "upstream_interrupted", &message);
+        let expected = refusal("502 Bad Gateway", "run_not_started", &message);
         assert_eq!(refused(&mut response).await, expected);
     }
 }
@@ -322,17 +328,15 @@ async fn a_run_that_does_not_begin_in_a_minute_is_not_awaited() {
     let gateway = Gateway::start().await;
     let script = async {
         gateway.state(None).await;
-        let run = gateway.upstream.next().await;
-        let clock = HeldClock::pause();
-        clock.advance(START_TIMEOUT).await;
-        run.closed().await;
-        clock
+        gateway.upstream.next().await.closed().await;
+        gateway.upstream.has_no_such_run().await;
     };
     let input = input(&["hi"]);
-    let (mut response, _clock) = tokio::join!(gateway.post(&input), script);
-    let message = "the LangGraph server did not answer within 60 s; look at the thread before you \
-                   try again: it may have acted";
-    let expected = refusal("504 Gateway Timeout", "upstream_timeout", message);
+    let posted = async { tokio::join!(gateway.post(&input), script) };
+    let (mut response, ()) = timely(gateway.address, posted).await;
+    let message = "the LangGraph server did not answer within 60 s; it has no run of this request; \
+                   send the request again";
+    let expected = refusal("502 Bad Gateway", "run_not_started", message);
     assert_eq!(refused(&mut response).await, expected);
 }
 
@@ -387,8 +391,7 @@ async fn a_thread_that_does_not_answer_starts_no_run() {
     };
     let input = input(&["hi"]);
     let (mut response, _clock) = tokio::join!(gateway.post(&input), script);
-    let message = "the LangGraph server did not answer within 30 s; look at the thread before you \
-                   try again: it may have acted";
+    let message = "the LangGraph server did not answer within 30 s; send the request again";
     let expected = refusal("504 Gateway Timeout", "upstream_timeout", message);
     assert_eq!(refused(&mut response).await, expected);
     gateway.upstream.is_untouched().await;

@@ -167,8 +167,7 @@ async fn an_abort_stops_the_run_and_the_socket_stays() {
     run.send(token("a", "one")).await;
     assert_eq!(kinds(&socket.events(2).await), ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT"]);
     socket.send(&json!({"type": "abort", "runId": "r1"})).await;
-    let record =
-        json!([{"run_id": RUN, "status": "running", "metadata": {"threadway_run_id": "r1"}}]);
+    let record = json!([{"run_id": RUN, "status": "running", "metadata": {"threadway_run_id": "r1", "threadway_start": "s1"}}]);
     for (status, runs) in [("pending", json!([])), ("running", record)] {
         let line = format!("GET /threads/{THREAD}/runs?status={status}&limit=100{COLUMNS}");
         gateway.upstream.expect(&line).await.json(200, &runs.to_string()).await;

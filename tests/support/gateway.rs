@@ -334,6 +334,29 @@ pub(crate) async fn serve_observed(
     (address, stop, serving, server)
 }
 
+/// Lets time pass until this has happened.
+pub(crate) async fn timely<T>(address: SocketAddr, happens: impl Future<Output = T>) -> T {
+    const STEP: Duration = Duration::from_millis(100);
+    let clock = HeldClock::pause();
+    let passes = async {
+        loop {
+            let request = b"GET /healthz HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
+            for _ in 0..3 {
+                Response::to(address, request).await.body().await;
+            }
+            clock.advance(STEP).await;
+        }
+    };
+    let happened = tokio::select! {
+        biased;
+        happened = happens => happened,
+        never = passes => never,
+    };
+    drop(clock);
+    tokio::time::resume();
+    happened
+}
+
 /// The value of a series, named as `x{label="value"}`.
 pub(crate) fn counted(metrics: &Metrics, series: &str) -> f64 {
     let text = metrics.text(Format::OpenMetrics);

@@ -494,6 +494,9 @@ impl Hostile {
         let run = store.record(&self.0.script);
         let is_gone = self.0.script.end == End::AllGone && store.status == "gone";
         let Some(path) = line.split_once(&thread).map(|(_, path)| path) else {
+            if line == "POST /threads" {
+                return (200, json!({}));
+            }
             if line == "GET /info" {
                 let name =
                     if self.is_python() { "langgraph_py_version" } else { "langgraph_js_version" };
@@ -673,7 +676,7 @@ impl Store {
         let input = json!({"messages": input});
         let kwargs = json!({"resumable": true, "stream_mode": modes, "input": input});
         (status != "gone").then(|| {
-            let metadata = json!({"threadway_run_id": script.name});
+            let metadata = json!({"threadway_run_id": script.name, "threadway_start": RUN});
             json!({"run_id": RUN, "thread_id": THREAD, "status": status, "kwargs": kwargs,
                 "metadata": metadata,
                 "created_at": "2026-11-22T11:16:55.890000+00:00"})

@@ -159,11 +159,17 @@ impl LangGraph {
             let mut books = self.books();
             books.made += 1;
             let id = id.unwrap_or_else(|| format!("01a200b7-5ee6-7592-b13b-{:012}", books.made));
-            let run = json!({"run_id": id, "thread_id": thread, "status": "running",
-                "created_at": format!("2026-11-22T10:00:00.{:06}+00:00", books.made),
-                "metadata": body["metadata"], "kwargs": {"resumable": true}});
+            let created_at = format!("2026-11-22T10:00:00.{:06}+00:00", books.made);
+            let may_create = body["if_not_exists"] == "create";
+            assert!(may_create || books.threads.contains_key(&thread), "there is no {thread}");
             let of_thread = books.threads.entry(thread.clone());
-            of_thread.or_insert_with(|| Thread::created_by(&body)).runs.insert(0, run);
+            let of_thread = of_thread.or_insert_with(|| Thread::created_by(&body));
+            // The servers copy a thread's metadata to each run.
+            let mut metadata = of_thread.metadata.as_object().cloned().unwrap_or_default();
+            metadata.extend(body["metadata"].as_object().cloned().unwrap_or_default());
+            let run = json!({"run_id": id, "thread_id": thread, "status": "running",
+                "created_at": created_at, "metadata": metadata, "kwargs": {"resumable": true}});
+            of_thread.runs.insert(0, run);
             id
         };
         exchange.begin(&format!("content-location: /threads/{thread}/runs/{id}\r\n")).await;
@@ -247,7 +253,7 @@ async fn serve(
     hold: mpsc::UnboundedSender<Exchange>,
 ) {
     loop {
-        let exchange = upstream.next().await;
+        let exchange = upstream.next_or_creation().await;
         let answer = books.lock().unwrap().answer(&exchange);
         match answer {
             Some((status, body)) => exchange.json_if_there(status, &body).await,

@@ -14,6 +14,9 @@ use tokio::task::JoinSet;
 /// The key of a caller who may not see any thread.
 pub(crate) const STRANGER: &str = "stranger";
 
+/// The creation of a thread.
+const CREATE: &str = "POST /threads";
+
 /// The `/info` of a Python server.
 const PYTHON: &str = r#"{"version":"0.16.7","langgraph_py_version":"1.2.22"}"#;
 
@@ -123,8 +126,19 @@ impl Upstream {
     }
 
     /// The next request. The server answers `/info` by itself, because the gateway asks for it now
-    /// and then.
+    /// and then, and the creation of a thread, which precedes the first run of each.
     pub(crate) async fn next(&self) -> Exchange {
+        loop {
+            let exchange = self.next_or_creation().await;
+            if exchange.line != CREATE {
+                return exchange;
+            }
+            exchange.json(200, "{}").await;
+        }
+    }
+
+    /// The next request, which may be the creation of a thread.
+    pub(crate) async fn next_or_creation(&self) -> Exchange {
         loop {
             let exchange = self.accept().await;
             if exchange.line != "GET /info" {
@@ -157,9 +171,24 @@ impl Upstream {
         self.requests.lock().await.recv().await.unwrap()
     }
 
+    /// Answers the lists with which the gateway looks up a run whose start was interrupted: there is
+    /// none.
+    pub(crate) async fn has_no_such_run(&self) {
+        const LOOKUPS: usize = 4;
+        for _ in 0..LOOKUPS {
+            for list in ["status=pending&", "status=running&", "limit="] {
+                let get = self.next().await;
+                assert!(get.line.starts_with("GET /threads/"), "{}", get.line);
+                assert!(get.line.contains(&format!("/runs?{list}")), "{}", get.line);
+                get.json(200, "[]").await;
+            }
+        }
+    }
+
     /// The next request, which must have this line.
     pub(crate) async fn expect(&self, line: &str) -> Exchange {
-        let exchange = self.next().await;
+        let exchange =
+            if line == CREATE { self.next_or_creation().await } else { self.next().await };
         assert_eq!(exchange.line, line);
         exchange
     }

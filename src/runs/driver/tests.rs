@@ -461,6 +461,7 @@ fn record() -> RunRecord {
     RunRecord {
         id: "R".to_owned(),
         status: RunStatus::Running,
+        start: None,
         client_id: None,
         created_at: String::new(),
         has_request: true,
@@ -468,6 +469,7 @@ fn record() -> RunRecord {
         has_values: Some(true),
         input: None,
         answers: Vec::new(),
+        update: None,
     }
 }
 

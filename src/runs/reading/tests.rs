@@ -95,6 +95,7 @@ fn record(status: RunStatus) -> RunRecord {
     RunRecord {
         id: "R".to_owned(),
         status,
+        start: None,
         client_id: None,
         created_at: String::new(),
         has_request: true,
@@ -102,6 +103,7 @@ fn record(status: RunStatus) -> RunRecord {
         has_values: Some(true),
         input: None,
         answers: Vec::new(),
+        update: None,
     }
 }
 

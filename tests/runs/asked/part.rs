@@ -184,9 +184,9 @@ async fn an_answer_to_an_earlier_question_is_none_to_a_later_one() {
     let asks = json!({"run_id": "R1", "thread_id": THREAD, "status": "success", "metadata": {},
         "created_at": "2026-11-22T09:10:00.000000+00:00", "kwargs": {}});
     let mut answering = asks.clone();
-    answering["metadata"] = json!({"threadway_answers": [ASKED]});
+    answering["metadata"] = json!({"threadway_answers": [ASKED], "threadway_start": "s1"});
     let mut others = asks.clone();
-    others["metadata"] = json!({"threadway_answers": [OTHER]});
+    others["metadata"] = json!({"threadway_answers": [OTHER], "threadway_start": "s2"});
     for (later, open) in [
         (None, &[1, 2][..]),
         // The same node has raised the same interrupt again, under the same id.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Capabilities, TITLE};
+use super::Capabilities;
 use crate::json::{self, Json, ObjectWriter};
 
 /// The stream modes that the gateway asks for. docs/mapping.md says what each becomes.
@@ -51,6 +51,13 @@ pub enum Multitask {
 
 /// The key of a run's metadata for the client's name of the run, so that every replica finds it.
 pub(super) const CLIENT_RUN_ID: &str = "threadway_run_id";
+
+/// The key of a run's metadata for the token of its start. Each request that starts a run has a token
+/// of its own, also if two requests have the same client's name of the run.
+///
+/// LangGraph copies a thread's metadata to the runs of all programs. A thread's metadata has no
+/// token, so a run with a token has its metadata from the gateway.
+pub(super) const START: &str = "threadway_start";
 
 /// The key of a run's metadata for the interrupts that it answers. The answers are not stored:
 /// other callers of the server may read the metadata.
@@ -107,7 +114,7 @@ impl RunRequest {
             stream_subgraphs: true,
             stream_resumable: true,
             on_disconnect: "continue",
-            if_not_exists: "create",
+            if_not_exists: "reject",
             multitask_strategy: None,
         }
     }
@@ -159,14 +166,26 @@ impl RunRequest {
         self
     }
 
-    /// Titles the thread that this run creates. The servers copy the run's metadata to a thread that
-    /// does not exist yet. aegra does not, and names the thread itself.
+    /// Lets LangGraph create the thread, with this metadata. By default LangGraph refuses a run of a
+    /// thread that does not exist.
+    ///
+    /// LangGraph gives a thread that a run creates the metadata of that run, and copies them to all
+    /// later runs of the thread. So the run loses its own metadata. Neither the client's name of it
+    /// nor its token is stored.
     #[must_use]
-    pub(crate) fn titling(mut self, title: Option<&str>, server: Capabilities) -> Self {
-        if let Some(title) = title.filter(|_| !server.drops_run_metadata) {
-            self.metadata = self.metadata_writer().string(TITLE, title).finish();
+    pub fn creating_thread(mut self, metadata: &Json, server: Capabilities) -> Self {
+        self.if_not_exists = "create";
+        if !server.drops_run_metadata {
+            self.metadata = metadata.clone();
         }
         self
+    }
+
+    /// Adds the token of the request. [`RunRecord::start`](super::RunRecord::start) has it.
+    #[must_use]
+    pub fn with_token(mut self, token: &str, server: Capabilities) -> Self {
+        self.metadata = self.metadata_writer().string(START, token).finish();
+        self.keeping_metadata(server)
     }
 
     fn metadata_writer(&self) -> ObjectWriter {
@@ -344,19 +363,42 @@ mod tests {
     }
 
     #[test]
-    fn a_run_titles_its_new_thread_where_the_server_copies_the_metadata() {
+    fn a_run_has_a_token_and_never_creates_its_thread() {
         let sent = |server| {
             let request = RunRequest::new("agent", "r", Start::Continue)
-                .titling(Some("say \"hi\""), server)
-                .keeping_metadata(server);
+                .keeping_metadata(server)
+                .with_token("t", server);
             let request = serde_json::to_value(request).unwrap();
+            assert_eq!(request["if_not_exists"], "reject");
             (request["metadata"].to_string(), request["config"].to_string())
         };
-        let titled = r#"{"threadway_run_id":"r","title":"say \"hi\""}"#.to_owned();
-        assert_eq!(sent(Capabilities::PYTHON), (titled.clone(), "null".to_owned()));
-        assert_eq!(sent(Capabilities::JAVASCRIPT), (titled, "null".to_owned()));
-        let untitled = r#"{"metadata":{"threadway_run_id":"r"}}"#.to_owned();
-        assert_eq!(sent(Capabilities::AEGRA), ("{}".to_owned(), untitled));
+        let own = r#"{"threadway_run_id":"r","threadway_start":"t"}"#;
+        assert_eq!(sent(Capabilities::PYTHON), (own.to_owned(), "null".to_owned()));
+        assert_eq!(sent(Capabilities::JAVASCRIPT), (own.to_owned(), "null".to_owned()));
+        let kept = format!(r#"{{"metadata":{own}}}"#);
+        assert_eq!(sent(Capabilities::AEGRA), ("{}".to_owned(), kept));
+    }
+
+    #[test]
+    fn a_run_that_creates_its_thread_carries_nothing_but_what_is_the_threads() {
+        let sent = |server| {
+            let request = RunRequest::new("agent", "r", Start::Continue)
+                .answering(&["q".to_owned()])
+                .hiding(&["hidden".to_owned()])
+                .keeping_metadata(server);
+            let thread = json::raw(r#"{"title":"say \"hi\""}"#.to_owned());
+            let request = request.creating_thread(&thread, server);
+            let request = serde_json::to_value(request).unwrap();
+            assert_eq!(request["if_not_exists"], "create");
+            (request["metadata"].to_string(), request["config"].to_string())
+        };
+        let titled = (r#"{"title":"say \"hi\""}"#.to_owned(), "null".to_owned());
+        assert_eq!(sent(Capabilities::PYTHON), titled);
+        assert_eq!(sent(Capabilities::JAVASCRIPT), titled);
+        // aegra's threads get no metadata of runs.
+        let (metadata, config) = sent(Capabilities::AEGRA);
+        assert_eq!(metadata, "{}");
+        assert!(config.contains("threadway_run_id"), "{config}");
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub struct NewRun {
     pub answers: Vec<String>,
     /// An object of state keys that are written before the graph continues.
     pub update: Option<Json>,
-    /// The title of the thread, if this run creates it.
+    /// The title of the thread, if it is created for this run.
     pub title: Option<String>,
     /// What happens if the thread has another run. `None` leaves that to the server.
     pub multitask: Option<Multitask>,
@@ -130,7 +130,6 @@ impl NewRun {
             .answering(&self.answers)
             .hiding(&self.hides)
             .repeating(self.read_by_graphs.as_ref(), server)
-            .titling(self.title.as_deref(), server)
             .when_busy(if self.is_alone { Some(Multitask::Reject) } else { self.multitask })
             .updating(self.update)
             .at_checkpoint(checkpoint);

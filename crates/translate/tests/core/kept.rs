@@ -49,6 +49,7 @@ fn runs(runs: &[(&str, &str, &[&str])]) -> NewestRuns {
         let mut metadata = json!({});
         if !answers.is_empty() {
             metadata["threadway_answers"] = json!(answers);
+            metadata["threadway_start"] = json!(id);
         }
         json!({"run_id": id, "status": status, "metadata": metadata,
             "created_at": format!("2026-11-22T10:00:{:02}Z", count - at)})

@@ -1,12 +1,13 @@
 //! A run, as its record describes it.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
 use crate::json::{self, Json};
 use crate::langgraph::MessagesKey;
-use crate::langgraph::request::{ANSWERS, CLIENT_RUN_ID};
+use crate::langgraph::request::{ANSWERS, CLIENT_RUN_ID, START};
 
 /// A run, as `GET /threads/{id}/runs/{id}` returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +16,10 @@ pub struct RunRecord {
     pub id: String,
     /// Its status.
     pub status: RunStatus,
-    /// The client's name of the run, if a gateway started it.
+    /// The token of the request that started the run, if a gateway
+    /// started it. `None` for the runs of earlier gateways, which sent none.
+    pub start: Option<String>,
+    /// The client's name of the run. `None` without a token.
     pub client_id: Option<String>,
     /// When the run was created. Times of one server compare as texts. The Python server dates a
     /// delayed run to its due time.
@@ -32,7 +36,7 @@ pub struct RunRecord {
     pub input: Option<Json>,
     /// What was written to the state before the run resumed.
     pub update: Option<Json>,
-    /// The interrupts that the run answers, if a gateway started it.
+    /// The interrupts that the run answers. Empty without a token.
     pub answers: Vec<String>,
 }
 
@@ -72,6 +76,13 @@ impl RunRecord {
         let mut records = records?;
         // The JavaScript server lists the oldest first (langgraph-api 1.5.1).
         records.sort_by(|a, b| b.created_at.cmp(&a.created_at));
+        let mut starts = HashSet::new();
+        for record in records.iter_mut().rev() {
+            // A program has started a later run with all metadata of an earlier one.
+            if record.start.as_ref().is_some_and(|start| !starts.insert(start.clone())) {
+                record.disown();
+            }
+        }
         Some(records)
     }
 
@@ -86,6 +97,11 @@ impl RunRecord {
     /// Whether the stream contains the state, as far as the record shows.
     pub fn may_have_values(&self) -> bool {
         self.has_values != Some(false)
+    }
+
+    /// Forgets what only a gateway's own run has.
+    fn disown(&mut self) {
+        (self.start, self.client_id, self.answers) = (None, None, Vec::new());
     }
 
     fn read(members: &json::Members<'_>) -> Option<Self> {
@@ -105,12 +121,16 @@ impl RunRecord {
         let modes = kwargs
             .get("stream_mode")
             .map(|modes| json::items(modes).unwrap_or_else(|| vec![modes]));
-        let answers = metadata.get(ANSWERS).and_then(json::items);
-        let answers = answers.unwrap_or_default();
+        // Earlier gateways let the metadata of a thread's first run become the thread's. LangGraph
+        // copies them to the runs of all programs, so such a run may be anybody's.
+        let start = metadata.string(START).map(Cow::into_owned);
+        let own = if start.is_some() { metadata } else { json::Members::default() };
+        let answers = own.get(ANSWERS).and_then(json::items).unwrap_or_default();
         Some(Self {
             id: members.string("run_id")?.into_owned(),
             status: RunStatus::of(&members.string("status")?),
-            client_id: metadata.string(CLIENT_RUN_ID).map(Cow::into_owned),
+            client_id: own.string(CLIENT_RUN_ID).map(Cow::into_owned),
+            start,
             created_at: members.string("created_at").unwrap_or_default().into_owned(),
             has_request,
             is_resumable: has_input
@@ -153,7 +173,8 @@ mod tests {
 
     #[test]
     fn a_run_of_ours_is_known_by_its_metadata() {
-        let list = r#"[{"run_id":"R","status":"running","metadata":{"threadway_run_id":"r1"}},
+        let list = r#"[{"run_id":"R","status":"running",
+            "metadata":{"threadway_run_id":"r1","threadway_start":"s"}},
             {"run_id":"S","status":"new one","metadata":null}]"#;
         let runs = RunRecord::parse_list(list).unwrap();
         let read: Vec<_> =
@@ -171,7 +192,9 @@ mod tests {
             );
             RunRecord::parse(&record).unwrap()
         };
-        let own = run(r#"{"metadata":{"threadway_run_id":"r1","threadway_answers":["q"]}}"#);
+        let own = run(
+            r#"{"metadata":{"threadway_run_id":"r1","threadway_answers":["q"],"threadway_start":"s"}}"#,
+        );
         assert_eq!((own.client_id.as_deref(), own.answers), (Some("r1"), vec!["q".to_owned()]));
         assert!(own.has_request && own.is_resumable && own.has_values.is_none());
         assert_eq!(own.input.unwrap().get(), r#"{"n":1}"#);
@@ -180,13 +203,48 @@ mod tests {
     }
 
     #[test]
+    fn what_a_run_has_copied_is_not_its_own() {
+        let record = |id: &str, at: u8, metadata: &str| {
+            format!(
+                r#"{{"run_id":"{id}","status":"running","created_at":"{at}","metadata":{metadata}}}"#
+            )
+        };
+        // The thread of an earlier gateway.
+        let thread = r#"{"threadway_run_id":"r1","threadway_answers":["q"]}"#;
+        let copy = RunRecord::parse(&record("S", 2, thread)).unwrap();
+        assert_eq!((copy.start, copy.client_id, copy.answers), (None, None, Vec::new()));
+
+        // A program starts later runs with all metadata of a run of ours.
+        let ours = r#"{"threadway_run_id":"r1","threadway_start":"s"}"#;
+        let again = r#"{"threadway_run_id":"r1","threadway_start":"t"}"#;
+        let runs = [record("A", 1, ours), record("C", 3, ours), record("B", 2, ours)];
+        let named = |list: &[String]| {
+            let runs = RunRecord::parse_list(&format!("[{}]", list.join(","))).unwrap();
+            let ours = runs.into_iter().filter(|run| run.client_id.as_deref() == Some("r1"));
+            ours.map(|run| run.id).collect::<Vec<_>>()
+        };
+        assert_eq!(named(&runs), ["A"]);
+        // CopilotKit sends several runs under one id.
+        let runs = [runs.as_slice(), &[record("D", 4, again)]].concat();
+        assert_eq!(named(&runs), ["D", "A"]);
+    }
+
+    #[test]
     fn a_run_that_answers_is_known_by_its_metadata() {
         let read = |metadata: &str| {
             let record = format!(r#"{{"run_id":"R","status":"running","metadata":{metadata}}}"#);
             RunRecord::parse(&record).unwrap().answers
         };
-        assert_eq!(read(r#"{"threadway_answers":["a","b\"",7]}"#), ["a", "b\""]);
-        for none in ["{}", "null", r#"{"threadway_answers":"a"}"#] {
+        let own = r#"{"threadway_answers":["a","b\"",7],"threadway_start":"s"}"#;
+        assert_eq!(read(own), ["a", "b\""]);
+        let none = [
+            "{}",
+            "null",
+            r#"{"threadway_answers":"a","threadway_start":"s"}"#,
+            r#"{"threadway_answers":["a"]}"#,
+            r#"{"threadway_answers":["a"],"threadway_start":null}"#,
+        ];
+        for none in none {
             assert_eq!(read(none), Vec::<String>::new(), "{none}");
         }
     }
