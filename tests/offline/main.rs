@@ -14,6 +14,7 @@ mod support {
     pub(crate) mod fuzz;
     pub(crate) mod generate;
     pub(crate) mod judge;
+    pub(crate) mod plan;
     pub(crate) mod reading;
     pub(crate) mod reduce;
     pub(crate) mod schema;

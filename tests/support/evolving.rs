@@ -110,6 +110,12 @@ impl Thread {
         all.any(|message| id(message) == wanted)
     }
 
+    /// Whether any run's input had this content.
+    pub(crate) fn was_sent(&self, content: &Value) -> bool {
+        let mut all = self.inputs.iter().flat_map(|input| input.as_array().into_iter().flatten());
+        all.any(|message| message["content"] == *content)
+    }
+
     /// Loses everything, as a server does that is restarted without a database.
     pub(crate) fn lose(&mut self) {
         *self = Self { count: self.count, was_lost: true, ..Self::default() };

@@ -73,11 +73,10 @@ impl<'a> Echoes<'a> {
         holds(self.past.unwrap_or(self.newest), key, value)
     }
 
-    /// Whether the run begins with a value of this key, and the thread had one before. A fork whose
-    /// checkpoint lacks the key gets the client's value, whatever it is.
+    /// Whether a value of this key may be one that the thread had before. A fork whose checkpoint
+    /// lacks the key gets the client's value, whatever it is.
     fn may_be_outdated(&self, key: &str) -> bool {
-        let has = |state: State<'_>| state.iter().any(|(name, _)| &**name == key);
-        has(self.newest) && self.past.is_none_or(has)
+        self.past.is_none_or(|past| past.iter().any(|(name, _)| &**name == key))
     }
 
     fn get(&self, key: &str) -> Option<&'a RawValue> {
