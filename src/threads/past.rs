@@ -19,9 +19,16 @@ const PAGE_STATES: usize = 20;
 /// message is refused.
 const MAX_PAGES: usize = 50;
 
-/// How many pages are read for values of the state, and for messages that a graph has made and
-/// removed: 100 states. A client that is further behind may bring older ones back.
-const MAX_VALUE_PAGES: usize = 5;
+/// How many states one request reads for values of the state, and for messages that a graph has made
+/// and removed. A client that has missed nothing needs two.
+const VALUE_STATES: usize = 5;
+
+/// How many such pages are read: 100 states. A client that is further behind may bring older values
+/// back.
+const MAX_VALUE_PAGES: usize = 20;
+
+/// How many such pages are read if nothing shows how far the client is behind.
+const MAX_UNBOUNDED_PAGES: usize = 4;
 
 /// How many messages are looked for at once. A client with more changed messages has changed the
 /// first of them.
@@ -85,10 +92,11 @@ impl Past {
         let ids = ids.get(..MAX_MESSAGES).unwrap_or(ids);
         let new = |id: &String| MessagePast { id: id.clone(), ..MessagePast::default() };
         let mut messages: Vec<_> = ids.iter().map(new).collect();
-        let is_whole = walk(upstream, thread_id, ids, MAX_PAGES, |checkpoint, is_here| {
-            checkpoint.add_to(&mut messages, is_here);
-            messages.iter().all(|past| past.before.is_some())
-        });
+        let is_whole =
+            walk(upstream, thread_id, ids, (MAX_PAGES, PAGE_STATES), |checkpoint, is_here| {
+                checkpoint.add_to(&mut messages, is_here);
+                messages.iter().all(|past| past.before.is_some())
+            });
         let is_whole = is_whole.await?;
         Ok(Self { messages, is_whole })
     }
@@ -116,9 +124,9 @@ pub(super) async fn values(
     since: Option<&str>,
 ) -> Result<Vec<(String, Json)>, Error> {
     let mut values: Vec<(String, Json)> = Vec::new();
-    let pages = if since.is_some() { MAX_VALUE_PAGES } else { 1 };
+    let pages = if since.is_some() { MAX_VALUE_PAGES } else { MAX_UNBOUNDED_PAGES };
     let wanted: Vec<_> = since.iter().map(|id| (*id).to_owned()).collect();
-    walk(upstream, thread_id, &wanted, pages, |checkpoint, is_here| {
+    walk(upstream, thread_id, &wanted, (pages, VALUE_STATES), |checkpoint, is_here| {
         let state = ThreadState::parse_under(upstream.messages_key(), checkpoint.state);
         let state = state.and_then(|state| state.values?.state).unwrap_or_default();
         for (key, value) in state.iter().filter(|(key, _)| keys.iter().any(|k| *k == **key)) {
@@ -141,7 +149,8 @@ pub(super) async fn find_messages(
     ids: &[String],
 ) -> Result<Vec<(String, Json)>, Error> {
     let mut found: Vec<(String, Json)> = Vec::new();
-    walk(upstream, thread_id, ids, MAX_VALUE_PAGES, |checkpoint, _| {
+    let pages = (MAX_UNBOUNDED_PAGES, VALUE_STATES);
+    walk(upstream, thread_id, ids, pages, |checkpoint, _| {
         for (id, raw) in &checkpoint.messages {
             if !found.iter().any(|(known, _)| known == id) {
                 found.push((id.clone(), Json::from(*raw)));
@@ -161,16 +170,16 @@ async fn walk(
     upstream: &Client,
     thread_id: &str,
     ids: &[String],
-    max_pages: usize,
+    (max_pages, size): (usize, usize),
     mut visit: impl FnMut(&Checkpoint<'_>, bool) -> bool,
 ) -> Result<bool, Error> {
     let mut wanted: Option<String> = None;
     let mut before: Option<String> = None;
     for _ in 0..max_pages {
-        let page = upstream.history_page(thread_id, before.as_deref(), PAGE_STATES).await?;
+        let page = upstream.history_page(thread_id, before.as_deref(), size).await?;
         let page = read_page(&page, upstream.messages_key(), ids);
         let page = upstream.understood(page, "a thread's history")?;
-        let is_last = page.len() < PAGE_STATES;
+        let is_last = page.len() < size;
         before = page.last().map(|checkpoint| checkpoint.id.clone());
         for checkpoint in page {
             let is_here = wanted.as_ref().is_none_or(|wanted| *wanted == checkpoint.id);

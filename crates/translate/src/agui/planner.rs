@@ -320,16 +320,15 @@ impl RequestPlanner<'_> {
         self.input.messages.iter().any(|sent| *sent.id == *id)
     }
 
-    /// Whether the client's state must be compared with earlier ones.
+    /// The earlier values that the client's state is compared with.
+    ///
+    /// The state of a graph without a conversation is the client's to change.
     fn earlier<'e>(&self, compared: &Comparison<'e>) -> Earlier<'e> {
-        let shared = compared.last_learnt();
-        // A client that sends its newest message alone shows nothing of what it holds.
-        let is_newest_alone = self.input.messages.iter().all(|sent| sent.role != Role::Assistant)
-            && self.input.messages.len() <= 1;
-        if !compared.is_behind() || (shared.is_none() && is_newest_alone) {
+        if !compared.conversation.is_kept() {
             return Earlier::NotNeeded;
         }
-        compared.evidence.values.map_or(Earlier::Needed(shared), Earlier::Known)
+        let known = compared.evidence.values;
+        known.map_or_else(|| Earlier::Needed(compared.last_learnt()), Earlier::Known)
     }
 
     /// A run that begins with answers to the interrupts `ids`.

@@ -1,6 +1,7 @@
 //! The request that starts a run.
 
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use super::Capabilities;
 use crate::json::{self, Json, ObjectWriter};
@@ -218,6 +219,21 @@ impl RunRequest {
         self
     }
 
+    /// Starts the run at the newest checkpoint, on a server that would begin at that of the thread's
+    /// last fork (langgraph-api 1.5.1).
+    #[must_use]
+    pub(crate) fn leaving_fork(mut self, server: Capabilities) -> Self {
+        if server.keeps_fork_point && self.checkpoint_id.is_none() {
+            let config = self.config.unwrap_or_else(Json::empty_object);
+            let members = json::members(&config).unwrap_or_default();
+            let configurable =
+                members.get("configurable").map_or_else(Json::empty_object, Json::from);
+            let configurable = json::with_member(&configurable, "checkpoint_id", RawValue::NULL);
+            self.config = Some(json::with_member(&config, "configurable", &configurable));
+        }
+        self
+    }
+
     /// Adds a configuration, which the server merges into the assistant's.
     #[must_use]
     pub(crate) fn with_config(mut self, config: Option<Json>) -> Self {
@@ -399,6 +415,27 @@ mod tests {
         let (metadata, config) = sent(Capabilities::AEGRA);
         assert_eq!(metadata, "{}");
         assert!(config.contains("threadway_run_id"), "{config}");
+    }
+
+    #[test]
+    fn a_run_after_a_fork_begins_at_the_newest_checkpoint_again() {
+        let config = |checkpoint: Option<&str>, server, given: Option<&str>| {
+            let request = RunRequest::new("agent", "r", Start::Continue)
+                .at_checkpoint(checkpoint.map(str::to_owned))
+                .with_config(given.map(|given| json::raw(given.to_owned())))
+                .leaving_fork(server);
+            serde_json::to_value(request).unwrap()["config"].to_string()
+        };
+        let (js, none) = (Capabilities::JAVASCRIPT, "null".to_owned());
+        let newest = r#"{"configurable":{"checkpoint_id":null}}"#;
+        assert_eq!(config(None, js, None), newest);
+        assert_eq!(
+            config(None, js, Some(r#"{"configurable":{"model":"m"},"recursion_limit":5}"#)),
+            r#"{"configurable":{"model":"m","checkpoint_id":null},"recursion_limit":5}"#
+        );
+        assert_eq!(config(Some("c"), js, None), none);
+        assert_eq!(config(None, Capabilities::PYTHON, None), none);
+        assert_eq!(config(None, Capabilities::AEGRA, None), none);
     }
 
     #[test]

@@ -138,6 +138,6 @@ impl NewRun {
             Configured::Config(config) => request.with_config(Some(config)),
             Configured::Choices(choices) => request.with_choices(&choices, server),
         };
-        request.keeping_metadata(server)
+        request.leaving_fork(server).keeping_metadata(server)
     }
 }

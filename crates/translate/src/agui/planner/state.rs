@@ -29,10 +29,10 @@ pub(super) struct Echoes<'a> {
 /// The earlier values of the thread's state.
 #[derive(Clone, Copy)]
 pub(super) enum Earlier<'a> {
-    /// The client has the newest state, as far as the gateway can know. What differs was changed.
+    /// What differs from the newest state was changed by the person.
     NotNeeded,
-    /// The client has missed something. Its values must be compared with earlier ones, back to the
-    /// state in which this message arrived.
+    /// The client may have missed changes. Its values must be compared with earlier ones, back to the
+    /// state in which this message arrived: the newest that the client has from an agent.
     Needed(Option<&'a str>),
     /// The earlier values, by their keys.
     Known(&'a [(String, Json)]),

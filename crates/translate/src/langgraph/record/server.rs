@@ -43,6 +43,9 @@ pub struct Capabilities {
     /// Whether a run's configuration must be sent both as `configurable` and as `context`. Other
     /// servers refuse a run that sets both, and pass either on as both.
     pub needs_context: bool,
+    /// Whether later runs of a thread begin at the checkpoint of a fork again, unless they say
+    /// otherwise: the server keeps the configuration of each run for the thread.
+    pub keeps_fork_point: bool,
     /// Whether the server drops the metadata of runs. The gateway's own must then be in the run's
     /// configuration.
     pub drops_run_metadata: bool,
@@ -80,6 +83,7 @@ impl Capabilities {
         ends_streams: true,
         has_lifecycle_streams: true,
         needs_context: false,
+        keeps_fork_point: false,
         drops_run_metadata: false,
         keeps_runs_apart: true,
         interrupts_to_ask: false,
@@ -93,6 +97,7 @@ impl Capabilities {
         ends_streams: true,
         has_lifecycle_streams: false,
         needs_context: true,
+        keeps_fork_point: true,
         drops_run_metadata: false,
         keeps_runs_apart: true,
         interrupts_to_ask: false,
@@ -118,6 +123,7 @@ impl Capabilities {
             ends_streams: _,
             has_lifecycle_streams,
             needs_context: _,
+            keeps_fork_point: _,
             drops_run_metadata,
             keeps_runs_apart,
             interrupts_to_ask: _,
