@@ -173,8 +173,15 @@ impl Client {
                 let places: Vec<_> = places.collect();
                 self.messages.extend(new);
                 if self.emit.messages != MessageSnapshots::None {
-                    let place = |held: &Value| places.iter().position(|id| *id == held["id"]);
-                    self.messages.sort_by_key(|held| place(held).unwrap_or(usize::MAX));
+                    // What the thread lacks stays after the message that it followed.
+                    let mut place = None;
+                    let placed = self.messages.drain(..).map(|held| {
+                        place = places.iter().position(|id| *id == held["id"]).or(place);
+                        (place, held)
+                    });
+                    let mut placed: Vec<_> = placed.collect();
+                    placed.sort_by_key(|(place, _)| *place);
+                    self.messages = placed.into_iter().map(|(_, held)| held).collect();
                 }
             }
             Learns::All => {
@@ -341,8 +348,9 @@ fn request(
         let was_removed = run.fork_before.is_some() && has(&before, id) && !has(&base, id);
         // The person has changed, or asks again, what the graph has removed.
         let is_meant = wish.again.as_deref() == Some(id) && !has(&before, id);
-        // A fork may leave the same calls unanswered again.
-        let is_meant = is_meant || id.ends_with(":unanswered");
+        // The calls that are open at the checkpoint of a fork need the results that they had.
+        let is_result = message["type"] == "tool" && run.fork_before.is_some();
+        let is_meant = is_meant || is_result || id.ends_with(":unanswered");
         prop_assert!(was_removed || is_meant || !thread.ever_had(id), "{} goes up again", id);
     }
     // (c), (d) The state: exactly what the person has changed.

@@ -172,11 +172,12 @@ impl<'a> Comparison<'a> {
         let mut ids: Vec<_> =
             differing.iter().filter_map(|at| Some(self.sent().get(*at)?.id.to_string())).collect();
         // A client that has the newest message, and sends one message after it, has just made it.
-        let is_next = candidates.first().is_none_or(|(at, _)| *at == self.begins_anew_at());
+        let last = self.sent().len().saturating_sub(1);
+        let is_next =
+            candidates.first().is_none_or(|(at, _)| *at == self.begins_anew_at() && *at == last);
         let is_plain = candidates.len() <= 1 && is_next && !self.is_behind();
         let mut made = Vec::new();
         if !is_plain && !self.conversation.is_new() {
-            let last = self.sent().len().saturating_sub(1);
             ids.extend(candidates.iter().map(|(_, message)| message.id.to_string()));
             // The person has said the very last message, which is nearly always new.
             let others = candidates.iter().filter(|(at, _)| *at < last);
