@@ -211,9 +211,9 @@ impl Thread {
                 Step::Look(Look::Past(ids)) => {
                     past = Some(Past::of(upstream, &self.id, &ids).await?);
                 }
-                Step::Look(Look::Values { keys, since }) => {
-                    let found = past::values(upstream, &self.id, &keys, since.as_deref()).await?;
-                    values = Some(found);
+                Step::Look(Look::Values { wanted, since }) => {
+                    let found = past::values(upstream, &self.id, wanted, since.as_deref());
+                    values = Some(found.await?);
                 }
                 Step::Look(Look::Stop { run_id }) => return Ok(Planned::AfterStop { run_id }),
             }

@@ -27,9 +27,6 @@ const VALUE_STATES: usize = 5;
 /// back.
 const MAX_VALUE_PAGES: usize = 20;
 
-/// How many such pages are read if nothing shows how far the client is behind.
-const MAX_UNBOUNDED_PAGES: usize = 4;
-
 /// How many messages are looked for at once. A client with more changed messages has changed the
 /// first of them.
 const MAX_MESSAGES: usize = 32;
@@ -92,12 +89,18 @@ impl Past {
         let ids = ids.get(..MAX_MESSAGES).unwrap_or(ids);
         let new = |id: &String| MessagePast { id: id.clone(), ..MessagePast::default() };
         let mut messages: Vec<_> = ids.iter().map(new).collect();
-        let is_whole =
-            walk(upstream, thread_id, ids, (MAX_PAGES, PAGE_STATES), |checkpoint, is_here| {
-                checkpoint.add_to(&mut messages, is_here);
-                messages.iter().all(|past| past.before.is_some())
-            });
-        let is_whole = is_whole.await?;
+        // A run that forks stores a state without the message first. The branch that it leaves is
+        // older than that state, and newer than its parent.
+        let mut states_before = vec![0; messages.len()];
+        let pages = (MAX_PAGES, PAGE_STATES);
+        let walked = walk(upstream, thread_id, ids, pages, |checkpoint, is_here| {
+            checkpoint.add_to(&mut messages, is_here);
+            for (past, before) in messages.iter().zip(&mut states_before) {
+                *before += u32::from(is_here && !checkpoint.messages.contains_key(&past.id));
+            }
+            states_before.iter().all(|before| *before >= 2)
+        });
+        let is_whole = walked.await?;
         Ok(Self { messages, is_whole })
     }
 
@@ -115,31 +118,29 @@ impl Past {
     }
 }
 
-/// The values that keys of the state have had since the state in which a message arrived. Without a
-/// message, those of the newest states.
+/// Which of these values the keys of the state have had since the state in which a message arrived,
+/// or in the newest states.
 pub(super) async fn values(
     upstream: &Client,
     thread_id: &str,
-    keys: &[String],
+    mut wanted: Vec<(String, Json)>,
     since: Option<&str>,
 ) -> Result<Vec<(String, Json)>, Error> {
-    let mut values: Vec<(String, Json)> = Vec::new();
-    let pages = if since.is_some() { MAX_VALUE_PAGES } else { MAX_UNBOUNDED_PAGES };
-    let wanted: Vec<_> = since.iter().map(|id| (*id).to_owned()).collect();
-    walk(upstream, thread_id, &wanted, (pages, VALUE_STATES), |checkpoint, is_here| {
+    let mut found = Vec::new();
+    let ids: Vec<_> = since.iter().map(|id| (*id).to_owned()).collect();
+    let pages = (MAX_VALUE_PAGES, VALUE_STATES);
+    let walked = walk(upstream, thread_id, &ids, pages, |checkpoint, is_here| {
         let state = ThreadState::parse_under(upstream.messages_key(), checkpoint.state);
         let state = state.and_then(|state| state.values?.state).unwrap_or_default();
-        for (key, value) in state.iter().filter(|(key, _)| keys.iter().any(|k| *k == **key)) {
-            let is_known =
-                |(name, known): &(String, Json)| *name == **key && known.get() == value.get();
-            if !values.iter().any(is_known) {
-                values.push((key.to_string(), Json::from(*value)));
-            }
-        }
-        is_here && since.is_some() && checkpoint.messages.is_empty()
-    })
-    .await?;
-    Ok(values)
+        let is_held = |(key, value): &mut (String, Json)| {
+            let mut held = state.iter().filter(|(name, _)| **name == **key);
+            held.any(|(_, held)| json::same_in_doubles(held.get(), value.get()))
+        };
+        found.extend(wanted.extract_if(.., is_held));
+        wanted.is_empty() || (is_here && since.is_some() && checkpoint.messages.is_empty())
+    });
+    walked.await?;
+    Ok(found)
 }
 
 /// Which of these messages the newest states have, with their newest forms.
@@ -149,7 +150,7 @@ pub(super) async fn find_messages(
     ids: &[String],
 ) -> Result<Vec<(String, Json)>, Error> {
     let mut found: Vec<(String, Json)> = Vec::new();
-    let pages = (MAX_UNBOUNDED_PAGES, VALUE_STATES);
+    let pages = (MAX_VALUE_PAGES, VALUE_STATES);
     walk(upstream, thread_id, ids, pages, |checkpoint, _| {
         for (id, raw) in &checkpoint.messages {
             if !found.iter().any(|(known, _)| known == id) {

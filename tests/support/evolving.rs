@@ -277,17 +277,18 @@ impl Past for Thread {
         ids.iter().map(of).collect()
     }
 
-    fn values(&self, keys: &[String], since: Option<&str>) -> Vec<(String, Json)> {
-        let mut values = Vec::new();
+    fn values(&self, mut wanted: Vec<(String, Json)>, since: Option<&str>) -> Vec<(String, Json)> {
+        let mut found = Vec::new();
         for (at, state) in self.checkpoints.iter().enumerate().rev() {
-            for (key, value) in state.state.iter().filter(|(key, _)| keys.contains(key)) {
-                values.push((key.clone(), raw(value.to_string())));
-            }
+            let is_held = |(key, value): &mut (String, Json)| {
+                state.state.get(key).is_some_and(|held| held.to_string() == value.get())
+            };
+            found.extend(wanted.extract_if(.., is_held));
             let has = |wanted: &str| state.messages.iter().any(|message| id(message) == wanted);
             if self.is_here(at) && since.is_some_and(|since| !has(since)) {
                 break;
             }
         }
-        values
+        found
     }
 }

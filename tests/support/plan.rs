@@ -22,7 +22,7 @@ pub(crate) trait Past {
         ids.iter().map(new).collect()
     }
 
-    fn values(&self, _keys: &[String], _since: Option<&str>) -> Vec<(String, Json)> {
+    fn values(&self, _wanted: Vec<(String, Json)>, _since: Option<&str>) -> Vec<(String, Json)> {
         Vec::new()
     }
 }
@@ -63,8 +63,8 @@ pub(crate) fn plan_with<P: Planner>(
             Step::Plan(plan) => return Ok(Ok(*plan)),
             Step::Look(Look::Sent { ids, made }) => sent = Some(history.sent(&ids, &made)),
             Step::Look(Look::Past(ids)) => past = Some(history.past(&ids)),
-            Step::Look(Look::Values { keys, since }) => {
-                values = Some(history.values(&keys, since.as_deref()));
+            Step::Look(Look::Values { wanted, since }) => {
+                values = Some(history.values(wanted, since.as_deref()));
             }
             Step::Look(Look::Stop { run_id }) => return Ok(Err(run_id)),
         }

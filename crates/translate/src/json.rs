@@ -47,7 +47,7 @@ pub fn same(a: &str, b: &str) -> bool {
 }
 
 /// Whether two texts are equal as JSON for a client whose numbers are doubles.
-pub(crate) fn same_in_doubles(a: &str, b: &str) -> bool {
+pub fn same_in_doubles(a: &str, b: &str) -> bool {
     fn eq(a: &serde_json::Value, b: &serde_json::Value) -> bool {
         use serde_json::Value::{Array, Number, Object};
         match (a, b) {

@@ -21,7 +21,7 @@ pub struct Evidence<'a> {
     pub sent: Option<&'a [SentMessage]>,
     /// The result of [`Look::Past`].
     pub past: Option<&'a [MessagePast]>,
-    /// The result of [`Look::Values`]: pairs of a key and a value that it had.
+    /// The result of [`Look::Values`]: the wanted ones that the thread has had.
     pub values: Option<&'a [(String, Json)]>,
 }
 
@@ -71,11 +71,11 @@ pub enum Look {
     },
     /// The earlier states, back to the last one without any of these messages.
     Past(Vec<String>),
-    /// The values that these keys of the state have had since the state in which the message
-    /// arrived. Without a message, those of the newest states.
+    /// Which of these values the keys of the state have had since the state in which the message
+    /// arrived. Without a message, in the newest states.
     Values {
-        /// The keys.
-        keys: Vec<String>,
+        /// The keys with the values.
+        wanted: Vec<(String, Json)>,
         /// The id of the newest message that the client has.
         since: Option<String>,
     },

@@ -120,10 +120,11 @@ impl RequestPlanner<'_> {
         match echoes.earlier {
             Earlier::NotNeeded => {}
             Earlier::Needed(since) => {
-                let keys = changed.iter().filter(|(key, _)| echoes.may_be_outdated(key));
-                let keys: Vec<_> = keys.map(|(key, _)| key.to_string()).collect();
-                if !keys.is_empty() {
-                    return Err(Look::Values { keys, since: since.map(str::to_owned) });
+                let wanted = changed.iter().filter(|(key, _)| echoes.may_be_outdated(key));
+                let wanted: Vec<_> =
+                    wanted.map(|(key, value)| (key.to_string(), value.clone())).collect();
+                if !wanted.is_empty() {
+                    return Err(Look::Values { wanted, since: since.map(str::to_owned) });
                 }
             }
             Earlier::Known(values) => changed.retain(|(key, value)| {
