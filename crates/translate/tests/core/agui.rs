@@ -179,6 +179,14 @@ fn an_input_is_read_tolerantly_and_refused_with_the_members_name() {
     let refused = [
         (json!({"threadId": 7}), "`threadId` is not a string"),
         (json!({"runId": null}), "`runId` is missing; a RunAgentInput has one"),
+        (
+            json!({"threadId": ""}),
+            "`threadId` is not an id: it is blank; send the id of a thread or a run",
+        ),
+        (
+            json!({"runId": " \n"}),
+            "`runId` is not an id: it is blank; send the id of a thread or a run",
+        ),
         (json!({"messages": {}}), "`messages` is not an array"),
         (json!({"messages": ["hi"]}), "`messages[0]` is not an object with id and role"),
         (
@@ -201,6 +209,8 @@ fn an_input_is_read_tolerantly_and_refused_with_the_members_name() {
     assert_eq!(Input::parse(b"[]").unwrap_err(), InputError::NotAnObject);
     assert_eq!(with(json!({"protocolVersion": "1.0"})).unwrap().version, Version::V1);
     assert_eq!(with(json!({})).unwrap().version, Version::Legacy);
+    let parent = |id: &str| with(json!({"parentRunId": id})).unwrap().parent_run_id;
+    assert_eq!((parent("p"), parent(""), parent(" ")), (Some("p".to_owned()), None, None));
 }
 
 /// The body of the upstream run for a request on a thread with this state.

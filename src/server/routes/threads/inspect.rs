@@ -39,7 +39,7 @@ pub(super) async fn inspect(
         Some(name) => permitted(call, &name).await?,
         None => last_agent(call, client_thread).await?,
     };
-    let thread = call.thread(agent, client_thread);
+    let thread = call.thread(agent, client_thread)?;
     let held = Box::pin(thread.snapshot()).await;
     let held = held.map_err(|refusal| call.refuse_read(&refusal, &thread))?;
     let events = ThreadEvents::read(held.reader, viewer(client_thread)).await;
@@ -53,7 +53,7 @@ pub(super) async fn inspect(
 
 /// The agent that ran last on a thread, since CopilotKit's inspector names no agent.
 async fn last_agent(call: &Call, client_thread: &str) -> Result<Agent, Reject> {
-    let id = ThreadName::of(client_thread).id;
+    let id = ThreadName::of(client_thread)?.id;
     let mut refused = None;
     for upstream in call.gateway.agents.upstreams() {
         let client = upstream.client.called_by(&call.caller);

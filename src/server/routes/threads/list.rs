@@ -49,7 +49,7 @@ pub(super) async fn list(call: &Call, query: &str) -> Result<Response, Reject> {
 /// A thread as CopilotKit's client reads it. Members for which LangGraph has no value are empty.
 fn thread_json(thread: &ThreadRecord, agent: &str) -> Json {
     // The metadata could name another thread: whoever may change it writes it.
-    let is_its_own = |name: &String| ThreadName::of(name).id == thread.id;
+    let is_its_own = |name: &String| ThreadName::is_of(&thread.id, name);
     let id = thread.client_id().filter(is_its_own).unwrap_or_else(|| thread.id.clone());
     let time = |time: &Option<String>| time.clone().unwrap_or_default();
     let json = ObjectWriter::new()
