@@ -284,6 +284,29 @@ async fn a_thread_is_named_archived_taken_back_and_deleted() {
 }
 
 #[tokio::test]
+async fn a_name_that_is_cut_in_the_middle_of_an_emoji_is_taken() {
+    let page = Page::open().await;
+    let id = page.thread(1, 1, &json!({}));
+    let path = format!("/threads/{id}");
+    let body = json!({"agentId": "agent", "name": "cut: HALF"});
+    let envelope = json!({
+        "method": "resource/request", "params": {"path": path, "httpMethod": "PATCH"}, "body": body,
+    });
+    for (method, path, body) in
+        [("PATCH", format!("/agui{path}"), body), ("POST", "/agui".to_owned(), envelope)]
+    {
+        // The escape has two bytes more.
+        let request = request(method, &path, &body).replace("HALF", "\\ud83d");
+        let request = request.replace(
+            &format!("content-length: {}", body.to_string().len()),
+            &format!("content-length: {}", body.to_string().len() + 2),
+        );
+        let (status, answer) = answer(page.address, &request).await;
+        assert_eq!((status, &answer["name"]), (200, &json!("cut: \u{fffd}")), "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn a_live_run_is_stopped_before_its_thread_is_deleted() {
     let page = Page::open().await;
     let id = page.thread(1, 1, &json!({}));

@@ -84,10 +84,11 @@ pub enum InputError {
 // === impl Input ===
 
 impl Input {
-    /// Reads a request's body.
+    /// Reads a request's body. Text that no server stores is mended: see [`json::mend`].
     pub fn parse(body: &[u8]) -> Result<Self, InputError> {
+        let body = json::mend_bytes(body);
         let value: &RawValue =
-            serde_json::from_slice(body).map_err(|e| InputError::NotJson(e.to_string()))?;
+            serde_json::from_slice(&body).map_err(|e| InputError::NotJson(e.to_string()))?;
         let members = json::members(value).ok_or(InputError::NotAnObject)?;
         let required = |name| match optional_string(&members, name)? {
             Some(value) if is_blank(&value) => {

@@ -665,6 +665,67 @@ fn system_messages_go_up_as_the_operator_says() {
     assert!(goes_up_with(&allowance, &keys, &body, &waiting_for_approval()).is_ok());
 }
 
+/// A page cuts its text in the middle of an emoji, and sends it with each request.
+#[test]
+fn text_that_no_server_stores_goes_up_as_the_replacement_character() {
+    let sent = |unfit: &str| {
+        let body = json!({
+            "threadId": "t", "runId": "r",
+            "messages": [
+                {"id": "u", "role": "user", "content": [{"type": "text", "text": "cut: HALF"}]},
+                {"id": "c", "role": "tool", "toolCallId": "call", "content": "{\"a\":\"HALF\"}"},
+            ],
+            "state": {"HALF": ["HALF"]},
+            "tools": [{"name": "f", "description": "HALF", "parameters": {"title": "HALF"}}],
+            "context": [{"description": "HALF", "value": "HALF"}],
+            "forwardedProps": {"config": {"configurable": {"model": "HALF"}}},
+        });
+        let body = body.to_string().replace("HALF", unfit);
+        let input = Input::parse(body.as_bytes()).unwrap();
+        let mut allowance = Allowance::default();
+        allowance.allow("model").unwrap();
+        let keys = r#"{"input_schema":{"properties":{"\ufffd":{},"copilotkit":{}}}}"#;
+        let keys = InputKeys::parse(keys).unwrap();
+        let run = asking(&input, &allowance).plan(None, &keys).unwrap().run.unwrap();
+        serde_json::to_string(&run.request("agent", Capabilities::default(), None)).unwrap()
+    };
+    // The judge's parser refuses half a pair.
+    let whole: Value = serde_json::from_str(&sent("\\ufffd")).unwrap();
+    assert_eq!(whole["input"]["messages"][0]["content"], "cut: \u{fffd}");
+    for unfit in ["\\ud83d", "\\uDE00", "\\u0000"] {
+        let up: Value = serde_json::from_str(&sent(unfit)).unwrap();
+        assert_eq!(up, whole, "{unfit}");
+    }
+    assert!(sent("\\ud83d\\ude00").contains("cut: \\ud83d\\ude00"));
+}
+
+#[test]
+fn text_that_was_replaced_on_its_way_is_no_edit() {
+    for (sent, stored) in [
+        ("\\ud83d", "\\ufffd"),
+        ("\\u0000", "\\ufffd"),
+        // Stored by another program, on a server that replaces nothing.
+        ("\\ud83d", "\\ud83d"),
+        ("\\u0000", "\\u0000"),
+        // The Python server also replaces the escape where it is written out.
+        ("\\\\u0000", "\\\\ufffd"),
+    ] {
+        let state = format!(
+            r#"{{"values":{{"messages":[{{"type":"human","id":"u","content":"a{stored}"}},
+                {{"type":"ai","id":"a","content":"ho"}}]}}}}"#
+        );
+        let body = format!(
+            r#"{{"threadId":"t","runId":"r","messages":[{{"id":"u","role":"user","content":"a{sent}"}},
+                {{"id":"a","role":"assistant","content":"ho"}},{{"id":"v","role":"user","content":"on"}}]}}"#
+        );
+        let input = Input::parse(body.as_bytes()).unwrap();
+        let state = ThreadState::parse(&state);
+        let allowance = Allowance::default();
+        let plan = asking(&input, &allowance).plan(state.as_ref(), &InputKeys::Unknown).unwrap();
+        assert_eq!(plan.run.unwrap().fork_before, None, "{sent}");
+    }
+}
+
 #[test]
 fn a_client_chooses_what_a_busy_thread_does_within_what_it_may() {
     let mut allowance = Allowance::default();
