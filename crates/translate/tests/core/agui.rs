@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::support::capture;
+use crate::support::generate::{self, ScriptPart};
 use crate::support::schema::Schema;
 use serde_json::{Value, json};
 use threadway_translate::agui::{
@@ -15,7 +16,7 @@ use threadway_translate::json::{self, Text};
 use threadway_translate::langgraph::{
     Capabilities, InputKeys, Media, MediaKind, MediaSource, MessagesKey, Multitask, ThreadState,
 };
-use threadway_translate::run::{self, ContentPart, Id, Planner, Role, RunEvent};
+use threadway_translate::run::{self, ContentPart, Id, Planner, Role, RunEvent, StreamEnd};
 
 fn written(event: &Event<'_>) -> Value {
     let mut line = Vec::new();
@@ -724,6 +725,72 @@ fn text_that_was_replaced_on_its_way_is_no_edit() {
         let plan = asking(&input, &allowance).plan(state.as_ref(), &InputKeys::Unknown).unwrap();
         assert_eq!(plan.run.unwrap().fork_before, None, "{sent}");
     }
+}
+
+/// A model reads only the content of a result.
+#[test]
+fn a_failed_client_tool_says_why_in_its_content() {
+    let sent = |members: Value| {
+        let mut message = json!({"id": "m", "role": "tool", "toolCallId": "c"});
+        message.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        let (up, _) = goes_up(&json!({"messages": [message]}), &json!({})).unwrap();
+        let message = &up["input"]["messages"][0];
+        (message["content"].clone(), message["status"].as_str().unwrap().to_owned())
+    };
+    let image = json!({"type": "image", "source": {"type": "data", "value": "AA", "mimeType": "image/png"}});
+    let block = json!({"type": "image", "base64": "AA", "mime_type": "image/png"});
+    let text = |text: &str| json!({"type": "text", "text": text});
+    for (members, content, status) in [
+        (json!({"content": "", "error": "no camera"}), json!("no camera"), "error"),
+        (json!({"error": "no camera"}), json!("no camera"), "error"),
+        (json!({"content": " ", "error": "no camera"}), json!("no camera"), "error"),
+        (json!({"content": [], "error": "no camera"}), json!("no camera"), "error"),
+        (json!({"content": "tried", "error": "no camera"}), json!("tried\nno camera"), "error"),
+        (
+            json!({"content": "Error: no camera!", "error": "no camera"}),
+            json!("Error: no camera!"),
+            "error",
+        ),
+        (
+            json!({"content": [text("tried"), image], "error": "no \"camera\""}),
+            json!([text("tried"), block, text("no \"camera\"")]),
+            "error",
+        ),
+        (json!({"content": [image], "error": ""}), json!([block]), "error"),
+        (json!({"content": "tried", "error": ""}), json!("tried"), "error"),
+        (json!({"content": "", "error": " "}), json!("the tool failed and said nothing"), "error"),
+        (json!({"content": "", "error": null}), json!(""), "success"),
+        (json!({"content": "done"}), json!("done"), "success"),
+    ] {
+        assert_eq!(sent(members.clone()), (content, status.to_owned()), "{members}");
+    }
+}
+
+/// The client is sent what the thread holds once, and then holds the same.
+#[test]
+fn the_content_of_a_failed_client_tool_is_corrected_once() {
+    let calls = json!({"type": "ai", "id": "a", "content": "",
+        "tool_calls": [{"id": "c", "name": "photo", "args": {}}]});
+    let result = json!({"type": "tool", "id": "m", "tool_call_id": "c",
+        "content": "tried\nno camera", "status": "error"});
+    let values = json!({"messages": [calls, result]});
+    let snapshots = |held: &Value| {
+        let call = json!({"id": "c", "type": "function",
+            "function": {"name": "photo", "arguments": "{}"}});
+        let asks = json!({"id": "a", "role": "assistant", "toolCalls": [call]});
+        let input = json!({"threadId": "T", "runId": "r", "messages": [asks, held]});
+        let input = Input::parse(input.to_string().as_bytes()).unwrap();
+        let parts = [ScriptPart { event: "values".to_owned(), data: values.to_string() }];
+        let bytes = generate::bytes(&parts, false);
+        let (_, events) = generate::run_events(&bytes, 64, None, StreamEnd::Succeeded);
+        let told = capture::project(&events, Projector::new(input.client(), input.held()));
+        let all = told.events.into_iter().filter(|event| event["type"] == "MESSAGES_SNAPSHOT");
+        all.map(|event| event["messages"][1].clone()).collect::<Vec<_>>()
+    };
+    let own = json!({"id": "m", "role": "tool", "toolCallId": "c", "content": "tried", "error": "no camera"});
+    let [corrected] = &*snapshots(&own) else { panic!("there is no one snapshot") };
+    assert_eq!(corrected["content"], "tried\nno camera");
+    assert!(snapshots(corrected).is_empty());
 }
 
 #[test]
