@@ -154,6 +154,8 @@ async fn a_server_that_rejects_columns_is_asked_for_them_once() {
 async fn an_assistant_lists_the_threads_that_it_ran() {
     let page = Page::open().await;
     let assistant = "5f1b1d1e-0000-4000-8000-000000000001";
+    let known = json!({"assistant_id": assistant, "graph_id": "agent"});
+    page.server.books().assistants.push(known);
     page.thread(1, 1, &json!({"assistant_id": assistant}));
     page.thread(2, 2, &json!({}));
     let listed = page.get(&format!("/threads?agentId={assistant}")).await;

@@ -138,7 +138,7 @@ async fn load(
     let wrong = || Reject::invalid(format!("`limit` is not a number from 1 to {MAX_WINDOW}"));
     let limit = limit.map(|text| number(text).ok_or_else(wrong)).transpose()?;
     let thread = call.thread(agent, client_thread)?;
-    let held = Box::pin(thread.snapshot()).await;
+    let held = Box::pin(thread.of_known_agent(thread.snapshot())).await;
     let held = held.map_err(|refusal| call.refuse_read(&refusal, &thread))?;
     let client = client(client_thread.to_owned(), RunId::Unnamed);
     let events = ThreadEvents::read(held.reader, client).await;
@@ -226,7 +226,8 @@ async fn read(
     run_id: &str,
 ) -> Result<Option<ThreadReader>, Reject> {
     let refuse = |refusal| call.refuse_read(&refusal, thread);
-    let found = thread.read_again(last.known(), run_id).await.map_err(refuse)?;
+    let found = thread.of_known_agent(thread.read_again(last.known(), run_id)).await;
+    let found = found.map_err(refuse)?;
     if found.is_some() || Uuid::try_parse(run_id).is_err() {
         return Ok(found);
     }

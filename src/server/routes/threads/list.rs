@@ -34,7 +34,10 @@ pub(super) async fn list(call: &Call, query: &str) -> Result<Response, Reject> {
     let with_archived = param("includeArchived").as_deref() == Some("true");
     let agent = permitted(call, &name).await?;
     let query = ListQuery { limit, with_archived, after };
-    let page = threads::list(&agent, &query).await;
+    let (is_absent, page) = tokio::join!(agent.is_absent(), threads::list(&agent, &query));
+    if is_absent {
+        return Err(Reject::unknown_assistant(&agent.assistant, &call.caller));
+    }
     let page = page.map_err(|error| call.upstream_failed(&error, agent.upstream.caller()))?;
     let threads: Vec<_> = page.threads.iter().map(|thread| thread_json(thread, &name)).collect();
     let answer = ObjectWriter::new()
