@@ -79,17 +79,29 @@ impl Agent {
                     "only messages are sent to this agent: the other keys of its input are unknown"
                 );
             }
+            let keys = Arc::new(keys);
             if scope == Scope::Everyone {
-                self.remember_losses(&keys);
+                self.remember_losses(&self.told(Arc::clone(&keys)));
             }
-            (Arc::new(keys), scope)
+            (keys, scope)
         };
-        self.directory.input_keys.get_or_read(self.key(), &self.upstream, read).await
+        self.told(self.directory.input_keys.get_or_read(self.key(), &self.upstream, read).await)
+    }
+
+    /// The keys as the agent's server means them, if the server's kind is remembered. Sends no
+    /// request.
+    fn told(&self, keys: Arc<InputKeys>) -> Arc<InputKeys> {
+        let known = self.directory.capabilities.get(&self.upstream_index, self.upstream.caller());
+        match known.filter(|server| server.omits_context_schema) {
+            Some(server) => Arc::new(InputKeys::clone(&keys).told_by(server)),
+            None => keys,
+        }
     }
 
     /// The keys of the agent's input, if they are remembered. Sends no request.
     pub(crate) fn known_input_keys(&self) -> Option<Arc<InputKeys>> {
-        self.directory.input_keys.get(&self.key(), self.upstream.caller())
+        let keys = self.directory.input_keys.get(&self.key(), self.upstream.caller());
+        keys.map(|keys| self.told(keys))
     }
 
     /// Whether the server has no agent of this name, whoever asks. False if the server does not say

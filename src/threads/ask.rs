@@ -145,6 +145,7 @@ impl Thread {
             return Ok(Next::LookAgain(step));
         }
         let Some(mut run) = run else { return Ok(Next::Show) };
+        run.client_context = request.client_context(&keys);
         if let (None, Some(client_id)) = (&state, &self.client_id) {
             let title = run.title.take();
             self.upstream().create_thread(&self.id, client_id, title.as_deref()).await?;

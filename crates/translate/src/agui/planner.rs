@@ -12,7 +12,7 @@ use echoes::state_of;
 pub(super) use new_messages::KnownMessages;
 
 use super::allowance::Allowance;
-use super::client_keys::{CLIENT_KEYS, ClientProvided, client_value};
+use super::client_keys::{CLIENT_KEYS, ClientProvided, client_context, client_value};
 use super::input::Input;
 use super::resume::{Answers, ResumeError};
 use super::resume_update;
@@ -66,6 +66,10 @@ impl Planner for RequestPlanner<'_> {
         let lost = sent.filter_map(|(what, _)| what.loss(keys));
         let messages = Some(self.messages_key).filter(|_| !messages.is_empty());
         messages.and_then(|key| keys.lost_messages(key)).into_iter().chain(lost).collect()
+    }
+
+    fn client_context(&self, keys: &InputKeys) -> Option<Json> {
+        client_context(self.input, keys)
     }
 
     fn needs_keys(&self, thread: Option<&ThreadState<'_>>) -> bool {

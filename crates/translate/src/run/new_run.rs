@@ -20,6 +20,8 @@ pub struct NewRun {
     pub fork_before: Option<String>,
     /// The run's configuration.
     pub configured: Configured,
+    /// The client's tools and context, for the context of the run.
+    pub client_context: Option<Json>,
     /// LangGraph's ids of the interrupts that the run answers. An id that ends in `:breakpoint` is
     /// a static breakpoint.
     pub answers: Vec<String>,
@@ -78,6 +80,11 @@ pub trait Planner: Sync {
         Vec::new()
     }
 
+    /// The client's tools and context for the context of the run, if the graph takes them there.
+    fn client_context(&self, _keys: &InputKeys) -> Option<Json> {
+        None
+    }
+
     /// The plan, given the thread's state and the graph's input keys. `thread` is `None` for a
     /// thread without a state.
     fn plan(&self, thread: Option<&ThreadState<'_>>, keys: &InputKeys)
@@ -111,6 +118,7 @@ impl NewRun {
             start,
             fork_before: None,
             configured: Configured::Not,
+            client_context: None,
             answers: Vec::new(),
             update: None,
             title: None,
@@ -142,6 +150,7 @@ impl NewRun {
             Configured::Config(config) => request.with_config(Some(config)),
             Configured::Choices(choices) => request.with_choices(&choices, server),
         };
+        let request = request.with_client_context(self.client_context.as_ref(), server);
         request.keeping_metadata(server)
     }
 }

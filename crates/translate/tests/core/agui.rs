@@ -666,6 +666,44 @@ fn system_messages_go_up_as_the_operator_says() {
     assert!(goes_up_with(&allowance, &keys, &body, &waiting_for_approval()).is_ok());
 }
 
+/// An agent below a graph without a key finds the tools in the run's context.
+#[test]
+fn a_clients_tools_go_into_the_context_of_a_run_whose_graph_takes_them_there() {
+    let sent = |schemas: Value, input: Value| {
+        let keys = InputKeys::parse(&schemas.to_string()).unwrap();
+        let mut body = json!({"threadId": "t", "runId": "r", "messages": []});
+        body.as_object_mut().unwrap().extend(input.as_object().unwrap().clone());
+        let input = Input::parse(body.to_string().as_bytes()).unwrap();
+        let allowance = Allowance::default();
+        let planner = asking(&input, &allowance);
+        let context = planner.client_context(&keys);
+        (context.map(|context| context.get().to_owned()), planner.losses(&keys))
+    };
+    let schemas = |input: Value, context: Value| json!({"input_schema": {"properties": input}, "context_schema": context});
+    let tools = json!({"tools": [{"name": "f"}], "context": [{"description": "d", "value": "v"}]});
+    let expected = r#"{"actions":[{"type":"function","name":"f","function":{"name":"f"}}],"context":[{"description":"d","value":"v"}]}"#;
+    let messages = json!({"messages": {}});
+    let named = json!({"properties": {"copilotkit": {}}});
+    for context in [Value::Null, named] {
+        let (context, losses) = sent(schemas(messages.clone(), context), tools.clone());
+        assert_eq!(context.as_deref(), Some(expected));
+        assert_eq!(losses.len(), 2);
+        let only = "the tools of clients reach this graph only as `copilotkit` in the context of \
+                    its runs: its input has none of the keys `tools`, `ag-ui`, `copilotkit`";
+        assert_eq!(losses[0], only);
+    }
+    let other = json!({"properties": {"model": {}}});
+    let (context, losses) = sent(schemas(messages.clone(), other), tools.clone());
+    assert_eq!(context, None);
+    assert!(losses[0].starts_with("the tools of clients do not reach this graph: "), "{losses:?}");
+    // The graph's own state has them.
+    let own = json!({"messages": {}, "copilotkit": {}});
+    assert_eq!(sent(schemas(own, Value::Null), tools.clone()), (None, Vec::new()));
+    assert_eq!(sent(json!({"input_schema": {"properties": messages}}), tools).0, None);
+    let nothing = json!({"tools": [], "context": []});
+    assert_eq!(sent(schemas(messages, Value::Null), nothing), (None, Vec::new()));
+}
+
 /// A page cuts its text in the middle of an emoji, and sends it with each request.
 #[test]
 fn text_that_no_server_stores_goes_up_as_the_replacement_character() {

@@ -43,6 +43,9 @@ pub struct Capabilities {
     /// Whether a run's configuration must be sent both as `configurable` and as `context`. Other
     /// servers refuse a run that sets both, and pass either on as both.
     pub needs_context: bool,
+    /// Whether the description of a graph that declares no context lacks `context_schema`. Otherwise
+    /// it is null.
+    pub omits_context_schema: bool,
     /// Whether the server drops the metadata of runs. The gateway's own must then be in the run's
     /// configuration.
     pub drops_run_metadata: bool,
@@ -80,6 +83,7 @@ impl Capabilities {
         ends_streams: true,
         has_lifecycle_streams: true,
         needs_context: false,
+        omits_context_schema: false,
         drops_run_metadata: false,
         keeps_runs_apart: true,
         interrupts_to_ask: false,
@@ -93,6 +97,7 @@ impl Capabilities {
         ends_streams: true,
         has_lifecycle_streams: false,
         needs_context: true,
+        omits_context_schema: true,
         drops_run_metadata: false,
         keeps_runs_apart: true,
         interrupts_to_ask: false,
@@ -118,6 +123,7 @@ impl Capabilities {
             ends_streams: _,
             has_lifecycle_streams,
             needs_context: _,
+            omits_context_schema: _,
             drops_run_metadata,
             keeps_runs_apart,
             interrupts_to_ask: _,
