@@ -26,7 +26,7 @@ pub use threadway_translate::langgraph::{ConfigField, InputKeys, MessagesKey, Mo
 use crate::metrics::Answer;
 use crate::sync::Mutex;
 use crate::upstream::{Caller, Client, Error, Identity};
-use agent::AgentKey;
+use agent::{AgentKey, Presence};
 use facts::Facts;
 use threadway_translate::langgraph::{Capabilities, ServerInfo};
 use threadway_translate::run::Emit;
@@ -68,6 +68,7 @@ struct Directory {
     input_keys: Facts<AgentKey, Arc<InputKeys>>,
     config_fields: Facts<AgentKey, Vec<ConfigField>>,
     model_inputs: Facts<AgentKey, ModelInput>,
+    presences: Facts<AgentKey, Presence>,
     /// By the index of the upstream.
     capabilities: Facts<usize, Capabilities>,
     /// What clients send that an agent does not get, as of its last input keys that apply to all
@@ -125,6 +126,7 @@ impl Agents {
             input_keys: Facts::default(),
             config_fields: Facts::default(),
             model_inputs: Facts::default(),
+            presences: Facts::default(),
             capabilities: Facts::default(),
             losses: Mutex::default(),
             logged: Mutex::default(),

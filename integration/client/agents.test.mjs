@@ -599,6 +599,21 @@ function gateway({ server, Client }) {
       assert.equal(client.messages.at(-1).content, "There is no tool.");
     });
   }
+
+  test("an agent below a graph without a key finds the client's tools, and no longer in the next run", async () => {
+    const tools = [{ name: "paint", description: "Paints.", parameters: { type: "object", properties: {} } }];
+    const context = [{ description: "time", value: "noon" }];
+    const none = { tools: [], context: [] };
+    for (const [agent, found] of [["nested", { tools: ["paint"], context }], ["nested_fixed", none]]) {
+      const client = new Client(agent);
+      client.say("look");
+      await run(client, success, { tools, context });
+      assert.deepEqual(JSON.parse(client.messages.at(-1).content), found);
+      client.say("look again");
+      await run(client, success);
+      assert.deepEqual(JSON.parse(client.messages.at(-1).content), none);
+    }
+  });
 }
 
 function leaving({ server, Client }) {

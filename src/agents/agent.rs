@@ -43,6 +43,17 @@ pub(super) struct AgentKey {
     assistant: String,
 }
 
+/// Whether a server has an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// The server shows the agent to this caller.
+    Present,
+    /// The server has no such agent for any caller.
+    Absent,
+    /// The server did not answer, or may hide the agent from this caller: a run may still find it.
+    Unsaid,
+}
+
 /// Why a server does not describe an agent.
 enum Absence {
     /// It cannot.
@@ -68,17 +79,81 @@ impl Agent {
                     "only messages are sent to this agent: the other keys of its input are unknown"
                 );
             }
+            let keys = Arc::new(keys);
             if scope == Scope::Everyone {
-                self.remember_losses(&keys);
+                self.remember_losses(&self.told(Arc::clone(&keys)));
             }
-            (Arc::new(keys), scope)
+            (keys, scope)
         };
-        self.directory.input_keys.get_or_read(self.key(), &self.upstream, read).await
+        self.told(self.directory.input_keys.get_or_read(self.key(), &self.upstream, read).await)
+    }
+
+    /// The keys as the agent's server means them, if the server's kind is remembered. Sends no
+    /// request.
+    fn told(&self, keys: Arc<InputKeys>) -> Arc<InputKeys> {
+        let known = self.directory.capabilities.get(&self.upstream_index, self.upstream.caller());
+        match known.filter(|server| server.omits_context_schema) {
+            Some(server) => Arc::new(InputKeys::clone(&keys).told_by(server)),
+            None => keys,
+        }
     }
 
     /// The keys of the agent's input, if they are remembered. Sends no request.
     pub(crate) fn known_input_keys(&self) -> Option<Arc<InputKeys>> {
-        self.directory.input_keys.get(&self.key(), self.upstream.caller())
+        let keys = self.directory.input_keys.get(&self.key(), self.upstream.caller());
+        keys.map(|keys| self.told(keys))
+    }
+
+    /// Whether the server has no agent of this name, whoever asks. False if the server does not say
+    /// so in time. Sends no request if the server has shown the agent to this caller within
+    /// [`FACTS_AGE`](super::FACTS_AGE).
+    pub(crate) async fn is_absent(&self) -> bool {
+        if self.known_input_keys().is_some_and(|keys| *keys != InputKeys::Unknown) {
+            return false;
+        }
+        let read = async || {
+            let presence = in_time(self.read_presence()).await;
+            let scope = match &presence {
+                // A server that is deployed anew may have the agent at once.
+                Ok(Presence::Absent) => Scope::Nobody,
+                Err(error) if error.was_not_sent() => Scope::Nobody,
+                // Not asked again for a while either: the answer may be slow.
+                Ok(Presence::Present | Presence::Unsaid) | Err(_) => Scope::Caller,
+            };
+            (presence.unwrap_or(Presence::Unsaid), scope)
+        };
+        let presence = self.directory.presences.get_or_read(self.key(), &self.upstream, read);
+        presence.await == Presence::Absent
+    }
+
+    async fn read_presence(&self) -> Result<Presence, Error> {
+        let Self { upstream, assistant, .. } = self;
+        // A server runs a graph also for a caller from whom it hides the graph's assistant, and may
+        // hide it from whoever has credentials.
+        let unseen = || {
+            let may_hide = upstream.sends_credentials();
+            if may_hide { Presence::Unsaid } else { Presence::Absent }
+        };
+        if Uuid::try_parse(assistant).is_ok() {
+            return match upstream.find_assistant(assistant).await {
+                Ok(()) => Ok(Presence::Present),
+                // The Python server answers the same for a route that it lacks (0.16.7). Every known
+                // server has this route.
+                Err(error)
+                    if error.is_not_found()
+                        && self.capabilities().await != Capabilities::default() =>
+                {
+                    Ok(unseen())
+                }
+                Err(error) => Err(error),
+            };
+        }
+        match upstream.shows_assistant_of(assistant).await {
+            Ok(true) => Ok(Presence::Present),
+            Ok(false) => Ok(unseen()),
+            Err(error) if error.is_unknown_graph() => Ok(Presence::Absent),
+            Err(error) => Err(error),
+        }
     }
 
     /// What clients send that the agent does not get, a sentence for each. Empty if that has not

@@ -87,16 +87,16 @@ impl Call {
         Ok(agent)
     }
 
-    /// The thread that the client calls `client_thread`, for an agent.
-    pub(super) fn thread(&self, agent: Agent, client_thread: &str) -> Thread {
-        let ThreadName { id, client_id } = ThreadName::of(client_thread);
+    /// The thread that the client calls `client_thread`, for an agent. A blank name is refused.
+    pub(super) fn thread(&self, agent: Agent, client_thread: &str) -> Result<Thread, Reject> {
+        let ThreadName { id, client_id } = ThreadName::of(client_thread)?;
         request_log::note(|facts| {
             facts.agent = Some(agent.name.to_string());
             facts.thread = Some(client_thread.to_owned());
             facts.thread_id = Some(id.clone());
             facts.upstream = Some(agent.upstream.base().to_string());
         });
-        self.gateway.threads.thread(agent, id, client_id.map(str::to_owned))
+        Ok(self.gateway.threads.thread(agent, id, client_id.map(str::to_owned)))
     }
 
     /// Whom a connection belongs to that this call opens or uses.

@@ -45,7 +45,7 @@ use super::gateway::Call;
 use super::limits::rates::StreamSlot;
 use super::reject::{self, Reject};
 use super::request::query::{InPath, param};
-use super::routes::tanstack::{RunName, TanStackQuery};
+use super::routes::tanstack::{RunName, TanStackQuery, id_param};
 use super::streams::wire::Wire;
 use crate::sync::Mutex;
 
@@ -109,7 +109,7 @@ pub(super) async fn on_run_route(
     if is_upgrade(request.headers()) && request.method() == Method::GET {
         return open(&call, &name, Wire::Chunks, request);
     }
-    if let Some(query) = TanStackQuery::of(&request) {
+    if let Some(query) = TanStackQuery::of(&request)? {
         let (parts, _) = request.into_parts();
         return Box::pin(query.respond(&call, &name, &parts.headers)).await;
     }
@@ -185,16 +185,15 @@ impl Opening {
 // === impl Replay ===
 
 impl Replay {
-    /// Reads `?offset=ID&threadId=T&runId=R`. Returns `None` without an `offset`.
+    /// Reads `?offset=ID&threadId=T&runId=R`. Returns `None` without an `offset`. Without a `runId`
+    /// the offset alone names the run.
     fn parse(query: &str) -> Result<Option<Self>, Reject> {
-        let value = |name| param(query, name).map(Cow::into_owned);
-        let Some(offset) = value("offset").filter(|offset| !offset.is_empty()) else {
-            return Ok(None);
-        };
-        let run_id = value("runId").unwrap_or_default();
+        let offset = param(query, "offset").filter(|offset| !offset.is_empty());
+        let Some(offset) = offset.map(Cow::into_owned) else { return Ok(None) };
+        let run_id = id_param(query, "runId")?.unwrap_or_else(|| offset.clone());
         let (thread_id, run_id) = match RunName::parse(&run_id) {
             Some(name) => (Some(name.thread_id), name.run_id),
-            None => (value("threadId"), run_id),
+            None => (id_param(query, "threadId")?, run_id),
         };
         let Some(thread_id) = thread_id else {
             return Err(Reject::invalid(
@@ -218,5 +217,8 @@ mod tests {
         assert_eq!(parsed("offset=&runId=r").ok(), Some(None));
         assert!(parsed("offset=-1&runId=r").is_err());
         assert_eq!(parsed("threadId=t&offset=1.R").ok(), Some(Some("1.R".to_owned())));
+        for blank in ["threadId=", "threadId=t&runId=", "threadId=%20&runId=r"] {
+            assert!(Replay::parse(&format!("offset=1.R&{blank}")).is_err(), "{blank}");
+        }
     }
 }

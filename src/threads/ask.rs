@@ -223,7 +223,8 @@ impl Thread {
         if let Some(step) = self.store(state.as_ref(), &keep, storing).await? {
             return Ok(Planned::Next(Next::LookAgain(step)));
         }
-        let Some(run) = run else { return Ok(Planned::Next(Next::Show)) };
+        let Some(mut run) = run else { return Ok(Planned::Next(Next::Show)) };
+        run.client_context = request.client_context(&keys);
         let origin = match &state {
             Some(_) => ThreadOrigin::Exists,
             None => self.create(run.title.as_deref()).await?,

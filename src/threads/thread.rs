@@ -68,6 +68,19 @@ impl Thread {
         Ok(self.threads.read_by_id(self.upstream(), server, &self.id, run_id).await?)
     }
 
+    /// Reads the thread, and asks at the same time whether its agent exists. Fails with
+    /// [`Refusal::UnknownAssistant`] if the server has no such agent, whatever was read.
+    pub(crate) async fn of_known_agent<T>(
+        &self,
+        read: impl Future<Output = Result<T, Refusal>>,
+    ) -> Result<T, Refusal> {
+        let (is_absent, read) = tokio::join!(self.agent.is_absent(), read);
+        if is_absent {
+            return Err(Refusal::UnknownAssistant { assistant: self.agent.assistant.clone() });
+        }
+        read
+    }
+
     /// Fails if the server refuses the thread to the caller. A thread that is not found is no error
     /// if unknown threads count as empty.
     pub(crate) async fn check_visibility(&self) -> Result<(), Refusal> {

@@ -44,6 +44,21 @@ impl Client {
         Ok(all)
     }
 
+    /// Whether the server shows an assistant of this graph to the caller. The Python server answers a
+    /// name that is no graph with 404 (langgraph-api 0.16.7), the others with an empty list.
+    pub(crate) async fn shows_assistant_of(&self, graph_id: &str) -> Result<bool, Error> {
+        let search = AssistantSearch { graph_id: Some(graph_id), limit: 1, offset: 0 };
+        let call = self.call(Operation::Assistants, Method::POST, &["assistants", "search"]);
+        let body = call.json(&search).allow_not_found().text().await?;
+        let found = self.understood(Assistant::parse_list(&body), "a list of assistants")?;
+        Ok(!found.is_empty())
+    }
+
+    /// Succeeds if the server shows the assistant of this id to the caller.
+    pub(crate) async fn find_assistant(&self, assistant_id: &str) -> Result<(), Error> {
+        self.find(Operation::Assistant, &["assistants", assistant_id]).await.map(drop)
+    }
+
     /// The keys of an assistant's input. Takes the assistant's id, not the name of its graph.
     pub(crate) async fn input_keys(&self, assistant_id: &str) -> Result<InputKeys, Error> {
         let body = self.get(Operation::Assistant, &["assistants", assistant_id, "schemas"]).await?;

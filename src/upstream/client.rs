@@ -208,6 +208,12 @@ impl Client {
         &self.caller
     }
 
+    /// Whether the server can distinguish this client's requests from those of others.
+    pub(crate) fn sends_credentials(&self) -> bool {
+        let has_key = self.key.lock().is_some();
+        has_key || !self.headers.is_empty() || self.caller.is_personal()
+    }
+
     /// The credentials of this client's requests.
     pub(crate) fn access(&self) -> Access {
         Access { configured: Arc::clone(&self.key), caller: self.caller.clone() }

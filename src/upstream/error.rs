@@ -146,6 +146,12 @@ impl Error {
             || matches!(self, Self::Status { code: 422, detail, .. } if detail.contains("already running"))
     }
 
+    /// Whether the server says that there is no such graph, whoever asks. A server without the route
+    /// says something else.
+    pub(crate) fn is_unknown_graph(&self) -> bool {
+        matches!(self, Self::Status { code: 404, detail, .. } if detail.starts_with("Graph '"))
+    }
+
     /// Whether a run was refused because there is no such assistant.
     pub(crate) fn is_unknown_assistant(&self) -> bool {
         // The Python server answers 422 for the name of a graph, the JavaScript server 404.

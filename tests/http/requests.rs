@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use crate::support::clock::HeldClock;
 use crate::support::gateway::{
-    Gateway, Response, closed, finished, input, refusal, refused, token, told,
+    Gateway, Response, THREAD, agents, closed, finished, input, refusal, refused, serve_as, token,
+    told,
 };
+use crate::support::upstream::Upstream;
 use serde_json::json;
-use threadway::server::{BODY_TIMEOUT, Limits};
+use threadway::server::{BODY_TIMEOUT, Limits, Settings, ThreadRoutes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -138,6 +140,182 @@ async fn json_of_the_wrong_shape_is_told_which_member_it_is() {
         assert_eq!(refused(&mut response).await, expected, "{body}");
     }
     gateway.upstream.is_untouched().await;
+}
+
+/// All clients with such an id would share one thread.
+#[tokio::test]
+async fn a_blank_id_of_a_thread_or_a_run_is_refused_on_every_route() {
+    let upstream = Upstream::bind().await;
+    let agents = agents(&[("default", &upstream.url())], &[]);
+    let settings = Settings { thread_routes: ThreadRoutes::All, ..Settings::default() };
+    let (address, _stop, _serving, _) = serve_as(agents, settings).await;
+    let request = |line: &str, body: &str| {
+        format!(
+            "{line} HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    let envelope = |method: &str, params: serde_json::Value, body: &serde_json::Value| {
+        let body = json!({"method": method, "params": params, "body": body});
+        request("POST /agui", &body.to_string())
+    };
+    let agent = || json!({"agentId": "agent"});
+    for blank in ["", " "] {
+        let input = |member: &str| {
+            let mut input = input(&["hi"]);
+            input[member] = json!(blank);
+            input
+        };
+        let named = json!({"runId": blank});
+        let mut requests =
+            vec![("runId", request("POST /agui/agent/agent/stop/t", &named.to_string()))];
+        for member in ["threadId", "runId"] {
+            let [run, connect] = ["run", "connect"].map(|route| {
+                let line = format!("POST /agui/agent/agent/{route}");
+                request(&line, &input(member).to_string())
+            });
+            let [envelope_run, envelope_connect] = ["agent/run", "agent/connect"]
+                .map(|method| envelope(method, agent(), &input(member)));
+            let value = blank.replace(' ', "%20");
+            let load = format!("GET /agui/agent/agent/run?{member}={value}");
+            let other = if member == "runId" { "threadId" } else { "runId" };
+            let join = format!("{load}&{other}=x&offset=-1");
+            for request in [
+                run,
+                connect,
+                envelope_run,
+                envelope_connect,
+                request(&load, ""),
+                request(&join, ""),
+            ] {
+                requests.push((member, request));
+            }
+        }
+        let resource = |method: &str, path: &str| {
+            let params = json!({"path": path, "httpMethod": method});
+            envelope("resource/request", params, &json!({"agentId": "agent", "archived": true}))
+        };
+        for (method, path) in [
+            ("GET", "/messages"),
+            ("GET", "/state?agentId=agent"),
+            ("PATCH", ""),
+            ("DELETE", ""),
+            ("POST", "/archive"),
+        ] {
+            let thread = blank.replace(' ', "%20");
+            requests.push(("threadId", resource(method, &format!("/threads/{thread}{path}"))));
+        }
+        for (member, request) in requests {
+            let mut response = Response::to(address, request.as_bytes()).await;
+            let message =
+                format!("`{member}` is not an id: it is blank; send the id of a thread or a run");
+            let expected = refusal("400 Bad Request", "invalid_request", &message);
+            assert_eq!(refused(&mut response).await, expected, "{request}");
+        }
+    }
+    // A path that ends before the id is another path, and none that is served.
+    let archived = json!({"agentId": "agent", "archived": true}).to_string();
+    for (line, body, expected) in [
+        ("GET /agui/agent/agent/threads//events", "", "400"),
+        ("GET /agui/agent/agent/threads/%20/events", "", "400"),
+        ("POST /agui/agent/agent/stop/", "{}", "404"),
+        ("POST /agui/agent/agent/stop/%20", "{}", "400"),
+        ("GET /agui/threads//messages", "", "400"),
+        ("GET /agui/threads/%20/messages", "", "400"),
+        ("PATCH /agui/threads/", &*archived, "404"),
+        ("PATCH /agui/threads/%20", &*archived, "400"),
+        ("POST /agui/threads/%20/archive", &*archived, "400"),
+        ("DELETE /agui/threads/%20", &*archived, "400"),
+    ] {
+        let response = Response::to(address, request(line, body).as_bytes()).await;
+        let status = format!("HTTP/1.1 {expected} ");
+        assert!(response.head.starts_with(&status), "{line}: {}", response.head);
+    }
+    upstream.is_untouched().await;
+}
+
+// === unknown agents ===
+
+/// A request for a thread of an agent, on each route that reads threads.
+fn reads(agent: &str) -> Vec<String> {
+    let input = json!({"threadId": THREAD, "runId": "r", "messages": []});
+    let post = |line: &str, body: &serde_json::Value| {
+        let body = body.to_string();
+        format!(
+            "{line} HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    let get = |path: &str| format!("GET /agui/{path} HTTP/1.1\r\nhost: h\r\n\r\n");
+    let params = json!({"agentId": agent});
+    let envelope = json!({"method": "agent/connect", "params": params, "body": input});
+    vec![
+        post(&format!("POST /agui/agent/{agent}/connect"), &input),
+        post("POST /agui", &envelope),
+        get(&format!("agent/{agent}/threads/{THREAD}/events")),
+        get(&format!("agent/{agent}/threads/{THREAD}/events?follow=thread")),
+        get(&format!("agent/{agent}/run?threadId={THREAD}")),
+        get(&format!("agent/{agent}/run?threadId={THREAD}&runId=r&offset=-1")),
+        get(&format!("threads/{THREAD}/messages?agentId={agent}")),
+        get(&format!("threads?agentId={agent}")),
+    ]
+}
+
+/// Sends a request to a gateway whose upstream answers with `about` if it is asked for the assistant
+/// of this id, and has no runs. Returns the status, and the body of a refusal.
+async fn read_of(agent: &str, request: &str, about: (u16, &str)) -> (String, String) {
+    let upstream = Upstream::bind().await;
+    let agents = agents(&[("default", &upstream.url())], &[]);
+    let settings = Settings { thread_routes: ThreadRoutes::All, ..Settings::default() };
+    let (address, _stop, _serving, _) = serve_as(agents, settings).await;
+    let answer = async {
+        loop {
+            let exchange = upstream.next().await;
+            let line = exchange.line.clone();
+            match &*line {
+                "GET /info" => exchange.json(200, "{}").await,
+                _ if line == format!("GET /assistants/{agent}") => {
+                    exchange.json(about.0, about.1).await;
+                }
+                "POST /threads/search" => exchange.json(200, "[]").await,
+                _ if line.contains("/runs?") => exchange.json(200, "[]").await,
+                _ => exchange.json(404, "{}").await,
+            }
+        }
+    };
+    let ask = async {
+        let mut response = Response::to(address, request.as_bytes()).await;
+        let status = response.head.split(' ').nth(1).unwrap().to_owned();
+        let body = if status == "404" { response.body().await } else { String::new() };
+        (status, body)
+    };
+    tokio::select! {
+        answered = ask => answered,
+        () = answer => unreachable!("the loop never ends"),
+    }
+}
+
+#[tokio::test]
+async fn a_thread_of_an_agent_that_does_not_exist_is_refused_as_its_run_is() {
+    let message = "LangGraph knows no agent `nobody`; name a graph of the server's langgraph.json \
+                   or an assistant's id";
+    let expected = refusal("404 Not Found", "unknown_agent", message).1;
+    for request in reads("nobody") {
+        let (status, body) = read_of("nobody", &request, (500, "")).await;
+        assert_eq!((&*status, &body), ("404", &expected), "{request}");
+    }
+}
+
+#[tokio::test]
+async fn a_thread_is_read_if_the_server_does_not_say_that_there_is_no_such_agent() {
+    const ID: &str = "01a200b7-5ee5-70e2-95e8-b76fe45c0278";
+    let request = reads(ID).swap_remove(2);
+    for (answer, expected) in [(200, "200"), (500, "200"), (403, "200"), (404, "404")] {
+        let (status, _) = read_of(ID, &request, (answer, "{}")).await;
+        assert_eq!(status, expected, "{answer}");
+    }
 }
 
 #[tokio::test]

@@ -154,6 +154,8 @@ async fn a_server_that_rejects_columns_is_asked_for_them_once() {
 async fn an_assistant_lists_the_threads_that_it_ran() {
     let page = Page::open().await;
     let assistant = "5f1b1d1e-0000-4000-8000-000000000001";
+    let known = json!({"assistant_id": assistant, "graph_id": "agent"});
+    page.server.books().assistants.push(known);
     page.thread(1, 1, &json!({"assistant_id": assistant}));
     page.thread(2, 2, &json!({}));
     let listed = page.get(&format!("/threads?agentId={assistant}")).await;
@@ -280,6 +282,29 @@ async fn a_thread_is_named_archived_taken_back_and_deleted() {
         let patched = page.server.asked("PATCH /threads");
         assert_eq!(patched[0], json!({"metadata": {"title": "A \"name\""}}));
         assert_eq!(patched[1], json!({"metadata": {"archived": true}}));
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_is_cut_in_the_middle_of_an_emoji_is_taken() {
+    let page = Page::open().await;
+    let id = page.thread(1, 1, &json!({}));
+    let path = format!("/threads/{id}");
+    let body = json!({"agentId": "agent", "name": "cut: HALF"});
+    let envelope = json!({
+        "method": "resource/request", "params": {"path": path, "httpMethod": "PATCH"}, "body": body,
+    });
+    for (method, path, body) in
+        [("PATCH", format!("/agui{path}"), body), ("POST", "/agui".to_owned(), envelope)]
+    {
+        // The escape has two bytes more.
+        let request = request(method, &path, &body).replace("HALF", "\\ud83d");
+        let request = request.replace(
+            &format!("content-length: {}", body.to_string().len()),
+            &format!("content-length: {}", body.to_string().len() + 2),
+        );
+        let (status, answer) = answer(page.address, &request).await;
+        assert_eq!((status, &answer["name"]), (200, &json!("cut: \u{fffd}")), "{answer}");
     }
 }
 

@@ -145,6 +145,8 @@ async fn what_is_no_handshake_is_refused() {
         ("run", format!("{upgrade}{version}sec-websocket-key: AA==\r\n"), "400 Bad Request"),
         ("run", format!("{upgrade}{version}{key}{key}"), "400 Bad Request"),
         ("run?offset=-1", format!("{upgrade}{version}{key}"), "400 Bad Request"),
+        ("run?offset=-1&threadId=", format!("{upgrade}{version}{key}"), "400 Bad Request"),
+        ("run?offset=-1&threadId=t&runId=", format!("{upgrade}{version}{key}"), "400 Bad Request"),
         ("run", format!("{upgrade}{version}{key}"), "101 Switching Protocols"),
     ] {
         let request = format!("GET /agui/agent/agent/{path} HTTP/1.1\r\nhost: h\r\n{headers}\r\n");
@@ -240,8 +242,17 @@ async fn one_turn_waits_for_the_one_before_it_and_no_second_one() {
 async fn garbage_is_answered_and_ends_nothing_until_there_is_too_much_of_it() {
     let gateway = Gateway::start().await;
     let mut socket = Socket::open(gateway.address).await;
-    for text in ["", "{", "[]", "null", r#"{"type":"x"}"#, r#"{"runId":1}"#, r#"{"threadId":"t"}"#]
-    {
+    for text in [
+        "",
+        "{",
+        "[]",
+        "null",
+        r#"{"type":"x"}"#,
+        r#"{"runId":1}"#,
+        r#"{"threadId":"t"}"#,
+        r#"{"threadId":"","runId":"r","messages":[]}"#,
+        r#"{"type":"abort","runId":""}"#,
+    ] {
         socket.say(text).await;
         let (id, event) = socket.event().await;
         assert_eq!(

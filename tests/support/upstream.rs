@@ -27,8 +27,8 @@ const JAVASCRIPT: &str = r#"{"version":"1.5.1","langgraph_js_version":"1.7.3"}"#
 const AEGRA: &str = r#"{"name":"Aegra","version":"0.11.0"}"#;
 
 /// The server. Requests wait until the test asks for them. The server itself answers only whether a
-/// caller may see a thread: yes, unless the caller is the stranger or the test has set another
-/// answer. A caller who may not see a thread does not get its runs either.
+/// caller may see a thread, and whether there is an agent: yes, unless the caller is the stranger or
+/// the test has set another answer, and unless the agent is `nobody`. A caller who may not see a thread does not get its runs either.
 pub(crate) struct Upstream {
     address: SocketAddr,
     requests: Mutex<UnboundedReceiver<Exchange>>,
@@ -91,7 +91,9 @@ impl Upstream {
             while let Some(exchange) = accept(&listener).await {
                 let key = exchange.key().unwrap_or_default();
                 let status = answers.lock().unwrap().get(key).copied().unwrap_or(200);
-                if exchange.asks_to_see() || status != 200 && exchange.lists_runs() {
+                if let Some((status, body)) = exchange.asks_for_agent() {
+                    exchange.json_if_there(status, &body).await;
+                } else if exchange.asks_to_see() || status != 200 && exchange.lists_runs() {
                     let (status, body) = match status {
                         200 => (200, r#"[{"run_id":"R"}]"#),
                         _ if info.contains("Aegra") => (200, "[]"),
@@ -237,6 +239,22 @@ impl Exchange {
 
     fn lists_runs(&self) -> bool {
         self.line.starts_with("GET /threads/") && self.line.contains("/runs?limit=")
+    }
+
+    /// The answer to the question whether the server has an agent. It has all but `nobody`.
+    fn asks_for_agent(&self) -> Option<(u16, String)> {
+        let asked = self
+            .body
+            .strip_prefix("{\"graph_id\":\"")?
+            .strip_suffix("\",\"limit\":1,\"offset\":0}")?;
+        if !self.line.starts_with("POST /") || !self.line.ends_with("/assistants/search") {
+            return None;
+        }
+        Some(if asked == "nobody" {
+            (404, r#"{"detail":"Graph 'nobody' not found. Expected one of: ['agent']"}"#.to_owned())
+        } else {
+            (200, format!(r#"[{{"assistant_id":"A","graph_id":"{asked}"}}]"#))
+        })
     }
 
     /// Whether the request asks only whether the caller may see a thread.

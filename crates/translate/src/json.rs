@@ -3,7 +3,7 @@
 //! Values that clients get must not change on the way: `1.10` must not become `1.1`, and the order
 //! of keys must hold. So this module builds no tree. [`members`] and [`items`] parse a value one
 //! level and return slices of it. [`ObjectWriter`] and [`array()`] build new values from such slices.
-//! [`Text`] is a string that keeps its escapes.
+//! [`Text`] is a string that keeps its escapes. [`mend()`] replaces those that no server stores.
 //!
 //! ```
 //! use threadway_translate::json::{self, ObjectWriter};
@@ -18,10 +18,12 @@
 //! Only [`schema`], which checks a person's answer, builds a tree.
 
 mod members;
+mod mend;
 pub mod schema;
 mod text;
 mod writer;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -29,6 +31,8 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 pub use members::{Members, Str, items, members, string};
+pub(crate) use mend::whole_pairs;
+pub use mend::{mend, mend_bytes};
 pub use text::{Text, TextBuf};
 pub use writer::{ObjectWriter, array, with_member};
 
@@ -115,6 +119,14 @@ impl Json {
     /// `{}`.
     pub fn empty_object() -> Self {
         raw("{}".to_owned())
+    }
+
+    /// A copy of a value in which text that no server stores is mended: see [`mend`].
+    pub fn mended(value: &RawValue) -> Self {
+        match mend(value.get()) {
+            Cow::Borrowed(_) => Self::from(value),
+            Cow::Owned(mended) => raw(mended),
+        }
     }
 }
 

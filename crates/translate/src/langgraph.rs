@@ -65,8 +65,8 @@ pub use model::ModelInput;
 pub(crate) use origin::{Mutes, Origin};
 pub use part::{Body, Part, has_values};
 pub use record::{
-    ARCHIVED, Assistant, CLIENT_THREAD_ID, Capabilities, InputKeys, Joins, RunRecord, RunStatus,
-    ServerInfo, TITLE, ThreadMark, ThreadRecord, ThreadStatus, headline,
+    ARCHIVED, Assistant, CLIENT_THREAD_ID, Capabilities, GraphKeys, InputKeys, Joins, RunRecord,
+    RunStatus, ServerInfo, TITLE, ThreadMark, ThreadRecord, ThreadStatus, headline,
 };
 pub use replay::{Novelty, Replay};
 pub use request::{Multitask, RunRequest, Start};

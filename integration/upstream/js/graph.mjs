@@ -9,7 +9,7 @@ import { BaseChatModel } from "@langchain/core/language_models/chat_models";
 import { AIMessage, AIMessageChunk, HumanMessage } from "@langchain/core/messages";
 import { ChatGenerationChunk } from "@langchain/core/outputs";
 import { tool } from "@langchain/core/tools";
-import { Annotation, END, interrupt, MessagesAnnotation, START, StateGraph } from "@langchain/langgraph";
+import { Annotation, END, interrupt, MessagesAnnotation, MessagesZodState, START, StateGraph } from "@langchain/langgraph";
 import { createAgent, humanInTheLoopMiddleware, todoListMiddleware } from "langchain";
 import { z } from "zod";
 
@@ -487,6 +487,22 @@ export const configured = new StateGraph(MessagesAnnotation, Configured)
     return { messages: [new AIMessage(`${model}${verbose ? ", verbosely" : ""}`)] };
   })
   .addEdge(START, "tell")
+  .compile();
+
+// An agent below a graph whose state has no key for the page: it finds the page's tools in the context of the run.
+const look = (_, { context }) => {
+  const { actions = [], context: about = [] } = context?.copilotkit ?? {};
+  const found = { tools: actions.map((tool) => tool.function.name), context: about };
+  return { messages: [new AIMessage(JSON.stringify(found))] };
+};
+const looking = new StateGraph(MessagesZodState).addNode("look", look).addEdge(START, "look").compile();
+const outer = async ({ messages }) => ({ messages: [(await looking.invoke({ messages })).messages.at(-1)] });
+export const nested = new StateGraph(MessagesZodState).addNode("outer", outer).addEdge(START, "outer").compile();
+
+// The same with a context of its own, which takes no other member.
+export const nestedFixed = new StateGraph(MessagesZodState, z.object({}).strict())
+  .addNode("outer", outer)
+  .addEdge(START, "outer")
   .compile();
 
 // What an editor is offered without configuration. No model is called.

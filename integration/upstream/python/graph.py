@@ -25,7 +25,7 @@ from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.prebuilt import ToolNode
-from langgraph.runtime import Runtime
+from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import interrupt
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -496,6 +496,48 @@ _ct.add_edge(START, "use")
 client_tools = _ct.compile()
 
 # ---------------------------------------------------------------- a conversation under another key than `messages`, which is a list of notes
+# An agent below a graph whose state has no key for the page. It looks for the page's tools where CopilotKit's middleware
+# (copilotkit 0.1.96) looks for them: in its state, then in the context of the run, then in `configurable`.
+class Page(MessagesState, total=False):
+    copilotkit: dict
+
+
+def _look(state: Page, config: RunnableConfig):
+    context = get_runtime().context
+    places = (state, context if isinstance(context, dict) else {}, config.get("configurable", {}))
+    page = next((place["copilotkit"] for place in places if place.get("copilotkit")), {"actions": [], "context": []})
+    names = [tool["function"]["name"] for tool in page["actions"]]
+    return {"messages": [AIMessage(json.dumps({"tools": names, "context": page["context"]}))]}
+
+
+_in = StateGraph(Page)
+_in.add_node("look", _look)
+_in.add_edge(START, "look")
+_inner = _in.compile()
+
+
+async def _outer(state: MessagesState):
+    return {"messages": [(await _inner.ainvoke({"messages": state["messages"]}))["messages"][-1]]}
+
+
+_ne = StateGraph(MessagesState)
+_ne.add_node("outer", _outer)
+_ne.add_edge(START, "outer")
+nested = _ne.compile()
+
+
+# The same with a context of its own, which takes no other member.
+@dataclasses.dataclass
+class Fixed:
+    pass
+
+
+_fx = StateGraph(MessagesState, context_schema=Fixed)
+_fx.add_node("outer", _outer)
+_fx.add_edge(START, "outer")
+nested_fixed = _fx.compile()
+
+
 class HState(TypedDict, total=False):
     chat_history: Annotated[list[AnyMessage], add_messages]
     messages: list[str]

@@ -56,7 +56,7 @@ impl InputRequest {
         let events = events.of_version(input.version)?;
         let is_inspected = call.gateway.page.inspects(events.query());
         let agent = call.agent_inspected(agent, is_inspected)?;
-        let thread = call.thread(agent, &input.thread_id);
+        let thread = call.thread(agent, &input.thread_id)?;
         Ok(Self { events, input, thread, is_inspected })
     }
 

@@ -2,6 +2,7 @@
 
 use uuid::Uuid;
 
+use crate::server::reject::Reject;
 use threadway_translate::agui::{Client, RunId, Version};
 
 /// The namespace of the thread ids that are derived from clients' names. It must never change:
@@ -17,6 +18,19 @@ pub(in crate::server) struct ThreadName<'a> {
     pub(in crate::server) client_id: Option<&'a str>,
 }
 
+/// Refuses a blank id of a thread or a run. `member` is the parameter that holds it.
+pub(in crate::server) fn expect_id(member: &str, id: &str) -> Result<(), Reject> {
+    if id.trim().is_empty() {
+        return Err(Reject::invalid(blank(member)));
+    }
+    Ok(())
+}
+
+/// The message to a client whose id of a thread or a run is blank.
+pub(in crate::server) fn blank(member: &str) -> String {
+    format!("`{member}` is not an id: it is blank; send the id of a thread or a run")
+}
+
 /// A client that reads a thread, and has no name of its own for the thread's runs.
 pub(in crate::server) fn viewer(client_thread: &str) -> Client {
     Client {
@@ -30,9 +44,11 @@ pub(in crate::server) fn viewer(client_thread: &str) -> Client {
 // === impl ThreadName ===
 
 impl<'a> ThreadName<'a> {
-    /// A UUID is LangGraph's id too, in lower case. Any other name maps to a `UUIDv5`.
-    pub(in crate::server) fn of(client_id: &'a str) -> Self {
-        match Uuid::try_parse(client_id) {
+    /// A UUID is LangGraph's id too, in lower case. Any other name maps to a `UUIDv5`. A blank name
+    /// is refused: all clients that send one would share a thread.
+    pub(in crate::server) fn of(client_id: &'a str) -> Result<Self, Reject> {
+        expect_id("threadId", client_id)?;
+        Ok(match Uuid::try_parse(client_id) {
             Ok(id) if client_id.len() == uuid::fmt::Hyphenated::LENGTH => {
                 Self { id: id.to_string(), client_id: None }
             }
@@ -40,7 +56,12 @@ impl<'a> ThreadName<'a> {
                 let id = Uuid::new_v5(&THREAD_NAMESPACE, client_id.as_bytes());
                 Self { id: id.to_string(), client_id: Some(client_id) }
             }
-        }
+        })
+    }
+
+    /// Whether this is LangGraph's id of the thread that a client calls `client_id`.
+    pub(in crate::server) fn is_of(id: &str, client_id: &'a str) -> bool {
+        Self::of(client_id).is_ok_and(|thread| thread.id == id)
     }
 }
 
@@ -55,11 +76,18 @@ mod tests {
             ("01A200B7-5EE5-70E2-95E8-B76FE45C0278", "01a200b7-5ee5-70e2-95e8-b76fe45c0278", false),
             ("01a200b75ee570e295e8b76fe45c0278", "c9910a76-2c3a-5cec-8952-fea3e1ebd5fb", true),
             ("my thread", "e817c419-7e64-5f51-8a5c-c4cf14d1fb2d", true),
-            ("", "7f5b744d-5886-5daf-b4df-014a8704e229", true),
         ] {
-            let thread = ThreadName::of(client_id);
+            let thread = ThreadName::of(client_id).unwrap();
             assert_eq!(thread.id, id, "{client_id}");
             assert_eq!(thread.client_id.is_some(), is_named, "{client_id}");
+        }
+    }
+
+    #[test]
+    fn a_blank_name_is_no_name() {
+        for blank in ["", " ", "\t\u{a0}\n"] {
+            assert!(ThreadName::of(blank).is_err(), "{blank:?}");
+            assert!(!ThreadName::is_of("7f5b744d-5886-5daf-b4df-014a8704e229", blank));
         }
     }
 }

@@ -78,8 +78,8 @@ pub(super) async fn read(
 ) -> Result<ThreadReader, Reject> {
     tracing::debug!(thread_id = thread.id(), ?scope, ?last, "a client connects to a thread");
     let reader = match scope {
-        Scope::Present => thread.connect(last.known()).await,
-        Scope::Follow => thread.follow(last.known()).await,
+        Scope::Present => thread.of_known_agent(thread.connect(last.known())).await,
+        Scope::Follow => thread.of_known_agent(thread.follow(last.known())).await,
     };
     if *last == LastEvent::Unknown {
         call.gateway.observer.metrics.resumed(Resume::StartOver);
@@ -89,7 +89,8 @@ pub(super) async fn read(
 
 /// The response to a client that has the end of its run: 204, if it may see the thread.
 pub(super) async fn no_more_events(call: &Call, thread: &Thread) -> Result<Response, Reject> {
-    thread.check_visibility().await.map_err(|refusal| call.refuse_read(&refusal, thread))?;
+    let checked = thread.of_known_agent(thread.check_visibility()).await;
+    checked.map_err(|refusal| call.refuse_read(&refusal, thread))?;
     call.gateway.observer.metrics.resumed(Resume::Ended);
     Ok(StatusCode::NO_CONTENT.into_response())
 }

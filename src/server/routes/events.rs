@@ -41,7 +41,7 @@ pub(in crate::server) async fn events(
     let last = LastEvent::of_request(&headers, &query);
     let is_inspected = call.gateway.page.inspects(Some(&query));
     let agent = call.agent_inspected(&name, is_inspected)?;
-    let thread = call.thread(agent, &client_thread);
+    let thread = call.thread(agent, &client_thread)?;
     let ids = RunIds::of(&thread);
     let (reader, slot) = match open(&call, &thread, scope, &last).await {
         Ok(Connected::Reader(reader, slot)) => (reader, slot),

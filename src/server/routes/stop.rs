@@ -10,6 +10,7 @@ use crate::server::observe::request_log::{self, Action};
 use crate::server::reject::Reject;
 use crate::server::request::body::read_body;
 use crate::server::request::query::InPath;
+use crate::server::request::thread_name::expect_id;
 use crate::server::response;
 use threadway_translate::json::{self, ObjectWriter};
 
@@ -39,7 +40,7 @@ pub(super) async fn stop_thread(
     });
     let wanted = wanted_run(body)?;
     let agent = call.agent(name)?;
-    let thread = call.thread(agent, client_thread);
+    let thread = call.thread(agent, client_thread)?;
     let stopped = thread.stop(wanted.as_deref()).await;
     let mut ids = RunIds::of(&thread);
     let answer = if let Some(run_id) = stopped.map_err(|refusal| call.refuse(&refusal, &thread))? {
@@ -79,7 +80,9 @@ fn wanted_run(body: &[u8]) -> Result<Option<String>, Reject> {
     match members.0.as_slice() {
         [] => Ok(None),
         [(name, value)] if &**name == "runId" => {
-            json::string(value).map(|id| Some(id.into_owned())).ok_or_else(form)
+            let id = json::string(value).ok_or_else(form)?;
+            expect_id("runId", &id)?;
+            Ok(Some(id.into_owned()))
         }
         _ => Err(form()),
     }
@@ -95,6 +98,7 @@ mod tests {
             ("", Some(None)),
             ("{}", Some(None)),
             (r#" {"runId":"r"} "#, Some(Some("r"))),
+            (r#"{"runId":""}"#, None),
             (r#"{"runId":1}"#, None),
             (r#"{"runId":"r","x":1}"#, None),
             (r#"{"x":1}"#, None),

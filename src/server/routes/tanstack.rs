@@ -25,7 +25,7 @@ use crate::server::reject::Reject;
 use crate::server::request::accept;
 use crate::server::request::last_event::LastEvent;
 use crate::server::request::query::param;
-use crate::server::request::thread_name::ThreadName;
+use crate::server::request::thread_name::{ThreadName, expect_id};
 use crate::server::response::uncached_json;
 use crate::server::streams::event_stream::EventStream;
 use crate::server::streams::wire::Wire;
@@ -70,17 +70,17 @@ struct FoundRun {
 
 impl TanStackQuery {
     /// Reads a request. Returns `None` for a request that no client of `TanStack` AI sends.
-    pub(in crate::server) fn of(request: &Request) -> Option<Self> {
+    pub(in crate::server) fn of(request: &Request) -> Result<Option<Self>, Reject> {
         if request.method() != Method::GET {
-            return None;
+            return Ok(None);
         }
         Self::parse(request.uri().query().unwrap_or_default())
     }
 
-    fn parse(query: &str) -> Option<Self> {
+    fn parse(query: &str) -> Result<Option<Self>, Reject> {
         let value = |name| param(query, name).filter(|value| !value.is_empty());
         let value = |name| value(name).map(Cow::into_owned);
-        match (value("runId"), value("threadId")) {
+        Ok(match (id_param(query, "runId")?, id_param(query, "threadId")?) {
             (Some(run_id), thread_id) => {
                 Some(Self::Join { run_id, thread_id, offset: value("offset") })
             }
@@ -89,7 +89,7 @@ impl TanStackQuery {
                 Some(Self::Load { thread_id, limit, before })
             }
             (None, None) => None,
-        }
+        })
     }
 
     pub(in crate::server) async fn respond(
@@ -119,6 +119,13 @@ impl TanStackQuery {
     }
 }
 
+/// The id of a thread or a run in a query. A blank one is refused.
+pub(in crate::server) fn id_param(query: &str, name: &str) -> Result<Option<String>, Reject> {
+    let id = param(query, name).map(Cow::into_owned);
+    id.as_deref().map_or(Ok(()), |id| expect_id(name, id))?;
+    Ok(id)
+}
+
 /// The JSON of a thread: its messages, its live run, and the questions that it asks.
 async fn load(
     call: &Call,
@@ -130,8 +137,8 @@ async fn load(
     let number = |text: &str| text.parse().ok().filter(|limit| (1..=MAX_WINDOW).contains(limit));
     let wrong = || Reject::invalid(format!("`limit` is not a number from 1 to {MAX_WINDOW}"));
     let limit = limit.map(|text| number(text).ok_or_else(wrong)).transpose()?;
-    let thread = call.thread(agent, client_thread);
-    let held = Box::pin(thread.snapshot()).await;
+    let thread = call.thread(agent, client_thread)?;
+    let held = Box::pin(thread.of_known_agent(thread.snapshot())).await;
     let held = held.map_err(|refusal| call.refuse_read(&refusal, &thread))?;
     let client = client(client_thread.to_owned(), RunId::Unnamed);
     let events = ThreadEvents::read(held.reader, client).await;
@@ -185,7 +192,7 @@ async fn join(
     let slot = call.streams.slot()?;
     let found = match name.as_ref().map(|name| &name.thread_id).or(thread_id.as_ref()) {
         Some(client_thread) => {
-            let thread = call.thread(agent, client_thread);
+            let thread = call.thread(agent, client_thread)?;
             let reader = read(call, &thread, last, run_id).await?;
             let client_thread = client_thread.clone();
             reader.map(|reader| FoundRun { client_thread, thread, reader })
@@ -219,7 +226,8 @@ async fn read(
     run_id: &str,
 ) -> Result<Option<ThreadReader>, Reject> {
     let refuse = |refusal| call.refuse_read(&refusal, thread);
-    let found = thread.read_again(last.known(), run_id).await.map_err(refuse)?;
+    let found = thread.of_known_agent(thread.read_again(last.known(), run_id)).await;
+    let found = found.map_err(refuse)?;
     if found.is_some() || Uuid::try_parse(run_id).is_err() {
         return Ok(found);
     }
@@ -240,9 +248,9 @@ async fn find(
         let listed =
             listed.map_err(|error| call.upstream_failed(&error, agent.upstream.caller()))?;
         let Some(listed) = listed else { continue };
-        let is_its_own = |name: &String| ThreadName::of(name).id == id;
-        let client_thread = listed.client_id().filter(is_its_own).unwrap_or(id);
-        let thread = call.thread(agent.clone(), &client_thread);
+        let is_its_own = |name: &String| ThreadName::is_of(&id, name);
+        let client_thread = listed.client_id().filter(is_its_own).unwrap_or_else(|| id.clone());
+        let thread = call.thread(agent.clone(), &client_thread)?;
         if let Some(reader) = read(call, &thread, last, run_id).await? {
             return Ok(Some(FoundRun { client_thread, thread, reader }));
         }
@@ -261,8 +269,8 @@ impl RunName {
     /// Reads a name. Returns `None` for the plain name of a run.
     pub(in crate::server) fn parse(text: &str) -> Option<Self> {
         let rest = text.starts_with("threadId=").then_some(text)?;
-        let (thread_id, run_id) = (param(rest, "threadId")?, param(rest, "runId")?);
-        Some(Self { thread_id: thread_id.into_owned(), run_id: run_id.into_owned() })
+        let id = |name| id_param(rest, name).ok().flatten();
+        Some(Self { thread_id: id("threadId")?, run_id: id("runId")? })
     }
 
     fn text(&self) -> String {
@@ -288,23 +296,25 @@ mod tests {
             ("", None),
             ("limit=7", None),
             ("offset=-1", None),
-            ("threadId=", None),
             ("threadId=t", load(None, None)),
             ("threadId=t&limit=7&before=m", load(text("7"), text("m"))),
             ("offset=-1&runId=r", join(None, text("-1"))),
             ("threadId=t&runId=r", join(text("t"), None)),
         ] {
-            assert_eq!(TanStackQuery::parse(query), expected, "{query}");
+            assert_eq!(TanStackQuery::parse(query).unwrap(), expected, "{query}");
+        }
+        for blank in ["threadId=", "runId=", "runId=%20&threadId=t", "runId=r&threadId=+"] {
+            assert!(TanStackQuery::parse(blank).is_err(), "{blank}");
         }
     }
 
     #[test]
     fn a_name_holds_a_run_and_its_thread() {
-        for (thread_id, run_id) in [("t", "r"), ("a&runId=b é+", "threadId=x&runId=y"), ("", "")] {
+        for (thread_id, run_id) in [("t", "r"), ("a&runId=b é+", "threadId=x&runId=y")] {
             let name = RunName { thread_id: thread_id.to_owned(), run_id: run_id.to_owned() };
             assert_eq!(RunName::parse(&name.text()), Some(name));
         }
-        for other in ["", "r", "run-1-x", "runId=r&threadId=t", "threadId=t"] {
+        for other in ["", "r", "run-1-x", "runId=r&threadId=t", "threadId=t", "threadId=&runId="] {
             assert_eq!(RunName::parse(other), None, "{other}");
         }
     }

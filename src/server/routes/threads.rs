@@ -38,7 +38,7 @@ use crate::server::request::body::read_json;
 use crate::server::request::query::InPath;
 use crate::server::response::uncached_json;
 use crate::threads::Thread;
-use threadway_translate::json::Json;
+use threadway_translate::json::{self, Json};
 
 /// The largest request body: it holds a name.
 const MAX_BODY_BYTES: usize = 16 * 1024;
@@ -71,10 +71,14 @@ pub(super) async fn delete(
     change::delete(&call, &client_thread, &read(request).await?).await
 }
 
-/// The body of a request, which is JSON.
+/// The body of a request, which is JSON. A page may cut a thread's name in the middle of an emoji.
 async fn read(request: Request) -> Result<Bytes, Reject> {
     let (parts, body) = request.into_parts();
-    read_json(&parts.headers, body, MAX_BODY_BYTES).await
+    let body = read_json(&parts.headers, body, MAX_BODY_BYTES).await?;
+    Ok(match json::mend_bytes(&body) {
+        Cow::Owned(mended) => mended.into(),
+        Cow::Borrowed(_) => body,
+    })
 }
 
 pub(super) async fn inspect(
@@ -98,6 +102,7 @@ pub(super) async fn resource(
     path: &str,
     body: &[u8],
 ) -> Result<Response, Reject> {
+    let body = &*json::mend_bytes(body);
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let segments: Option<Vec<_>> =
         path.strip_prefix('/').map(|path| path.split('/').map(decoded).collect());

@@ -2,6 +2,7 @@
 
 use serde_json::value::RawValue;
 
+use crate::server::request::thread_name::blank;
 use threadway_translate::json::{self, Members, ObjectWriter};
 
 /// A frame that a client sent.
@@ -51,9 +52,10 @@ impl ClientFrame {
         };
         let optional = |name: &str| string(&members, name);
         match members.string("type").as_deref() {
-            Some("abort") => {
-                Ok(Self::Abort { thread_id: optional("threadId")?, run_id: optional("runId")? })
-            }
+            Some("abort") => Ok(Self::Abort {
+                thread_id: id(&members, "threadId")?,
+                run_id: id(&members, "runId")?,
+            }),
             Some("ping" | "pong") => Ok(Self::KeepAlive),
             Some(_) => {
                 Err("the frame's `type` is not `abort`; a RunAgentInput has no `type`".to_owned())
@@ -65,6 +67,16 @@ impl ClientFrame {
             }),
         }
     }
+}
+
+/// The id of a thread or a run in a frame. A blank one is refused: the run of another turn must not
+/// be stopped in its place.
+fn id(members: &Members<'_>, name: &str) -> Result<Option<String>, String> {
+    let id = string(members, name)?;
+    if id.as_deref().is_some_and(|id| id.trim().is_empty()) {
+        return Err(blank(name));
+    }
+    Ok(id)
 }
 
 fn string(members: &Members<'_>, name: &str) -> Result<Option<String>, String> {
@@ -102,6 +114,8 @@ mod tests {
             (r#"{"threadId":1}"#, None),
             (r#"{"lastEventId":1}"#, None),
             (r#"{"type":"abort","runId":1}"#, None),
+            (r#"{"type":"abort","runId":""}"#, None),
+            (r#"{"type":"abort","threadId":" ","runId":"r"}"#, None),
             ("", None),
             ("[]", None),
             ("{", None),

@@ -323,7 +323,7 @@ fn a_surrogate_pair_that_is_cut_is_printed_whole() {
     // Not half a pair: the backslash is escaped itself.
     assert_eq!(print(&mut Printer::default(), &token("a", r"\\ud83d")), "assistant: \\ud83d");
     let lone = token("a", r"\ud83d") + &token("a", "x");
-    assert_eq!(print(&mut Printer::default(), &lone), "assistant: \u{fffd}\u{fffd}\u{fffd}x");
+    assert_eq!(print(&mut Printer::default(), &lone), "assistant: \u{fffd}x");
 }
 
 #[test]

@@ -33,6 +33,11 @@ pub(super) async fn search(
     request: Request,
 ) -> Result<Response, Refusal> {
     let search: Search = wire::read(request).await?;
+    if let Some(graph) = &search.graph_id
+        && !Graph::ALL.iter().any(|known| known.name() == graph)
+    {
+        return Err(Refusal::not_found(format!("Graph '{graph}' not found.")));
+    }
     Ok(page(search.found(&server), search.offset.unwrap_or(0), search.limit.unwrap_or(10)))
 }
 

@@ -87,7 +87,8 @@ pub struct Malformed {
 // === impl Incoming ===
 
 impl Incoming {
-    /// Reads a line. Errors do not quote the line, because it may hold secrets.
+    /// Reads a line. Errors do not quote the line, because it may hold secrets. Text that no server
+    /// stores is mended: see [`json::mend`].
     pub fn parse(line: &[u8]) -> Result<Self, Malformed> {
         let value: &RawValue = serde_json::from_slice(line).map_err(|error| {
             let at = error.column();
@@ -117,7 +118,8 @@ impl Incoming {
         if members.get("jsonrpc").is_none_or(|version| version.get() != "\"2.0\"") {
             return Err(wrong("`jsonrpc` is not \"2.0\""));
         }
-        let params = members.get("params").map_or_else(Json::empty_object, Json::from);
+        // The id is not mended: the client expects its own back.
+        let params = members.get("params").map_or_else(Json::empty_object, Json::mended);
         match (members.get("method"), &id) {
             (Some(method), _) => {
                 let method = json::string(method).ok_or_else(|| wrong("`method` is no string"))?;
@@ -130,7 +132,7 @@ impl Incoming {
             (None, Some(_)) => {
                 let result = match (members.get("result"), members.get("error")) {
                     (_, Some(error)) => Err(Error::read(error)),
-                    (Some(result), None) => Ok(Json::from(result)),
+                    (Some(result), None) => Ok(Json::mended(result)),
                     (None, None) => return Err(wrong("a message without method and result")),
                 };
                 Ok(Self::Response { id: id.unwrap_or(Id::NULL), result })
@@ -372,6 +374,22 @@ mod tests {
             parse(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}"#),
             Incoming::Response { result: Err(Error { code: Code::MethodNotFound, .. }), .. }
         ));
+    }
+
+    #[test]
+    fn text_that_no_server_stores_is_mended_and_an_id_is_not() {
+        let line =
+            r#"{"jsonrpc":"2.0","id":"\ud83d","method":"m","params":{"a":["\ud83d\u0000"]}}"#;
+        let Incoming::Request { id, params, .. } = Incoming::parse(line.as_bytes()).unwrap() else {
+            panic!("the line is a request")
+        };
+        assert_eq!(id.to_json().get(), r#""\ud83d""#);
+        assert_eq!(params.get(), r#"{"a":["\ufffd\ufffd"]}"#);
+        let line = r#"{"jsonrpc":"2.0","id":1,"result":{"a":"\ude00"}}"#;
+        let Incoming::Response { result, .. } = Incoming::parse(line.as_bytes()).unwrap() else {
+            panic!("the line is a response")
+        };
+        assert_eq!(result.unwrap().get(), r#"{"a":"\ufffd"}"#);
     }
 
     #[test]

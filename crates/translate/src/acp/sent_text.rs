@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::strict;
-use crate::json::{Text, TextBuf};
+use crate::json::{Text, TextBuf, whole_pairs};
 use crate::run::Id;
 
 /// The text of one message, as it was sent.
@@ -141,7 +141,7 @@ impl SentText {
         }
         let mut escaped = std::mem::take(&mut self.half);
         escaped.push_str(piece.escaped());
-        let (clean, half) = strict::whole_pairs(&escaped);
+        let (clean, half) = whole_pairs(&escaped);
         let sent = escaped.strip_suffix(half).unwrap_or_default();
         self.sent.push(&Text::from_escaped(sent));
         half.clone_into(&mut self.half);

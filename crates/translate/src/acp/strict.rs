@@ -5,72 +5,14 @@
 
 use std::borrow::Cow;
 
-use crate::json::{self, Json, Text};
-
-/// The replacement for half a pair without its other half.
-const REPLACEMENT: &str = "\\ufffd";
-
-/// The length of an escape such as `\ud83d`.
-const ESCAPE_BYTES: usize = 6;
-
-/// Escaped text without halves of pairs, and the half that the text ends with. The other half may
-/// follow in the next token.
-pub(super) fn whole_pairs(escaped: &str) -> (Cow<'_, str>, &str) {
-    if !escaped.contains('\\') {
-        return (Cow::Borrowed(escaped), "");
-    }
-    let mut clean = String::new();
-    let (mut copied, mut at) = (0, 0);
-    let slice = |from: usize, to: usize| escaped.get(from..to).unwrap_or_default();
-    while let Some(found) = slice(at, escaped.len()).find('\\') {
-        at += found;
-        match unit_at(escaped, at) {
-            None => at += 2,
-            Some(0xd800..=0xdbff) => match unit_at(escaped, at + ESCAPE_BYTES) {
-                Some(0xdc00..=0xdfff) => at += 2 * ESCAPE_BYTES,
-                _ if at + ESCAPE_BYTES >= escaped.len() => {
-                    let half = slice(at, escaped.len());
-                    if clean.is_empty() {
-                        return (Cow::Borrowed(slice(copied, at)), half);
-                    }
-                    clean.push_str(slice(copied, at));
-                    return (Cow::Owned(clean), half);
-                }
-                _ => {
-                    clean.push_str(slice(copied, at));
-                    clean.push_str(REPLACEMENT);
-                    at += ESCAPE_BYTES;
-                    copied = at;
-                }
-            },
-            Some(0xdc00..=0xdfff) => {
-                clean.push_str(slice(copied, at));
-                clean.push_str(REPLACEMENT);
-                at += ESCAPE_BYTES;
-                copied = at;
-            }
-            Some(_) => at += ESCAPE_BYTES,
-        }
-    }
-    if copied == 0 {
-        return (Cow::Borrowed(escaped), "");
-    }
-    clean.push_str(slice(copied, escaped.len()));
-    (Cow::Owned(clean), "")
-}
-
-/// The UTF-16 unit whose escape begins at a byte.
-fn unit_at(escaped: &str, at: usize) -> Option<u16> {
-    let digits = escaped.get(at..at + ESCAPE_BYTES)?.strip_prefix("\\u")?;
-    u16::from_str_radix(digits, 16).ok()
-}
+use crate::json::{self, Json, Text, mend, whole_pairs};
 
 /// A complete text, without halves of pairs.
 pub(super) fn text(text: &Text) -> Cow<'_, Text> {
     match whole_pairs(text.escaped()) {
         (Cow::Borrowed(all), "") if all.len() == text.escaped().len() => Cow::Borrowed(text),
         (clean, "") => Cow::Owned(Text::from_escaped(&clean)),
-        (clean, _) => Cow::Owned(Text::from_escaped(&format!("{clean}{REPLACEMENT}"))),
+        (clean, half) => Cow::Owned(Text::from_escaped(&format!("{clean}{}", mend(half)))),
     }
 }
 
@@ -98,24 +40,6 @@ pub(super) fn object(text: &Text) -> Option<Json> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn halves_are_replaced_and_the_last_is_held_back() {
-        let cases = [
-            ("plain", "plain", ""),
-            ("\\n\\ud83d\\ude00", "\\n\\ud83d\\ude00", ""),
-            ("a\\ud83d", "a", "\\ud83d"),
-            ("a\\ud83db", "a\\ufffdb", ""),
-            ("\\ude00b", "\\ufffdb", ""),
-            ("\\ude00\\ud83d", "\\ufffd", "\\ud83d"),
-            ("\\ud83d\\ud83d\\ude00", "\\ufffd\\ud83d\\ude00", ""),
-            ("\\\\ud83d", "\\\\ud83d", ""),
-            ("\\\\\\ud83dé", "\\\\\\ufffdé", ""),
-        ];
-        for (escaped, clean, half) in cases {
-            assert_eq!(whole_pairs(escaped), (Cow::Borrowed(clean), half), "{escaped}");
-        }
-    }
 
     #[test]
     fn only_an_object_that_every_parser_accepts_is_one() {

@@ -39,7 +39,17 @@ pub(super) fn client_value(key: &str, input: &Input) -> Json {
     }
 }
 
-/// Whether the tools of clients reach a graph. `None` while the graph's keys are unknown.
+/// The client's tools and context as a member of the run's context, where agents find them that are
+/// nested below a graph without the key. `None` if the client sent none, if the graph's input has the
+/// key, or if the graph does not take the member: CopilotKit's middleware (0.1.96) writes a context
+/// beside the key into the prompt.
+pub(super) fn client_context(input: &Input, keys: &InputKeys) -> Option<Json> {
+    let key = copilotkit::STATE_KEY;
+    let is_sent = !input.tools.is_empty() || !input.context.is_empty();
+    (is_sent && keys.lacks(key) && keys.takes_in_context(key)).then(|| client_value(key, input))
+}
+
+/// Whether the graph's own input holds the tools of clients. `None` while the graph's keys are unknown.
 pub(super) fn takes_client_tools(keys: &InputKeys) -> Option<bool> {
     ClientProvided::Tools.is_taken(keys)
 }
@@ -58,7 +68,7 @@ impl ClientProvided {
         }
     }
 
-    /// Whether it reaches a graph. `None` while the graph's keys are unknown. A graph that its
+    /// Whether a graph's own input holds it. `None` while the graph's keys are unknown. A graph that its
     /// server does not describe gets nothing.
     fn is_taken(self, keys: &InputKeys) -> Option<bool> {
         match keys {
@@ -68,15 +78,23 @@ impl ClientProvided {
         }
     }
 
-    /// Why it does not reach a graph, as a sentence for the operator. `None` if it does, or while
-    /// the graph's keys are unknown.
+    /// Why it does not reach a graph's own state, as a sentence for the operator. `None` if it does,
+    /// or while the graph's keys are unknown.
     pub fn loss(self, keys: &InputKeys) -> Option<String> {
         if self.is_taken(keys) != Some(false) {
             return None;
         }
-        let what = match self {
-            Self::Tools => "the tools of clients do not reach this graph",
-            Self::Context => "the context of clients does not reach this graph",
+        let what = match (self, keys.takes_in_context(copilotkit::STATE_KEY)) {
+            (Self::Tools, false) => "the tools of clients do not reach this graph",
+            (Self::Context, false) => "the context of clients does not reach this graph",
+            (Self::Tools, true) => {
+                "the tools of clients reach this graph only as `copilotkit` in the context of its \
+                 runs"
+            }
+            (Self::Context, true) => {
+                "the context of clients reaches this graph only as `copilotkit` in the context of \
+                 its runs"
+            }
         };
         let names: Vec<_> = self.keys().iter().map(|key| format!("`{key}`")).collect();
         let names = names.join(", ");

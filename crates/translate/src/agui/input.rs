@@ -1,7 +1,8 @@
 //! `RunAgentInput`: the request that starts a run.
 //!
 //! Null counts as absent. Unknown members, roles and parts are ignored. A known member must have
-//! the form that the specification says.
+//! the form that the specification says. A thread's and a run's id must not be blank: all clients
+//! with such an id would share one thread. A blank `parentRunId` names no run, and counts as absent.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -83,12 +84,16 @@ pub enum InputError {
 // === impl Input ===
 
 impl Input {
-    /// Reads a request's body.
+    /// Reads a request's body. Text that no server stores is mended: see [`json::mend`].
     pub fn parse(body: &[u8]) -> Result<Self, InputError> {
+        let body = json::mend_bytes(body);
         let value: &RawValue =
-            serde_json::from_slice(body).map_err(|e| InputError::NotJson(e.to_string()))?;
+            serde_json::from_slice(&body).map_err(|e| InputError::NotJson(e.to_string()))?;
         let members = json::members(value).ok_or(InputError::NotAnObject)?;
         let required = |name| match optional_string(&members, name)? {
+            Some(value) if is_blank(&value) => {
+                Err(malformed(name, "an id: it is blank; send the id of a thread or a run"))
+            }
             Some(value) => Ok(value),
             None => Err(InputError::Missing(name)),
         };
@@ -99,7 +104,7 @@ impl Input {
         Ok(Self {
             thread_id: required("threadId")?,
             run_id: required("runId")?,
-            parent_run_id: optional_string(&members, "parentRunId")?,
+            parent_run_id: optional_string(&members, "parentRunId")?.filter(|id| !is_blank(id)),
             version,
             state: present(&members, "state").map(Json::from),
             messages: Self::messages(&members)?,
@@ -224,6 +229,11 @@ impl Input {
         };
         items.into_iter().enumerate().map(read).collect()
     }
+}
+
+/// Whether an id names nothing: it is empty, or white space only.
+fn is_blank(id: &str) -> bool {
+    id.trim().is_empty()
 }
 
 /// A member that is not null.

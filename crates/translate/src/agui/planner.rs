@@ -24,10 +24,10 @@ use state::{Changes, Earlier, Echoes, state_of};
 use turn::Turn;
 
 use super::allowance::Allowance;
-use super::client_keys::{CLIENT_KEYS, ClientProvided};
+use super::client_keys::{CLIENT_KEYS, ClientProvided, client_context};
 use super::input::Input;
 use super::resume::{Answers, ResumeError, subjects};
-use crate::json::{self, Text};
+use crate::json::{self, Json, Text};
 use crate::langgraph::{self, InputKeys, MessagesKey, Start, ThreadState};
 use crate::run::{
     self, Configured, Dropped, Emit, Evidence, Look, Message, NewRun, Plan, Planner, Role, Step,
@@ -80,6 +80,10 @@ impl Planner for RequestPlanner<'_> {
         let lost = sent.filter_map(|(what, _)| what.loss(keys));
         let messages = Some(self.messages_key).filter(|_| !messages.is_empty());
         messages.and_then(|key| keys.lost_messages(key)).into_iter().chain(lost).collect()
+    }
+
+    fn client_context(&self, keys: &InputKeys) -> Option<Json> {
+        client_context(self.input, keys)
     }
 
     fn needs_keys(&self, thread: Option<&ThreadState<'_>>) -> bool {

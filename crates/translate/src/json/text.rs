@@ -3,11 +3,10 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::boxed;
+use super::{boxed, mend};
 
 /// A JSON string with its quotes and escapes.
 ///
@@ -138,44 +137,30 @@ impl fmt::Debug for TextBuf {
     }
 }
 
+/// Whether two texts are equal, whichever of the two was mended on its way.
 fn same_text(a: &str, b: &str) -> bool {
     // Without a backslash in either, different bytes are different texts.
-    a == b || ((a.contains('\\') || b.contains('\\')) && decode(a) == decode(b))
+    a == b || ((a.contains('\\') || b.contains('\\')) && stored(a) == stored(b))
+}
+
+/// The decoded text as LangGraph's Python server returns it: it replaces U+0000, and the six
+/// characters `\u0000` too.
+fn stored(escaped: &str) -> Cow<'_, str> {
+    let text = decode(escaped);
+    if text.contains('\0') || text.contains("\\u0000") {
+        return text.replace('\0', "\u{fffd}").replace("\\u0000", "\\ufffd").into();
+    }
+    text
 }
 
 fn decode(escaped: &str) -> Cow<'_, str> {
     if !escaped.contains('\\') {
         return Cow::Borrowed(escaped);
     }
-    let quoted = format!("\"{escaped}\"");
-    if let Ok(text) = serde_json::from_str(&quoted) {
-        return Cow::Owned(text);
-    }
-    // Only half a surrogate pair fails to parse. `serde_json` returns its bytes in WTF-8, three for
-    // each half.
-    let bytes: Vec<u8> = serde_json::from_str::<WtfBytes>(&quoted).map(|b| b.0).unwrap_or_default();
-    Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// The bytes of a string in WTF-8, which `serde_json` passes to a visitor for bytes.
-struct WtfBytes(Vec<u8>);
-
-impl<'de> Deserialize<'de> for WtfBytes {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Bytes;
-        impl Visitor<'_> for Bytes {
-            type Value = WtfBytes;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_bytes<E: Error>(self, v: &[u8]) -> Result<Self::Value, E> {
-                Ok(WtfBytes(v.to_vec()))
-            }
-        }
-        deserializer.deserialize_bytes(Bytes)
-    }
+    let unquoted = |escaped: &str| serde_json::from_str(&format!("\"{escaped}\"")).ok();
+    // Only half a surrogate pair fails to parse.
+    let text = unquoted(escaped).or_else(|| unquoted(&mend(escaped)));
+    Cow::Owned(text.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -186,7 +171,7 @@ mod tests {
     fn half_a_surrogate_pair_survives_until_its_other_half_comes() {
         let mut buf = TextBuf::default();
         buf.push(&Text::from_escaped("\\ud83d"));
-        assert_eq!(buf.to_text().decode(), "\u{fffd}\u{fffd}\u{fffd}");
+        assert_eq!(buf.to_text().decode(), "\u{fffd}");
         buf.push(&Text::from_escaped("\\ude00"));
         assert_eq!(buf.to_text().decode(), "😀");
     }
@@ -195,6 +180,14 @@ mod tests {
     fn text_is_the_same_however_it_is_escaped() {
         assert_eq!(Text::from_escaped("na\\u00efve"), Text::new("naïve"));
         assert_ne!(Text::from_escaped("a\\\\n"), Text::from_escaped("a\\n"));
+        for (sent, stored) in [
+            ("a\\ud83d", "a\\ufffd"),
+            ("a\\u0000", "a\u{fffd}"),
+            ("the escape \\\\u0000", "the escape \\\\ufffd"),
+        ] {
+            assert_eq!(Text::from_escaped(sent), Text::from_escaped(stored));
+        }
+        assert_ne!(Text::from_escaped("a\\u0000"), Text::new("a"));
     }
 
     #[test]

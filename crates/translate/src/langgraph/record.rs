@@ -10,7 +10,7 @@ mod run;
 mod server;
 mod thread;
 
-pub use assistant::{Assistant, InputKeys};
+pub use assistant::{Assistant, GraphKeys, InputKeys};
 pub use run::{RunRecord, RunStatus};
 pub use server::{Capabilities, Joins, ServerInfo};
 pub use thread::{

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::Capabilities;
+use super::{Capabilities, copilotkit};
 use crate::json::{self, Json, ObjectWriter};
 
 /// The stream modes that the gateway asks for. docs/mapping.md says what each becomes.
@@ -253,6 +253,35 @@ impl RunRequest {
         self
     }
 
+    /// Adds the client's tools and context under CopilotKit's key to what agents read of the run: its
+    /// context, and on servers that pass either on as both, its `configurable`.
+    ///
+    /// The Python server refuses a run that sets both, and aegra ignores `configurable` as context
+    /// then. So the value joins the member that the run already has.
+    #[must_use]
+    pub(crate) fn with_client_context(
+        mut self,
+        value: Option<&Json>,
+        server: Capabilities,
+    ) -> Self {
+        let Some(value) = value else { return self };
+        let config = self.config.as_deref().and_then(json::members).unwrap_or_default();
+        let configurable = config
+            .get("configurable")
+            .filter(|fields| json::members(fields).is_some_and(|fields| !fields.0.is_empty()));
+        match (configurable, &self.config) {
+            (Some(fields), Some(config)) if !server.needs_context => {
+                let fields = json::with_member(fields, copilotkit::STATE_KEY, value);
+                self.config = Some(json::with_member(config, "configurable", &fields));
+            }
+            _ => {
+                let context = self.context.unwrap_or_else(Json::empty_object);
+                self.context = Some(json::with_member(&context, copilotkit::STATE_KEY, value));
+            }
+        }
+        self
+    }
+
     /// Moves the run's metadata into its configuration, if the server drops the metadata. aegra also
     /// refuses lists in it.
     #[must_use]
@@ -359,6 +388,33 @@ mod tests {
             aegra(Some(r#"{"metadata":{"threadway_run_id":"x","a":1},"recursion_limit":5}"#)),
             r#"{"metadata":{"threadway_run_id":"r","a":1},"recursion_limit":5}"#
         );
+    }
+
+    #[test]
+    fn a_clients_tools_join_the_context_or_the_configuration_that_the_run_has() {
+        let sent = |server, config: Option<&str>| {
+            let tools = json::raw(r#"{"actions":[1]}"#.to_owned());
+            let request = RunRequest::new("agent", "r", Start::Continue)
+                .with_config(config.map(|config| json::raw(config.to_owned())))
+                .with_client_context(Some(&tools), server);
+            let request = serde_json::to_value(request).unwrap();
+            let member =
+                |name| request.get(name).map_or_else(|| "-".to_owned(), ToString::to_string);
+            (member("context"), member("config"))
+        };
+        let tools = r#"{"copilotkit":{"actions":[1]}}"#;
+        let servers = [Capabilities::PYTHON, Capabilities::JAVASCRIPT, Capabilities::AEGRA];
+        for server in servers {
+            assert_eq!(sent(server, None), (tools.to_owned(), "-".to_owned()));
+            let empty = r#"{"recursion_limit":5,"configurable":{}}"#;
+            assert_eq!(sent(server, Some(empty)), (tools.to_owned(), empty.to_owned()));
+        }
+        let given = r#"{"configurable":{"model":"m"}}"#;
+        let both = r#"{"configurable":{"model":"m","copilotkit":{"actions":[1]}}}"#;
+        let [python, javascript, aegra] = servers.map(|server| sent(server, Some(given)));
+        assert_eq!(python, ("-".to_owned(), both.to_owned()));
+        assert_eq!(aegra, python);
+        assert_eq!(javascript, (tools.to_owned(), given.to_owned()));
     }
 
     #[test]

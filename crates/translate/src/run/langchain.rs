@@ -1,10 +1,15 @@
 //! Messages in LangChain's form, as a run's input carries them.
 
+use std::borrow::Cow;
+
 use serde_json::value::RawValue;
 
 use super::{Call, Content, ContentPart, Message, Role, langgraph_call_id};
-use crate::json::{self, Json, ObjectWriter};
+use crate::json::{self, Json, ObjectWriter, Text, TextBuf};
 use crate::langgraph;
+
+/// The content of a failed tool that says nothing. Anthropic refuses a failed result without content.
+const UNEXPLAINED: &str = "the tool failed and said nothing";
 
 // === impl Message ===
 
@@ -20,7 +25,7 @@ impl Message {
         let mut object = ObjectWriter::new()
             .string("type", kind)
             .string("id", &self.id)
-            .raw("content", self.content.to_langchain().get())
+            .raw("content", self.content_with_error().to_langchain().get())
             .optional("name", self.name.as_ref());
         if self.role == Role::Developer {
             // LangChain's way to keep OpenAI's role.
@@ -33,6 +38,15 @@ impl Message {
                 .string("status", status);
         }
         object.finish()
+    }
+
+    /// The content, which of a failed tool has the error's text at its end: a model reads nothing else
+    /// of a result.
+    fn content_with_error(&self) -> Cow<'_, Content> {
+        match (&self.role, &self.error) {
+            (Role::Tool, Some(error)) => Cow::Owned(self.content.with_error(error)),
+            _ => Cow::Borrowed(&self.content),
+        }
     }
 
     /// The message as clients would be sent it, if LangGraph stored it unchanged.
@@ -70,6 +84,27 @@ impl Call {
 // === impl Content ===
 
 impl Content {
+    /// The content with an error's text at its end, unless it contains that text.
+    fn with_error(&self, error: &Text) -> Self {
+        let (said, error) = (self.text(), error.decode());
+        let said = said.decode();
+        let error = match error.trim() {
+            "" if self.is_empty() => UNEXPLAINED,
+            error if said.contains(error) => return self.clone(),
+            _ => &*error,
+        };
+        let text = if said.trim().is_empty() { error.into() } else { format!("{said}\n{error}") };
+        match self {
+            Self::Parts(parts) if !parts.is_empty() => {
+                let error = ContentPart::Text(Text::new(error));
+                Self::Parts(parts.iter().cloned().chain([error]).collect())
+            }
+            Self::Absent | Self::Text(_) | Self::Parts(_) => {
+                Self::Text(TextBuf::from(&Text::new(&text)))
+            }
+        }
+    }
+
     /// A string, or a list of LangChain's standard blocks.
     fn to_langchain(&self) -> Json {
         match self {

@@ -21,6 +21,8 @@ pub struct NewRun {
     pub fork_before: Option<String>,
     /// The run's configuration.
     pub configured: Configured,
+    /// The client's tools and context, for the context of the run.
+    pub client_context: Option<Json>,
     /// LangGraph's ids of the interrupts that the run answers. An id that ends in `:breakpoint` is
     /// a static breakpoint.
     pub answers: Vec<String>,
@@ -84,6 +86,11 @@ pub trait Planner: Sync {
         Vec::new()
     }
 
+    /// The client's tools and context for the context of the run, if the graph takes them there.
+    fn client_context(&self, _keys: &InputKeys) -> Option<Json> {
+        None
+    }
+
     /// The plan, given what is known of the thread and the graph's input keys. Or what must be known
     /// first: the planner is called again then.
     fn plan(&self, evidence: &Evidence<'_>, keys: &InputKeys) -> Result<Step, Self::Error>;
@@ -107,6 +114,7 @@ impl NewRun {
             start,
             fork_before: None,
             configured: Configured::Not,
+            client_context: None,
             answers: Vec::new(),
             update: None,
             title: None,
@@ -138,6 +146,7 @@ impl NewRun {
             Configured::Config(config) => request.with_config(Some(config)),
             Configured::Choices(choices) => request.with_choices(&choices, server),
         };
+        let request = request.with_client_context(self.client_context.as_ref(), server);
         request.leaving_fork(server).keeping_metadata(server)
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::support::capture;
+use crate::support::generate::{self, ScriptPart};
 use crate::support::plan::plan;
 use crate::support::schema::Schema;
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ use threadway_translate::json::{self, Text};
 use threadway_translate::langgraph::{
     Capabilities, InputKeys, Media, MediaKind, MediaSource, MessagesKey, Multitask, ThreadState,
 };
-use threadway_translate::run::{self, ContentPart, Id, Planner, Role, RunEvent};
+use threadway_translate::run::{self, ContentPart, Id, Planner, Role, RunEvent, StreamEnd};
 
 fn written(event: &Event<'_>) -> Value {
     let mut line = Vec::new();
@@ -180,6 +181,14 @@ fn an_input_is_read_tolerantly_and_refused_with_the_members_name() {
     let refused = [
         (json!({"threadId": 7}), "`threadId` is not a string"),
         (json!({"runId": null}), "`runId` is missing; a RunAgentInput has one"),
+        (
+            json!({"threadId": ""}),
+            "`threadId` is not an id: it is blank; send the id of a thread or a run",
+        ),
+        (
+            json!({"runId": " \n"}),
+            "`runId` is not an id: it is blank; send the id of a thread or a run",
+        ),
         (json!({"messages": {}}), "`messages` is not an array"),
         (json!({"messages": ["hi"]}), "`messages[0]` is not an object with id and role"),
         (
@@ -202,6 +211,8 @@ fn an_input_is_read_tolerantly_and_refused_with_the_members_name() {
     assert_eq!(Input::parse(b"[]").unwrap_err(), InputError::NotAnObject);
     assert_eq!(with(json!({"protocolVersion": "1.0"})).unwrap().version, Version::V1);
     assert_eq!(with(json!({})).unwrap().version, Version::Legacy);
+    let parent = |id: &str| with(json!({"parentRunId": id})).unwrap().parent_run_id;
+    assert_eq!((parent("p"), parent(""), parent(" ")), (Some("p".to_owned()), None, None));
 }
 
 /// The body of the upstream run for a request on a thread with this state.
@@ -659,6 +670,171 @@ fn system_messages_go_up_as_the_operator_says() {
     body["runId"] = json!("r");
     let keys = InputKeys::Unknown;
     assert!(goes_up_with(&allowance, &keys, &body, &waiting_for_approval()).is_ok());
+}
+
+/// An agent below a graph without a key finds the tools in the run's context.
+#[test]
+fn a_clients_tools_go_into_the_context_of_a_run_whose_graph_takes_them_there() {
+    let sent = |schemas: Value, input: Value| {
+        let keys = InputKeys::parse(&schemas.to_string()).unwrap();
+        let mut body = json!({"threadId": "t", "runId": "r", "messages": []});
+        body.as_object_mut().unwrap().extend(input.as_object().unwrap().clone());
+        let input = Input::parse(body.to_string().as_bytes()).unwrap();
+        let allowance = Allowance::default();
+        let planner = asking(&input, &allowance);
+        let context = planner.client_context(&keys);
+        (context.map(|context| context.get().to_owned()), planner.losses(&keys))
+    };
+    let schemas = |input: Value, context: Value| json!({"input_schema": {"properties": input}, "context_schema": context});
+    let tools = json!({"tools": [{"name": "f"}], "context": [{"description": "d", "value": "v"}]});
+    let expected = r#"{"actions":[{"type":"function","name":"f","function":{"name":"f"}}],"context":[{"description":"d","value":"v"}]}"#;
+    let messages = json!({"messages": {}});
+    let named = json!({"properties": {"copilotkit": {}}});
+    for context in [Value::Null, named] {
+        let (context, losses) = sent(schemas(messages.clone(), context), tools.clone());
+        assert_eq!(context.as_deref(), Some(expected));
+        assert_eq!(losses.len(), 2);
+        let only = "the tools of clients reach this graph only as `copilotkit` in the context of \
+                    its runs: its input has none of the keys `tools`, `ag-ui`, `copilotkit`";
+        assert_eq!(losses[0], only);
+    }
+    let other = json!({"properties": {"model": {}}});
+    let (context, losses) = sent(schemas(messages.clone(), other), tools.clone());
+    assert_eq!(context, None);
+    assert!(losses[0].starts_with("the tools of clients do not reach this graph: "), "{losses:?}");
+    // The graph's own state has them.
+    let own = json!({"messages": {}, "copilotkit": {}});
+    assert_eq!(sent(schemas(own, Value::Null), tools.clone()), (None, Vec::new()));
+    assert_eq!(sent(json!({"input_schema": {"properties": messages}}), tools).0, None);
+    let nothing = json!({"tools": [], "context": []});
+    assert_eq!(sent(schemas(messages, Value::Null), nothing), (None, Vec::new()));
+}
+
+/// A page cuts its text in the middle of an emoji, and sends it with each request.
+#[test]
+fn text_that_no_server_stores_goes_up_as_the_replacement_character() {
+    let sent = |unfit: &str| {
+        let body = json!({
+            "threadId": "t", "runId": "r",
+            "messages": [
+                {"id": "u", "role": "user", "content": [{"type": "text", "text": "cut: HALF"}]},
+                {"id": "c", "role": "tool", "toolCallId": "call", "content": "{\"a\":\"HALF\"}"},
+            ],
+            "state": {"HALF": ["HALF"]},
+            "tools": [{"name": "f", "description": "HALF", "parameters": {"title": "HALF"}}],
+            "context": [{"description": "HALF", "value": "HALF"}],
+            "forwardedProps": {"config": {"configurable": {"model": "HALF"}}},
+        });
+        let body = body.to_string().replace("HALF", unfit);
+        let input = Input::parse(body.as_bytes()).unwrap();
+        let mut allowance = Allowance::default();
+        allowance.allow("model").unwrap();
+        let keys = r#"{"input_schema":{"properties":{"\ufffd":{},"copilotkit":{}}}}"#;
+        let keys = InputKeys::parse(keys).unwrap();
+        let run = plan(&asking(&input, &allowance), None, &keys).unwrap().run.unwrap();
+        serde_json::to_string(&run.request("agent", Capabilities::default(), None)).unwrap()
+    };
+    // The judge's parser refuses half a pair.
+    let whole: Value = serde_json::from_str(&sent("\\ufffd")).unwrap();
+    assert_eq!(whole["input"]["messages"][0]["content"], "cut: \u{fffd}");
+    for unfit in ["\\ud83d", "\\uDE00", "\\u0000"] {
+        let up: Value = serde_json::from_str(&sent(unfit)).unwrap();
+        assert_eq!(up, whole, "{unfit}");
+    }
+    assert!(sent("\\ud83d\\ude00").contains("cut: \\ud83d\\ude00"));
+}
+
+#[test]
+fn text_that_was_replaced_on_its_way_is_no_edit() {
+    for (sent, stored) in [
+        ("\\ud83d", "\\ufffd"),
+        ("\\u0000", "\\ufffd"),
+        // Stored by another program, on a server that replaces nothing.
+        ("\\ud83d", "\\ud83d"),
+        ("\\u0000", "\\u0000"),
+        // The Python server also replaces the escape where it is written out.
+        ("\\\\u0000", "\\\\ufffd"),
+    ] {
+        let state = format!(
+            r#"{{"values":{{"messages":[{{"type":"human","id":"u","content":"a{stored}"}},
+                {{"type":"ai","id":"a","content":"ho"}}]}}}}"#
+        );
+        let body = format!(
+            r#"{{"threadId":"t","runId":"r","messages":[{{"id":"u","role":"user","content":"a{sent}"}},
+                {{"id":"a","role":"assistant","content":"ho"}},{{"id":"v","role":"user","content":"on"}}]}}"#
+        );
+        let input = Input::parse(body.as_bytes()).unwrap();
+        let state = ThreadState::parse(&state);
+        let allowance = Allowance::default();
+        let plan = plan(&asking(&input, &allowance), state.as_ref(), &InputKeys::Unknown).unwrap();
+        assert_eq!(plan.run.unwrap().fork_before, None, "{sent}");
+    }
+}
+
+/// A model reads only the content of a result.
+#[test]
+fn a_failed_client_tool_says_why_in_its_content() {
+    let sent = |members: Value| {
+        let mut message = json!({"id": "m", "role": "tool", "toolCallId": "c"});
+        message.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        let (up, _) = goes_up(&json!({"messages": [message]}), &json!({})).unwrap();
+        let message = &up["input"]["messages"][0];
+        (message["content"].clone(), message["status"].as_str().unwrap().to_owned())
+    };
+    let image = json!({"type": "image", "source": {"type": "data", "value": "AA", "mimeType": "image/png"}});
+    let block = json!({"type": "image", "base64": "AA", "mime_type": "image/png"});
+    let text = |text: &str| json!({"type": "text", "text": text});
+    for (members, content, status) in [
+        (json!({"content": "", "error": "no camera"}), json!("no camera"), "error"),
+        (json!({"error": "no camera"}), json!("no camera"), "error"),
+        (json!({"content": " ", "error": "no camera"}), json!("no camera"), "error"),
+        (json!({"content": [], "error": "no camera"}), json!("no camera"), "error"),
+        (json!({"content": "tried", "error": "no camera"}), json!("tried\nno camera"), "error"),
+        (
+            json!({"content": "Error: no camera!", "error": "no camera"}),
+            json!("Error: no camera!"),
+            "error",
+        ),
+        (
+            json!({"content": [text("tried"), image], "error": "no \"camera\""}),
+            json!([text("tried"), block, text("no \"camera\"")]),
+            "error",
+        ),
+        (json!({"content": [image], "error": ""}), json!([block]), "error"),
+        (json!({"content": "tried", "error": ""}), json!("tried"), "error"),
+        (json!({"content": "", "error": " "}), json!("the tool failed and said nothing"), "error"),
+        (json!({"content": "", "error": null}), json!(""), "success"),
+        (json!({"content": "done"}), json!("done"), "success"),
+    ] {
+        assert_eq!(sent(members.clone()), (content, status.to_owned()), "{members}");
+    }
+}
+
+/// The client is sent what the thread holds once, and then holds the same.
+#[test]
+fn the_content_of_a_failed_client_tool_is_corrected_once() {
+    let calls = json!({"type": "ai", "id": "a", "content": "",
+        "tool_calls": [{"id": "c", "name": "photo", "args": {}}]});
+    let result = json!({"type": "tool", "id": "m", "tool_call_id": "c",
+        "content": "tried\nno camera", "status": "error"});
+    let values = json!({"messages": [calls, result]});
+    let snapshots = |held: &Value| {
+        let call = json!({"id": "c", "type": "function",
+            "function": {"name": "photo", "arguments": "{}"}});
+        let asks = json!({"id": "a", "role": "assistant", "toolCalls": [call]});
+        let input = json!({"threadId": "T", "runId": "r", "messages": [asks, held]});
+        let input = Input::parse(input.to_string().as_bytes()).unwrap();
+        let parts = [ScriptPart { event: "values".to_owned(), data: values.to_string() }];
+        let bytes = generate::bytes(&parts, false);
+        let (_, events) = generate::run_events(&bytes, 64, None, StreamEnd::Succeeded);
+        let told = capture::project(&events, Projector::new(input.client(), input.held()));
+        let all = told.events.into_iter().filter(|event| event["type"] == "MESSAGES_SNAPSHOT");
+        all.map(|event| event["messages"][1].clone()).collect::<Vec<_>>()
+    };
+    let own = json!({"id": "m", "role": "tool", "toolCallId": "c", "content": "tried", "error": "no camera"});
+    let [corrected] = &*snapshots(&own) else { panic!("there is no one snapshot") };
+    assert_eq!(corrected["content"], "tried\nno camera");
+    assert!(snapshots(corrected).is_empty());
 }
 
 #[test]

@@ -115,6 +115,6 @@ impl<'a> ChangeBody<'a> {
     /// The thread, if the caller may change it.
     async fn thread(&self, call: &Call, client_thread: &str) -> Result<Thread, Reject> {
         let agent = permitted(call, &self.agent).await?;
-        Ok(call.thread(agent, client_thread))
+        call.thread(agent, client_thread)
     }
 }

@@ -35,12 +35,17 @@ pub(super) async fn inspect(
     part: ThreadPart,
     query: &str,
 ) -> Result<Response, Reject> {
-    let agent = match param(query, "agentId") {
-        Some(name) => permitted(call, &name).await?,
+    let named = param(query, "agentId");
+    let agent = match &named {
+        Some(name) => permitted(call, name).await?,
         None => last_agent(call, client_thread).await?,
     };
-    let thread = call.thread(agent, client_thread);
-    let held = Box::pin(thread.snapshot()).await;
+    let thread = call.thread(agent, client_thread)?;
+    // The agent that ran last may have been deleted.
+    let held = match named {
+        Some(_) => Box::pin(thread.of_known_agent(thread.snapshot())).await,
+        None => Box::pin(thread.snapshot()).await,
+    };
     let held = held.map_err(|refusal| call.refuse_read(&refusal, &thread))?;
     let events = ThreadEvents::read(held.reader, viewer(client_thread)).await;
     let answer = match part {
@@ -53,7 +58,7 @@ pub(super) async fn inspect(
 
 /// The agent that ran last on a thread, since CopilotKit's inspector names no agent.
 async fn last_agent(call: &Call, client_thread: &str) -> Result<Agent, Reject> {
-    let id = ThreadName::of(client_thread).id;
+    let id = ThreadName::of(client_thread)?.id;
     let mut refused = None;
     for upstream in call.gateway.agents.upstreams() {
         let client = upstream.client.called_by(&call.caller);

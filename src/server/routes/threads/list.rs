@@ -34,7 +34,10 @@ pub(super) async fn list(call: &Call, query: &str) -> Result<Response, Reject> {
     let with_archived = param("includeArchived").as_deref() == Some("true");
     let agent = permitted(call, &name).await?;
     let query = ListQuery { limit, with_archived, after };
-    let page = threads::list(&agent, &query).await;
+    let (is_absent, page) = tokio::join!(agent.is_absent(), threads::list(&agent, &query));
+    if is_absent {
+        return Err(Reject::unknown_assistant(&agent.assistant, &call.caller));
+    }
     let page = page.map_err(|error| call.upstream_failed(&error, agent.upstream.caller()))?;
     let threads: Vec<_> = page.threads.iter().map(|thread| thread_json(thread, &name)).collect();
     let answer = ObjectWriter::new()
@@ -49,7 +52,7 @@ pub(super) async fn list(call: &Call, query: &str) -> Result<Response, Reject> {
 /// A thread as CopilotKit's client reads it. Members for which LangGraph has no value are empty.
 fn thread_json(thread: &ThreadRecord, agent: &str) -> Json {
     // The metadata could name another thread: whoever may change it writes it.
-    let is_its_own = |name: &String| ThreadName::of(name).id == thread.id;
+    let is_its_own = |name: &String| ThreadName::is_of(&thread.id, name);
     let id = thread.client_id().filter(is_its_own).unwrap_or_else(|| thread.id.clone());
     let time = |time: &Option<String>| time.clone().unwrap_or_default();
     let json = ObjectWriter::new()

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use serde_json::value::RawValue;
 
 use crate::json;
-use crate::langgraph::MessagesKey;
+use crate::langgraph::{Capabilities, MessagesKey};
 
 /// How many keys of a graph's input a message names.
 const MAX_NAMED_KEYS: usize = 20;
@@ -35,7 +35,26 @@ pub enum InputKeys {
     /// The server does not describe the input.
     Undescribed,
     /// These keys.
-    Known(HashSet<String>),
+    Known(GraphKeys),
+}
+
+/// The keys that a graph takes, as its server describes them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GraphKeys {
+    input: HashSet<String>,
+    context: ContextKeys,
+}
+
+/// The keys that a graph takes in the context of its runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ContextKeys {
+    /// The server does not mention a context. It may have none.
+    Unsaid,
+    /// Any: the graph declares no schema for it.
+    Any,
+    /// Those of the graph's schema. Further ones may fail the run: the graph may be written with a
+    /// dataclass.
+    Declared(HashSet<String>),
 }
 
 // === impl Assistant ===
@@ -68,13 +87,45 @@ impl InputKeys {
     /// Reads the answer of `GET /assistants/{id}/schemas`. `None` if the body is not one.
     pub fn parse(body: &str) -> Option<Self> {
         let schemas: json::Members<'_> = serde_json::from_str(body).ok()?;
-        let schema = schemas.get("input_schema").and_then(json::members).unwrap_or_default();
-        Some(match schema.get("properties").and_then(json::members) {
-            Some(keys) => {
-                Self::Known(keys.0.iter().map(|(key, _)| key.0.clone().into_owned()).collect())
-            }
-            None => Self::Undescribed,
-        })
+        let properties = |schema: &RawValue| {
+            let keys = json::members(json::members(schema)?.get("properties")?)?;
+            Some(keys.0.iter().map(|(key, _)| key.0.clone().into_owned()).collect::<HashSet<_>>())
+        };
+        let Some(input) = schemas.get("input_schema").and_then(properties) else {
+            return Some(Self::Undescribed);
+        };
+        // The Python server has the schema of a JavaScript graph under the older name alone.
+        let declared = ["context_schema", "config_schema"].map(|name| schemas.get(name));
+        let context = match declared.into_iter().flatten().find_map(properties) {
+            Some(declared) => ContextKeys::Declared(declared),
+            None if schemas.get("context_schema").is_some() => ContextKeys::Any,
+            None => ContextKeys::Unsaid,
+        };
+        Some(Self::Known(GraphKeys { input, context }))
+    }
+
+    /// The keys as this server means them.
+    #[must_use]
+    pub fn told_by(mut self, server: Capabilities) -> Self {
+        if let Self::Known(keys) = &mut self
+            && keys.context == ContextKeys::Unsaid
+            && server.omits_context_schema
+        {
+            keys.context = ContextKeys::Any;
+        }
+        self
+    }
+
+    /// Whether the graph takes this key in the context of its runs.
+    pub(crate) fn takes_in_context(&self, key: &str) -> bool {
+        match self {
+            Self::Unknown | Self::Undescribed => false,
+            Self::Known(keys) => match &keys.context {
+                ContextKeys::Unsaid => false,
+                ContextKeys::Any => true,
+                ContextKeys::Declared(declared) => declared.contains(key),
+            },
+        }
     }
 
     /// Whether a key of a client's state may be sent to the graph. A graph without a description
@@ -83,7 +134,7 @@ impl InputKeys {
         match self {
             Self::Unknown => false,
             Self::Undescribed => true,
-            Self::Known(keys) => keys.contains(key),
+            Self::Known(keys) => keys.input.contains(key),
         }
     }
 
@@ -91,7 +142,7 @@ impl InputKeys {
     pub fn lacks(&self, key: &str) -> bool {
         match self {
             Self::Unknown | Self::Undescribed => false,
-            Self::Known(keys) => !keys.contains(key),
+            Self::Known(keys) => !keys.input.contains(key),
         }
     }
 
@@ -110,7 +161,7 @@ impl InputKeys {
     /// The keys for a message, in order. `no keys` if there are none, or they are unknown.
     pub fn names(&self) -> String {
         let Self::Known(keys) = self else { return "no keys".to_owned() };
-        let mut keys: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
+        let mut keys: Vec<_> = keys.input.iter().map(|key| format!("`{key}`")).collect();
         keys.sort_unstable();
         keys.truncate(MAX_NAMED_KEYS);
         if keys.is_empty() { "no keys".to_owned() } else { keys.join(", ") }
@@ -120,7 +171,7 @@ impl InputKeys {
     pub fn takes(&self, key: &str) -> bool {
         match self {
             Self::Unknown | Self::Undescribed => false,
-            Self::Known(keys) => keys.contains(key),
+            Self::Known(keys) => keys.input.contains(key),
         }
     }
 }
@@ -159,6 +210,27 @@ mod tests {
         for no_answer in ["", "<html>", "[]", "null", "7"] {
             assert_eq!(InputKeys::parse(no_answer), None, "{no_answer}");
         }
+        let takes = |context: &str| {
+            let schemas = format!(r#"{{"input_schema":{{"properties":{{}}}}{context}}}"#);
+            InputKeys::parse(&schemas).unwrap().takes_in_context("copilotkit")
+        };
+        for (context, expected) in [
+            ("", false),
+            (r#","context_schema":null"#, true),
+            (r#","context_schema":{}"#, true),
+            // A dataclass without fields.
+            (r#","context_schema":{"properties":{}}"#, false),
+            (r#","context_schema":{"properties":{"model":{}}}"#, false),
+            (r#","context_schema":{"properties":{"copilotkit":{}}}"#, true),
+            (r#","context_schema":null,"config_schema":{}"#, true),
+            (r#","context_schema":null,"config_schema":{"properties":{"model":{}}}"#, false),
+        ] {
+            assert_eq!(takes(context), expected, "{context}");
+        }
+        let unsaid = || InputKeys::parse(r#"{"input_schema":{"properties":{}}}"#).unwrap();
+        let told_by = |server| unsaid().told_by(server).takes_in_context("copilotkit");
+        assert!(told_by(Capabilities::JAVASCRIPT) && !told_by(Capabilities::PYTHON));
+        assert!(!InputKeys::Undescribed.takes_in_context("copilotkit"));
         let unknown = InputKeys::Unknown;
         assert!(!unknown.may_take("x") && !unknown.takes("x"));
     }

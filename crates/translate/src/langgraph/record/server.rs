@@ -46,6 +46,9 @@ pub struct Capabilities {
     /// Whether later runs of a thread begin at the checkpoint of a fork again, unless they say
     /// otherwise: the server keeps the configuration of each run for the thread.
     pub keeps_fork_point: bool,
+    /// Whether the description of a graph that declares no context lacks `context_schema`. Otherwise
+    /// it is null.
+    pub omits_context_schema: bool,
     /// Whether the server drops the metadata of runs. The gateway's own must then be in the run's
     /// configuration.
     pub drops_run_metadata: bool,
@@ -84,6 +87,7 @@ impl Capabilities {
         has_lifecycle_streams: true,
         needs_context: false,
         keeps_fork_point: false,
+        omits_context_schema: false,
         drops_run_metadata: false,
         keeps_runs_apart: true,
         interrupts_to_ask: false,
@@ -98,6 +102,7 @@ impl Capabilities {
         has_lifecycle_streams: false,
         needs_context: true,
         keeps_fork_point: true,
+        omits_context_schema: true,
         drops_run_metadata: false,
         keeps_runs_apart: true,
         interrupts_to_ask: false,
@@ -124,6 +129,7 @@ impl Capabilities {
             has_lifecycle_streams,
             needs_context: _,
             keeps_fork_point: _,
+            omits_context_schema: _,
             drops_run_metadata,
             keeps_runs_apart,
             interrupts_to_ask: _,
