@@ -191,6 +191,7 @@ export class Session {
   said = new Map(); // the people's messages, by id
   free = new Set(); // mail addresses that the graph does not redact
   isLost = false;
+  wasLost = false;
   faults = [];
 
   /** `accepted`: kinds of faults that are none; `only`: the steps that may be drawn, and the views of the tabs. */
@@ -285,6 +286,7 @@ export class Session {
     this.now = after;
     if (step.isLoss) {
       this.isLost = true;
+      this.wasLost = true;
       this.now = NOTHING();
       return;
     }
@@ -295,7 +297,9 @@ export class Session {
     this.#free(step, before.ever);
     step.welcome = this.welcome;
     const options = { client, redacts: REDACTING.includes(this.graph), free: this.free, lostThread: this.lostThread };
-    this.faults = judge(before, after, step, options).filter(({ kind }) => !this.accepted.includes(kind));
+    // After a loss nothing shows that a tab's state is old.
+    const accepted = this.wasLost ? [...this.accepted, "stale-state"] : this.accepted;
+    this.faults = judge(before, after, step, options).filter(({ kind }) => !accepted.includes(kind));
     if (tab && !step.error) tab.head = after.head;
     if (this.faults.length > 0) this.failed = { before, after, step, held: client };
   }
@@ -415,7 +419,9 @@ export class Session {
         const id = randomUUID();
         const text = this.#content(draw, one(["plain", "tool", "forget"]));
         this.said.set(id, text);
-        await this.#post("/runs", { assistant_id: this.graph, input: { messages: [{ role: "user", id, content: text }] } });
+        // After a fork the JavaScript server begins each run at the fork again, unless the run says otherwise.
+        const config = this.at.name === "JavaScript" ? { configurable: { checkpoint_id: null } } : undefined;
+        await this.#post("/runs", { assistant_id: this.graph, config, input: { messages: [{ role: "user", id, content: text }] } });
         return { words: `another program runs the thread with ${JSON.stringify(text)}`, adds: [{ id, text }], isForeign: true };
       }
       case "foreign change": {
