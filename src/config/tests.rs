@@ -12,7 +12,7 @@ use crate::upstream::{Caller, MAX_ADDRESSES, UnknownThread};
 use threadway_translate::acp::ToolKind;
 use threadway_translate::acp::mcp::Secrets;
 use threadway_translate::acp::permission::Rule;
-use threadway_translate::agui::{Allowance, OnMessage, SystemMessages};
+use threadway_translate::agui::{Allowance, LostThread, OnMessage, SystemMessages};
 use threadway_translate::langgraph::{ErrorDetail, Multitask};
 use threadway_translate::run::{Emit, StateEvents};
 
@@ -336,6 +336,7 @@ fn the_front_is_what_the_file_says() {
          on_message_while_interrupted = \"reject\"\nmultitask_strategy = \"enqueue\"\n\
          forward_multitask_strategies = [\"interrupt\", \"reject\"]\n\
          input.system_messages = \"drop\"\n\
+         input.lost_thread = \"newest\"\n\
          admin_listen = \"127.0.0.1:0\"\notlp_endpoint = \"http://c:4318\"\n\
          [auth]\nmode = \"bearer\"\nunknown_threads = \"empty\"\nkeys = {{a = \"{key}\"}}\n\
          [cors]\norigins = [\"https://a\", \"https://b\"]\ncredentials = true\n\
@@ -365,6 +366,7 @@ fn the_front_is_what_the_file_says() {
     expected.allow_when_busy(Multitask::Interrupt);
     expected.allow_when_busy(Multitask::Reject);
     expected.take_system_messages(SystemMessages::Drop);
+    expected.when_lost(LostThread::Newest);
     assert_eq!(allowance, expected);
 }
 
@@ -437,9 +439,16 @@ fn clients_set_what_the_file_lists() {
     let mut expected = Allowance::default();
     expected.allow("model").unwrap();
     expected.limit_recursion(7);
+    expected.when_lost(LostThread::Restore);
     assert_eq!(checked(file).unwrap().settings.allowance, expected);
     let config = checked("upstream.url = \"http://u\"").unwrap();
-    assert_eq!(config.settings.allowance, Allowance::default());
+    let mut expected = Allowance::default();
+    expected.when_lost(LostThread::Restore);
+    assert_eq!(config.settings.allowance, expected);
+    // Callers of a gateway with keys are not trusted with the agent's words.
+    let keys =
+        "auth.mode = \"bearer\"\nauth.keys.a = \"0123456789abcdef\"\nupstream.url = \"http://u\"";
+    assert_eq!(checked(keys).unwrap().settings.allowance, Allowance::default());
 }
 
 #[test]

@@ -36,3 +36,4 @@ mod requests;
 mod schema_check;
 mod sse_properties;
 mod verify;
+mod way_up;

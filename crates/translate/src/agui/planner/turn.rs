@@ -22,6 +22,8 @@ pub(super) struct Turn {
     messages: Vec<Json>,
     ids: HashSet<String>,
     open: Vec<OpenCall>,
+    /// The calls that the turn answers, or that a live run does.
+    answered: Vec<String>,
     /// Calls that are open, but not the client's to answer here.
     reserved: bool,
 }
@@ -37,7 +39,7 @@ impl Turn {
             results.filter_map(|m| m.tool_call_id().map(|id| id.into_owned())).collect();
         let mut open = conversation.open_calls();
         open.retain(|call| !answered.contains(&call.id));
-        Self { messages: Vec::new(), ids: HashSet::new(), open, reserved: false }
+        Self { messages: Vec::new(), ids: HashSet::new(), open, answered, reserved: false }
     }
 
     /// Keeps calls out of the turn: an answer to an interrupt will give their results.
@@ -65,7 +67,8 @@ impl Turn {
         is_message: impl Fn(&str) -> bool,
     ) -> Result<(), WhyDropped> {
         let Some(at) = self.open.iter().position(|call| call.id == call_id) else {
-            return Err(if conversation.has_result(call_id) {
+            let is_answered = self.answered.iter().any(|answered| *answered == *call_id);
+            return Err(if is_answered || conversation.has_result(call_id) {
                 WhyDropped::Answered
             } else if conversation.has_call(call_id) {
                 WhyDropped::WentOn
@@ -76,7 +79,7 @@ impl Turn {
         if !self.ids.insert(result.id.to_string()) {
             return Err(WhyDropped::Repeated);
         }
-        self.open.swap_remove(at);
+        self.answered.push(self.open.swap_remove(at).id);
         self.messages.push(result.to_langchain(is_message));
         Ok(())
     }
