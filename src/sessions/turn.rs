@@ -23,13 +23,13 @@ use crate::metrics::{AcpMeter, PromptEnd};
 use crate::sync::Mutex;
 use crate::threads::{Refusal, ThreadReader};
 use show::Shown;
-use start::Started;
+use start::{Beginning, Started};
 use threadway_translate::acp::notice::Notice;
 use threadway_translate::acp::prompt::Prompt;
 use threadway_translate::acp::rpc::Error;
-use threadway_translate::acp::{StopReason, Update, result_of, stop_reason};
-use threadway_translate::json::{self, Json, ObjectWriter};
-use threadway_translate::run::{self, Ask, Failure, Outcome, Start};
+use threadway_translate::acp::{PromptMessage, StopReason, Update, result_of, stop_reason};
+use threadway_translate::json::Json;
+use threadway_translate::run::{self, Ask, Failure, Outcome};
 
 /// How long a stopped turn waits for its run to end. The client gets its response within a second.
 const STOP_WAIT: Duration = Duration::from_millis(800);
@@ -195,15 +195,15 @@ impl Turn {
                 return Err(must_answer_first());
             }
         }
-        let asked = self.input_of(view, prompt);
-        match self.stop.run_until_cancelled(asked).await {
-            Some(start) => self.run_to_end(view, start?).await,
+        let message = self.message_of(view, prompt);
+        match self.stop.run_until_cancelled(message).await {
+            Some(message) => self.run_to_end(view, message?).await,
             None => Ok(self.stopped(view)),
         }
     }
 
-    /// The graph's input: the person's message. The client shows it already.
-    async fn input_of(&self, view: &mut ClientView, prompt: &Prompt) -> Result<Start, Error> {
+    /// The person's message for the graph. The client shows it already.
+    async fn message_of(&self, view: &mut ClientView, prompt: &Prompt) -> Result<Beginning, Error> {
         {
             let mut config = self.session.config.lock().await;
             let thread = self.link.thread(&self.session, &config)?;
@@ -211,12 +211,14 @@ impl Turn {
         }
         let id = self.prompt_id.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
         view.projector.hold(&run::Id::from(&*id));
+        let is_new = !self.session.has_thread().await;
         self.store(prompt).await?;
         let message = prompt.message(&id);
-        let messages = json::array([message.get()]);
         let thread = self.link.thread(&self.session, &*self.session.config.lock().await)?;
-        let key = thread.agent().upstream.messages_key().as_str();
-        Ok(Start::Input(ObjectWriter::new().raw(key, messages.get()).finish()))
+        let messages_key = thread.agent().upstream.messages_key().clone();
+        let prompt = PromptMessage { id, message, messages_key };
+        // A new thread holds no calls, so the first prompt need not wait for a look at it.
+        Ok(if is_new { prompt.input().into() } else { Beginning::Prompt(prompt) })
     }
 
     /// With the first prompt: makes the session's thread, or marks a thread of others as a session,
@@ -310,12 +312,13 @@ impl Turn {
     pub(super) async fn run_to_end(
         &self,
         view: &mut ClientView,
-        mut start: Start,
+        beginning: impl Into<Beginning>,
     ) -> Result<StopReason, Error> {
+        let mut beginning = beginning.into();
         let mut waits = 0;
         let mut kept = std::mem::take(&mut view.decision_keys);
         loop {
-            let mut run = match self.start(start.clone(), &kept).await? {
+            let mut run = match self.start(beginning.clone(), &kept).await? {
                 Started::Run(run) => *run,
                 Started::Stopped => return Ok(self.stopped(view)),
                 // The JavaScript server does not queue runs.
@@ -340,7 +343,7 @@ impl Turn {
             let waiting = questions.into_iter().map(OpenQuestion::from).collect();
             match self.settle(view, waiting).await? {
                 Settled::Resume(next) => {
-                    start = next;
+                    beginning = next.into();
                     kept = std::mem::take(&mut view.decision_keys);
                 }
                 Settled::ByPrompt => return Ok(StopReason::EndTurn),

@@ -18,7 +18,9 @@ use crate::runs::{self, RunStart, StartError};
 use threadway_translate::langgraph::{
     BatchDecision, Capabilities, InputKeys, NewestRuns, RunRecord, ThreadState,
 };
-use threadway_translate::run::{Dropped, Evidence, Look, NewRun, Plan, Planner, Step};
+use threadway_translate::run::{
+    Dropped, Evidence, Look, NewRun, Plan, Planner, RunsNeeded, Step, has_open_calls,
+};
 
 /// How many runs are stopped for one request. Each stops a run of the message that is to be
 /// answered again.
@@ -70,7 +72,8 @@ enum Storing {
 // === impl Thread ===
 
 impl Thread {
-    /// Starts a run and reads it. The run also starts if the caller drops this future.
+    /// Starts a run and reads it, whatever the thread holds. The run also starts if the caller drops
+    /// this future. A thread that the server has lost is created again.
     pub async fn start(&self, run: NewRun) -> Result<ThreadReader, Refusal> {
         let guard = self.threads.shared.starts.begin(self.upstream(), &self.id, &run.name);
         let server = self.agent.capabilities().await;
@@ -159,7 +162,7 @@ impl Thread {
         storing: &Storing,
     ) -> Result<Planned, Refusal> {
         let upstream = self.upstream();
-        let (body, listed, server) = self.read_thread().await?;
+        let (body, listed, server) = self.read_thread(request.needs_runs()).await?;
         let messages_key = upstream.messages_key();
         let mut state = match &body {
             Some(body) => {
@@ -240,13 +243,28 @@ impl Thread {
     ///
     /// The state is read once more if the newest run has ended and not made it: the run may have
     /// ended after the first reading.
-    async fn read_thread(&self) -> Result<(Option<String>, Vec<RunRecord>, Capabilities), Refusal> {
+    async fn read_thread(
+        &self,
+        needs_runs: RunsNeeded,
+    ) -> Result<(Option<String>, Vec<RunRecord>, Capabilities), Refusal> {
         let upstream = self.upstream();
-        let (body, recent, server) = tokio::join!(
-            upstream.thread_state(&self.id),
-            recent(upstream, &self.id),
-            self.agent.capabilities(),
-        );
+        let read = async {
+            let state = upstream.thread_state(&self.id);
+            match needs_runs {
+                RunsNeeded::Always => tokio::join!(state, recent(upstream, &self.id)),
+                RunsNeeded::ForOpenCalls => {
+                    let body = state.await;
+                    let runs = match &body {
+                        Ok(Some(body)) if self.has_open_calls(body) => {
+                            recent(upstream, &self.id).await
+                        }
+                        Ok(_) | Err(_) => Ok(Default::default()),
+                    };
+                    (body, runs)
+                }
+            }
+        };
+        let ((body, recent), server) = tokio::join!(read, self.agent.capabilities());
         let mut body = body?;
         let (live, finished) = match recent {
             Ok(recent) => recent,
@@ -261,6 +279,11 @@ impl Thread {
             }
         }
         Ok((body, live, server))
+    }
+
+    fn has_open_calls(&self, body: &str) -> bool {
+        let state = ThreadState::parse_under(self.upstream().messages_key(), body);
+        has_open_calls(state.as_ref())
     }
 
     /// Logs what does not go up. The client's own words and ids are not logged.

@@ -13,6 +13,7 @@ mod fork;
 mod messages_key;
 mod notices;
 mod offered;
+mod open_calls;
 mod person;
 mod prompt_end;
 mod stdio;

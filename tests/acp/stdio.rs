@@ -2005,7 +2005,13 @@ async fn an_editor_is_asked_about_what_is_still_open() {
     assert_eq!(run.body["command"], sent);
     assert_eq!(run.body["metadata"][key], Value::Null);
     assert!(run.body["metadata"].as_object().unwrap().contains_key(key));
-    run.ends_with(&messages).await;
+    let mut done = messages;
+    for call in ["c1", "c2"] {
+        let result = json!({"type": "tool", "id": format!("r-{call}"), "tool_call_id": call,
+            "content": "done"});
+        done.as_array_mut().unwrap().push(result);
+    }
+    run.ends_with(&done).await;
     let run = server.run().await;
     assert_eq!(run.said()["content"], "and now?");
     run.ends("success", None).await;

@@ -10,8 +10,8 @@
 //!   graph's to-do list. `strict`: JSON that every parser accepts.
 //! - `profile`: what the operator says about tools and models. `glob`: patterns for their names.
 //! - `ending`: the result of a prompt. [`notice`]: what a person should know besides.
-//! - [`prompt`]: what a person writes. `file`: an attached file as text. [`choice`]: modes and
-//!   options. [`mcp`]: the client's servers.
+//! - [`prompt`]: what a person writes. `prompt_planner`: the run that it becomes. `file`: an attached
+//!   file as text. [`choice`]: modes and options. [`mcp`]: the client's servers.
 //! - [`destination`]: the session that a message belongs to.
 //! - [`permission`]: whether a tool may be called. [`question`]: questions as text.
 
@@ -32,6 +32,7 @@ mod glob;
 mod plan;
 mod profile;
 mod project;
+mod prompt_planner;
 mod sent_text;
 mod strict;
 mod tool;
@@ -44,6 +45,7 @@ pub use ending::{StopReason, result_of, stop_reason};
 pub use glob::{Glob, GlobError};
 pub use profile::{GraphProfile, Paths, UnknownPaths};
 pub use project::Projector;
+pub use prompt_planner::{PromptMessage, PromptPlanner};
 pub use update::{
     AvailableCommand, AvailableCommandInput, ContentBlock, EmbeddedFile, FileContents, Location,
     NoticeSeverity, PlanEntry, PlanStatus, Priority, ToolCall, ToolContent, ToolKind, ToolStatus,

@@ -16,7 +16,8 @@
 //! - `message`, `reasoning`, `snapshot`: messages. `state`, `patch`: the state, and its changes.
 //! - `activity`: running tools and the plan. `usage`: tokens.
 //! - `interrupt`, `decision`: questions to a person, and which answers fit.
-//! - `new_run`: a run that a client wants to start.
+//! - `new_run`: a run that a client wants to start. `evidence`: what its plan knows of the thread.
+//!   `plan`: the thread's conversation, and how a run's input continues it.
 //! - `emit`, `filter`: which events viewers see. `raw`: parts of LangGraph's stream as viewers may
 //!   see them.
 //! - `failure`: why a run failed. `name`, `weight`: what a run event is called, and how much memory
@@ -38,6 +39,7 @@ mod name;
 mod new_run;
 mod open;
 mod patch;
+pub(crate) mod plan;
 mod raw;
 mod reasoning;
 mod resync;
@@ -68,9 +70,10 @@ pub use filter::Filter;
 pub use interrupt::{Action, Ask, Interrupt, KeptDecision};
 pub(crate) use interrupt::{BREAKPOINT, is_breakpoint, question_key};
 pub use message::{Call, Content, ContentPart, Message, Role};
-pub use new_run::{Configured, NewRun, Plan, Planner};
+pub use new_run::{Configured, NewRun, Plan, Planner, RunsNeeded};
 pub use open::Open;
 pub use patch::{Operation, Patch};
+pub use plan::has_open_calls;
 pub use raw::raw_part;
 pub use resync::{Viewer, closings, resync};
 pub use snapshot::Snapshot;

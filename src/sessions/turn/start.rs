@@ -11,7 +11,17 @@ use crate::sync::Guard;
 use crate::threads::{Refusal, Thread, ThreadReader};
 use crate::upstream::Client;
 use threadway_translate::acp::rpc::Error;
+use threadway_translate::acp::{PromptMessage, PromptPlanner};
 use threadway_translate::run::{Configured, NewRun, Start};
+
+/// What a turn's run begins with.
+#[derive(Clone)]
+pub(in crate::sessions) enum Beginning {
+    /// This, whatever the thread holds: answers, or the first prompt of a new thread.
+    Fixed(Start),
+    /// A prompt. The thread decides what goes up with it.
+    Prompt(PromptMessage),
+}
 
 /// The result of starting a run.
 pub(super) enum Started {
@@ -32,8 +42,13 @@ struct Starting<'a> {
 
 impl Turn {
     /// Starts a run, unless the turn is stopped first.
-    pub(super) async fn start(&self, start: Start, kept: &[String]) -> Result<Started, Error> {
-        let Some(due) = self.stop.run_until_cancelled(self.new_run(start, kept)).await else {
+    pub(super) async fn start(
+        &self,
+        beginning: Beginning,
+        kept: &[String],
+    ) -> Result<Started, Error> {
+        let new = self.new_run(beginning.start(), kept);
+        let Some(due) = self.stop.run_until_cancelled(new).await else {
             return Ok(Started::Stopped);
         };
         let (thread, run) = due?;
@@ -41,7 +56,17 @@ impl Turn {
             return Ok(Started::Stopped);
         }
         let name = run.name.clone();
-        let asked = self.link.service().tasks.spawn(async move { thread.start(run).await });
+        let started = async move {
+            match beginning {
+                Beginning::Fixed(_) => thread.start(run).await,
+                Beginning::Prompt(prompt) => {
+                    let started = thread.ask(&PromptPlanner { prompt, run }).await?;
+                    // Without a run, the thread is shown first, as one with another run is.
+                    started.ok_or(Refusal::Busy)
+                }
+            }
+        };
+        let asked = self.link.service().tasks.spawn(started);
         let mut starting = Starting { turn: self, asked: Some(asked), name: &name };
         let Some(started) = self.stop.run_until_cancelled(starting.started()).await else {
             return Ok(Started::Stopped);
@@ -89,6 +114,24 @@ impl Turn {
 
     pub(super) fn running(&self) -> Guard<'_, Option<String>> {
         self.run.lock()
+    }
+}
+
+// === impl Beginning ===
+
+impl Beginning {
+    /// The start of a run that begins with this alone.
+    fn start(&self) -> Start {
+        match self {
+            Self::Fixed(start) => start.clone(),
+            Self::Prompt(prompt) => prompt.input(),
+        }
+    }
+}
+
+impl From<Start> for Beginning {
+    fn from(start: Start) -> Self {
+        Self::Fixed(start)
     }
 }
 

@@ -4,24 +4,20 @@
 //! the thread is the person's wish, or the client's copy is old.
 //!
 //! ```text
-//!  request --> intent --> turn, state --> Plan
+//!  request --> intent --> run::plan::Turn, state --> Plan
 //!                ^
-//!                | conversation, evidence
+//!                | run::plan::Conversation, evidence
 //! ```
-//! - `conversation`: the thread's messages, and the calls that wait for a result.
-//! - `intent`: what the person wants: to go on, to fork, or to restore a lost thread.
-//! - `turn`: the messages that go up, which always continue the conversation legally.
+//! - `intent`: what the person wants: to go on, to fork, or to restore a lost thread. `form`: whether
+//!   a client's copy of a message differs.
 //! - `state`: the members of the state that go up.
 
-mod conversation;
+mod form;
 mod intent;
 mod state;
-mod turn;
 
-use conversation::{Conversation, OpenCall};
 use intent::{Comparison, Fork, Forked, Intent};
 use state::{Changes, Earlier, Echoes, state_of};
-use turn::Turn;
 
 use super::allowance::Allowance;
 use super::client_keys::{CLIENT_KEYS, ClientProvided, client_context};
@@ -29,6 +25,7 @@ use super::input::Input;
 use super::resume::{Answers, ResumeError, subjects};
 use crate::json::{self, Json, Text};
 use crate::langgraph::{self, InputKeys, MessagesKey, Start, ThreadState};
+use crate::run::plan::{Conversation, OpenCall, Turn};
 use crate::run::{
     self, Configured, Dropped, Emit, Evidence, Look, Message, NewRun, Plan, Planner, Role, Step,
     WhyDropped,
@@ -192,7 +189,7 @@ impl RequestPlanner<'_> {
                 // A summary has no checkpoint without the messages that it stands for.
                 _ if conversation.has(message.id()) => continue,
                 Forked::Sent(message) => turn.say(message),
-                Forked::Held(message, raw) => turn.say_again(message, raw),
+                Forked::Held(message, raw) => turn.say_raw(&message.id, Json::from(*raw)),
             };
             note(said, *at, message.role(), &mut dropped);
         }

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::RequestPlanner;
-use super::conversation::{Conversation, id_of, is_form_of};
+use super::form::{differs, is_form_of};
 use crate::agui::allowance::LostThread;
 use crate::json::Json;
 use crate::langgraph::{self, MessageType};
+use crate::run::plan::{Conversation, id_of};
 use crate::run::{
     Dropped, Evidence, LiveRun, Look, Message, MessagePast, MessageSnapshots, Role, SentMessage,
     WhyDropped,
@@ -128,7 +129,7 @@ impl<'a> Comparison<'a> {
     fn differing(&self) -> Vec<usize> {
         let differs = |sent: &Message| {
             let held = self.conversation.get(&sent.id).filter(|_| sent.role == Role::User);
-            held.is_some_and(|held| held.differs_from(sent, self.planner.input.version))
+            held.is_some_and(|held| differs(held, sent, self.planner.input.version))
         };
         let sent = self.sent().iter().enumerate();
         sent.filter(|(_, sent)| differs(sent)).map(|(at, _)| at).collect()

@@ -4,9 +4,8 @@
 //! followed by anything but its results. A [`Turn`] cannot hold such messages: a result goes in only
 //! while its call is open, and a person's words close the calls that are still open.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
-
-use serde_json::value::RawValue;
 
 use super::conversation::{Conversation, OpenCall};
 use crate::json::{self, Json, ObjectWriter};
@@ -18,7 +17,7 @@ const UNANSWERED: &str = "No result: the person went on without it.";
 
 /// The messages of a run's input, as a legal continuation of a conversation.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(crate) struct Turn {
     messages: Vec<Json>,
     ids: HashSet<String>,
     open: Vec<OpenCall>,
@@ -32,34 +31,34 @@ pub(super) struct Turn {
 
 impl Turn {
     /// A turn after this conversation. A call that a live run answers is not open.
-    pub(super) fn after(conversation: &Conversation<'_>, live: &[LiveRun]) -> Self {
+    pub(crate) fn after(conversation: &Conversation<'_>, live: &[LiveRun]) -> Self {
         let results = live.iter().flat_map(|run| &run.messages);
         let results = results.filter_map(|message| langgraph::Message::parse(message));
         let answered: Vec<_> =
-            results.filter_map(|m| m.tool_call_id().map(|id| id.into_owned())).collect();
+            results.filter_map(|m| m.tool_call_id().map(Cow::into_owned)).collect();
         let mut open = conversation.open_calls();
         open.retain(|call| !answered.contains(&call.id));
         Self { messages: Vec::new(), ids: HashSet::new(), open, answered, reserved: false }
     }
 
     /// Keeps calls out of the turn: an answer to an interrupt will give their results.
-    pub(super) fn reserve(&mut self, is_reserved: impl Fn(&OpenCall) -> bool) {
+    pub(crate) fn reserve(&mut self, is_reserved: impl Fn(&OpenCall) -> bool) {
         let before = self.open.len();
         self.open.retain(|call| !is_reserved(call));
         self.reserved |= self.open.len() < before;
     }
 
     /// Whether a call still waits for its result.
-    pub(super) fn has_open_calls(&self) -> bool {
+    pub(crate) fn has_open_calls(&self) -> bool {
         self.reserved || !self.open.is_empty()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
     /// Adds the result of an open call.
-    pub(super) fn answer(
+    pub(crate) fn answer(
         &mut self,
         result: &Message,
         call_id: &str,
@@ -88,7 +87,7 @@ impl Turn {
     ///
     /// Without a result, the provider would refuse the conversation from then on. The id of the
     /// result contains that of the message, because models repeat the ids of calls.
-    pub(super) fn abandon_calls(&mut self) {
+    pub(crate) fn abandon_calls(&mut self) {
         for call in self.open.drain(..) {
             let id = call.message_id.map(|message| format!("{message}:{}:unanswered", call.id));
             let object = ObjectWriter::new().string("type", "tool");
@@ -106,30 +105,22 @@ impl Turn {
     }
 
     /// Adds what a person said, or an instruction.
-    pub(super) fn say(&mut self, message: &Message) -> Result<(), WhyDropped> {
-        if !self.ids.insert(message.id.to_string()) {
-            return Err(WhyDropped::Repeated);
-        }
-        self.messages.push(message.to_langchain(|_| false));
-        Ok(())
+    pub(crate) fn say(&mut self, message: &Message) -> Result<(), WhyDropped> {
+        self.say_raw(&message.id, message.to_langchain(|_| false))
     }
 
-    /// Adds a message in the form that the thread had.
-    pub(super) fn say_again(
-        &mut self,
-        message: &Message,
-        raw: &RawValue,
-    ) -> Result<(), WhyDropped> {
-        if !self.ids.insert(message.id.to_string()) {
+    /// Adds a message of this id that is in LangGraph's form already.
+    pub(crate) fn say_raw(&mut self, id: &str, message: Json) -> Result<(), WhyDropped> {
+        if !self.ids.insert(id.to_owned()) {
             return Err(WhyDropped::Repeated);
         }
-        self.messages.push(Json::from(raw));
+        self.messages.push(message);
         Ok(())
     }
 
     /// Adds an agent's message of a lost thread, with the results of its calls. A call without a
     /// result is left out.
-    pub(super) fn restore(
+    pub(crate) fn restore(
         &mut self,
         message: &Message,
         results: &[&Message],
@@ -164,7 +155,7 @@ impl Turn {
     }
 
     /// The messages as a JSON array.
-    pub(super) fn to_json(&self) -> Json {
+    pub(crate) fn to_json(&self) -> Json {
         json::array(self.messages.iter().map(|message| message.get()))
     }
 }
