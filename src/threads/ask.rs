@@ -5,8 +5,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::create::ThreadOrigin;
-use super::interrupts::has_live_run;
-use super::look::recent;
+use super::interrupts::{has_live_run, live_runs};
 use super::partial_answers;
 use super::past::{self, Past};
 use super::reader::ThreadReader;
@@ -18,9 +17,7 @@ use crate::runs::{self, RunStart, StartError};
 use threadway_translate::langgraph::{
     BatchDecision, Capabilities, InputKeys, NewestRuns, RunRecord, ThreadState,
 };
-use threadway_translate::run::{
-    Dropped, Evidence, Look, NewRun, Plan, Planner, RunsNeeded, Step, has_open_calls,
-};
+use threadway_translate::run::{Dropped, Evidence, Look, NewRun, Plan, Planner, Step};
 
 /// How many runs are stopped for one request. Each stops a run of the message that is to be
 /// answered again.
@@ -45,6 +42,8 @@ struct PlannedRun {
 /// The result of planning on the thread as it is.
 enum Planned {
     Next(Next),
+    /// The thread is planned anew with its live runs.
+    AfterRuns,
     /// The thread is planned anew after this run has ended.
     AfterStop {
         run_id: String,
@@ -138,21 +137,31 @@ impl Thread {
 
     /// Decides what to do for a request on the thread as it is.
     async fn plan<P: Planner>(&self, request: &P, storing: &Storing) -> Result<Next, Refusal> {
-        for _ in 0..MAX_STOPS {
-            let run_id = match self.plan_now(request, storing).await? {
+        // Listed before the state is read: a run that has ended by then has made its state.
+        let list = async || live_runs(self.upstream(), &self.id).await;
+        let mut listed = if request.is_answer() { Some(list().await?) } else { None };
+        let mut stops = 0;
+        loop {
+            let run_id = match self.plan_now(request, storing, listed.take()).await? {
                 Planned::Next(next) => return Ok(next),
-                Planned::AfterStop { run_id } => run_id,
+                Planned::AfterRuns => {
+                    listed = Some(list().await?);
+                    continue;
+                }
+                Planned::AfterStop { run_id } if stops < MAX_STOPS => run_id,
+                Planned::AfterStop { .. } => return Err(Refusal::Busy),
             };
+            stops += 1;
             tracing::info!(
                 thread_id = self.id,
                 run_id,
                 "a run is stopped, because the client wants its message answered again"
             );
             if !self.threads.end(self.upstream(), &self.id, &run_id).await? {
-                break;
+                return Err(Refusal::Busy);
             }
+            listed = Some(list().await?);
         }
-        Err(Refusal::Busy)
     }
 
     /// Reads the thread, and plans. The planner is called again with each thing that it asks for.
@@ -160,9 +169,12 @@ impl Thread {
         &self,
         request: &P,
         storing: &Storing,
+        mut listed: Option<Vec<RunRecord>>,
     ) -> Result<Planned, Refusal> {
         let upstream = self.upstream();
-        let (body, listed, server) = self.read_thread(request.needs_runs()).await?;
+        let state = upstream.thread_state(&self.id);
+        let (body, server) = tokio::join!(state, self.agent.capabilities());
+        let body = body?;
         let messages_key = upstream.messages_key();
         let mut state = match &body {
             Some(body) => {
@@ -172,9 +184,12 @@ impl Thread {
             None => None,
         };
         if let Some(state) = &mut state {
+            if listed.is_none() && !state.interrupts.is_empty() {
+                listed = Some(live_runs(upstream, &self.id).await?);
+            }
             // An interrupt that a live run answers is no longer open, and the nodes that the run
             // executes are no breakpoint.
-            let answered: Vec<_> = listed.iter().flat_map(|run| &run.answers).collect();
+            let answered: Vec<_> = listed.iter().flatten().flat_map(|run| &run.answers).collect();
             state.interrupts.retain(|open| !answered.iter().any(|id| ***id == *open.id));
             if !answered.is_empty() {
                 state.next.clear();
@@ -191,13 +206,16 @@ impl Thread {
         };
         let known = self.agent.known_input_keys();
         self.agent.log_losses(request.losses(known.as_deref().unwrap_or(&keys)));
-        let live = sent::live_runs(upstream, &self.id, listed).await?;
+        let live = match listed {
+            Some(listed) => Some(sent::live_runs(upstream, &self.id, listed).await?),
+            None => None,
+        };
         let (mut sent, mut past, mut values) = (None, None::<Past>, None);
         let mut plan = None;
         for _ in 0..MAX_LOOKS {
             let evidence = Evidence {
                 state: state.as_ref(),
-                live: &live,
+                live: live.as_deref(),
                 sent: sent.as_deref(),
                 past: past.as_ref().map(|past| &*past.messages),
                 values: values.as_deref(),
@@ -208,6 +226,7 @@ impl Thread {
                     plan = Some(*planned);
                     break;
                 }
+                Step::Look(Look::Runs) => return Ok(Planned::AfterRuns),
                 Step::Look(Look::Sent { ids, made }) => {
                     sent = Some(sent::messages(upstream, &self.id, &ids, made).await?);
                 }
@@ -237,53 +256,6 @@ impl Thread {
             (Some(_), None) | (None, _) => None,
         };
         Ok(Planned::Next(Next::Start(Box::new(PlannedRun { run, server, checkpoint, origin }))))
-    }
-
-    /// The JSON of the thread's newest state, its live runs, and what its server can do.
-    ///
-    /// The state is read once more if the newest run has ended and not made it: the run may have
-    /// ended after the first reading.
-    async fn read_thread(
-        &self,
-        needs_runs: RunsNeeded,
-    ) -> Result<(Option<String>, Vec<RunRecord>, Capabilities), Refusal> {
-        let upstream = self.upstream();
-        let read = async {
-            let state = upstream.thread_state(&self.id);
-            match needs_runs {
-                RunsNeeded::Always => tokio::join!(state, recent(upstream, &self.id)),
-                RunsNeeded::ForOpenCalls => {
-                    let body = state.await;
-                    let runs = match &body {
-                        Ok(Some(body)) if self.has_open_calls(body) => {
-                            recent(upstream, &self.id).await
-                        }
-                        Ok(_) | Err(_) => Ok(Default::default()),
-                    };
-                    (body, runs)
-                }
-            }
-        };
-        let ((body, recent), server) = tokio::join!(read, self.agent.capabilities());
-        let mut body = body?;
-        let (live, finished) = match recent {
-            Ok(recent) => recent,
-            // The run makes the thread.
-            Err(error) if error.is_not_found() => Default::default(),
-            Err(error) => return Err(error.into()),
-        };
-        if let (true, Some(newest)) = (live.is_empty(), finished.first()) {
-            let state = body.as_deref().and_then(ThreadState::parse);
-            if state.and_then(|state| state.run_id).is_none_or(|made_by| *made_by != *newest.id) {
-                body = upstream.thread_state(&self.id).await?;
-            }
-        }
-        Ok((body, live, server))
-    }
-
-    fn has_open_calls(&self, body: &str) -> bool {
-        let state = ThreadState::parse_under(self.upstream().messages_key(), body);
-        has_open_calls(state.as_ref())
     }
 
     /// Logs what does not go up. The client's own words and ids are not logged.

@@ -45,7 +45,7 @@ pub(super) async fn has_live_run(upstream: &Client, thread_id: &str) -> Result<b
 ///
 /// Pending runs are listed first. A run that begins between the two requests is then in the second
 /// list, and a run that ends between them has made its state.
-async fn live_runs(upstream: &Client, thread_id: &str) -> Result<Vec<RunRecord>, Error> {
+pub(super) async fn live_runs(upstream: &Client, thread_id: &str) -> Result<Vec<RunRecord>, Error> {
     let mut live = upstream.runs(thread_id, RunFilter::Pending).await?;
     live.extend(upstream.runs(thread_id, RunFilter::Running).await?);
     Ok(live)

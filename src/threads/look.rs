@@ -125,7 +125,7 @@ async fn contents(upstream: &Client, thread_id: &str) -> Result<Contents, Error>
 /// One list shows all runs at one moment. If the thread has more runs than the list, its pending
 /// runs are listed too, and then its running ones: a run that begins in between is in the second
 /// list.
-pub(super) async fn recent(
+async fn recent(
     upstream: &Client,
     thread_id: &str,
 ) -> Result<(Vec<RunRecord>, Vec<RunRecord>), Error> {

@@ -54,13 +54,14 @@ pub(crate) fn plan_with<P: Planner>(
     for _ in 0..6 {
         let evidence = Evidence {
             state,
-            live,
+            live: Some(live),
             sent: sent.as_deref(),
             past: past.as_deref(),
             values: values.as_deref(),
         };
         match planner.plan(&evidence, keys)? {
             Step::Plan(plan) => return Ok(Ok(*plan)),
+            Step::Look(Look::Runs) => panic!("the live runs are known"),
             Step::Look(Look::Sent { ids, made }) => sent = Some(history.sent(&ids, &made)),
             Step::Look(Look::Past(ids)) => past = Some(history.past(&ids)),
             Step::Look(Look::Values { wanted, since }) => {

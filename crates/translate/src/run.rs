@@ -70,7 +70,7 @@ pub use filter::Filter;
 pub use interrupt::{Action, Ask, Interrupt, KeptDecision};
 pub(crate) use interrupt::{BREAKPOINT, is_breakpoint, question_key};
 pub use message::{Call, Content, ContentPart, Message, Role};
-pub use new_run::{Configured, NewRun, Plan, Planner, RunsNeeded};
+pub use new_run::{Configured, NewRun, Plan, Planner};
 pub use open::Open;
 pub use patch::{Operation, Patch};
 pub use plan::has_open_calls;

@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use crate::json::{self, Json, ObjectWriter};
 use crate::langgraph::{InputKeys, MessagesKey, Start, ThreadState};
 use crate::run::plan::{Conversation, Turn};
-use crate::run::{Dropped, Evidence, NewRun, Plan, Planner, Role, RunsNeeded, Step};
+use crate::run::{Dropped, Evidence, Look, NewRun, Plan, Planner, Role, Step};
 
 /// The message of a prompt, with the place where the graph takes it.
 #[derive(Clone, Debug)]
@@ -58,17 +58,18 @@ impl Planner for PromptPlanner {
         false
     }
 
-    fn needs_runs(&self) -> RunsNeeded {
-        RunsNeeded::ForOpenCalls
-    }
-
     fn needs_keys(&self, _thread: Option<&ThreadState<'_>>) -> bool {
         false
     }
 
     fn plan(&self, evidence: &Evidence<'_>, _keys: &InputKeys) -> Result<Step, Infallible> {
-        let mut turn = Turn::after(&Conversation::of(evidence.state), evidence.live);
-        if evidence.live.is_empty() {
+        let conversation = Conversation::of(evidence.state);
+        let live = match evidence.live {
+            None if !conversation.open_calls().is_empty() => return Ok(Step::Look(Look::Runs)),
+            live => live.unwrap_or_default(),
+        };
+        let mut turn = Turn::after(&conversation, live);
+        if live.is_empty() {
             turn.abandon_calls();
         }
         // Another run may bring results of the same calls.

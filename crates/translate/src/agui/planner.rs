@@ -115,6 +115,10 @@ impl RequestPlanner<'_> {
         let thread = evidence.state;
         let conversation = Conversation::of(thread);
         let compared = Comparison { planner: self, conversation: &conversation, evidence };
+        if evidence.live.is_none() && compared.needs_runs() {
+            return Err(Look::Runs);
+        }
+        let live = evidence.live.unwrap_or_default();
         let mut dropped = Vec::new();
         let intent = compared.intent(&mut dropped)?;
         if let Some(run) = compared.answered_by(&intent) {
@@ -126,12 +130,12 @@ impl RequestPlanner<'_> {
             Intent::Fork(fork) => return self.plan_fork(fork, &compared, keys).map(Step::from),
             Intent::Continue(_) | Intent::Restore => {}
         }
-        let mut turn = Turn::after(&conversation, evidence.live);
+        let mut turn = Turn::after(&conversation, live);
         // Another run may bring results of the same calls.
         let mut is_alone = false;
         if let Intent::Continue(new) = &intent {
             self.add_results(&mut turn, &compared, &conversation, &mut dropped);
-            if !new.is_empty() && evidence.live.is_empty() {
+            if !new.is_empty() && live.is_empty() {
                 turn.abandon_calls();
             }
             is_alone = !turn.is_empty();
@@ -139,7 +143,7 @@ impl RequestPlanner<'_> {
                 note(turn.say(message), *at, message.role, &mut dropped);
             }
             // A model's provider refuses a conversation whose calls have no results.
-            let may_run = !evidence.live.is_empty() || !turn.has_open_calls();
+            let may_run = !live.is_empty() || !turn.has_open_calls();
             if turn.is_empty() && !(dropped.is_empty() && may_run) {
                 return Ok(Plan { dropped, ..Plan::default() }.into());
             }
@@ -235,7 +239,7 @@ impl RequestPlanner<'_> {
         let conversation = Conversation::of(thread);
         let compared = Comparison { planner: self, conversation: &conversation, evidence };
         let mut dropped = Vec::new();
-        let mut turn = Turn::after(&conversation, evidence.live);
+        let mut turn = Turn::after(&conversation, evidence.live.unwrap_or_default());
         // All messages of the client would look new to a graph that keeps no conversation.
         if conversation.is_kept() {
             let subjects = thread.map(subjects).unwrap_or_default();

@@ -15,8 +15,8 @@ use crate::langgraph::ThreadState;
 pub struct Evidence<'a> {
     /// The newest state. `None` for a thread that LangGraph does not have.
     pub state: Option<&'a ThreadState<'a>>,
-    /// The runs that are pending or running.
-    pub live: &'a [LiveRun],
+    /// The runs that are pending or running: the result of [`Look::Runs`].
+    pub live: Option<&'a [LiveRun]>,
     /// The result of [`Look::Sent`].
     pub sent: Option<&'a [SentMessage]>,
     /// The result of [`Look::Past`].
@@ -61,6 +61,8 @@ pub struct MessagePast {
 /// What must be looked up, or done, before a request can be planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Look {
+    /// The live runs. The state is read anew after them: a run that has ended by then has made it.
+    Runs,
     /// The messages of these ids in the inputs of the newest runs, the newest first.
     Sent {
         /// The ids.

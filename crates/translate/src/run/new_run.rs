@@ -67,17 +67,6 @@ pub enum Configured {
     Choices(Json),
 }
 
-/// When a plan depends on a thread's runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RunsNeeded {
-    /// Always. The runs and the state are read at the same time.
-    #[default]
-    Always,
-    /// Only if calls of the thread's state wait for a result: a live run may give it. The runs are
-    /// read after the state, and otherwise count as none.
-    ForOpenCalls,
-}
-
 /// A client's request on a thread. The thread's state decides which run it becomes.
 pub trait Planner: Sync {
     /// Why the request does not fit the thread.
@@ -88,11 +77,6 @@ pub trait Planner: Sync {
 
     /// Whether the request answers a question of the thread.
     fn is_answer(&self) -> bool;
-
-    /// When the plan depends on the thread's runs.
-    fn needs_runs(&self) -> RunsNeeded {
-        RunsNeeded::default()
-    }
 
     /// Whether the plan depends on the keys that the graph takes as input.
     fn needs_keys(&self, thread: Option<&ThreadState<'_>>) -> bool;

@@ -21,7 +21,7 @@ fn planned(messages: Option<&Value>, live: &[LiveRun]) -> Plan {
     let mut run = NewRun::new("r", prompt.input());
     run.hides = vec!["kept".to_owned()];
     let planner = PromptPlanner { prompt, run };
-    let evidence = Evidence { state: state.as_ref(), live, ..Evidence::default() };
+    let evidence = Evidence { state: state.as_ref(), live: Some(live), ..Evidence::default() };
     match planner.plan(&evidence, &InputKeys::Unknown) {
         Ok(Step::Plan(plan)) => *plan,
         Ok(Step::Look(look)) => panic!("a prompt asks for {look:?}"),

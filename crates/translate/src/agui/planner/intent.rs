@@ -105,7 +105,7 @@ impl<'a> Comparison<'a> {
             }
             Intent::Continue(_) | Intent::Restore => return None,
         };
-        self.evidence.live.iter().find(|run| self.answers(run, wanted))
+        self.live().iter().find(|run| self.answers(run, wanted))
     }
 
     /// Whether a run answers this message: its input has it, or the run continues the conversation
@@ -121,7 +121,7 @@ impl<'a> Comparison<'a> {
 
     /// Whether a live run has this message in its input.
     fn is_live(&self, id: &str) -> bool {
-        let mut messages = self.evidence.live.iter().flat_map(|run| &run.messages);
+        let mut messages = self.live().iter().flat_map(|run| &run.messages);
         messages.any(|message| id_of(message).is_some_and(|other| *other == *id))
     }
 
@@ -172,19 +172,40 @@ impl<'a> Comparison<'a> {
         }
         let mut ids: Vec<_> =
             differing.iter().filter_map(|at| Some(self.sent().get(*at)?.id.to_string())).collect();
-        // A client that has the newest message, and sends one message after it, has just made it.
-        let last = self.sent().len().saturating_sub(1);
-        let is_next =
-            candidates.first().is_none_or(|(at, _)| *at == self.begins_anew_at() && *at == last);
-        let is_plain = candidates.len() <= 1 && is_next && !self.is_behind();
+        let is_plain = self.is_plain(candidates);
         let mut made = Vec::new();
         if !is_plain && !self.conversation.is_new() {
             ids.extend(candidates.iter().map(|(_, message)| message.id.to_string()));
             // The person has said the very last message, which is nearly always new.
+            let last = self.sent().len().saturating_sub(1);
             let others = candidates.iter().filter(|(at, _)| *at < last);
             made.extend(others.map(|(_, message)| message.id.to_string()));
         }
         if ids.is_empty() { Ok(()) } else { Err(Look::Sent { ids, made }) }
+    }
+
+    /// Whether the client has the newest message, and sends at most one more, which it has just made.
+    fn is_plain(&self, candidates: &[(usize, &Message)]) -> bool {
+        let last = self.sent().len().saturating_sub(1);
+        let is_next = |(at, _): &(usize, &Message)| *at == self.begins_anew_at() && *at == last;
+        candidates.len() <= 1 && candidates.first().is_none_or(is_next) && !self.is_behind()
+    }
+
+    /// Whether live runs decide what the request means. They do not if a client that has the newest
+    /// message of an idle thread sends one more.
+    pub(super) fn needs_runs(&self) -> bool {
+        let Some(state) = self.evidence.state else { return false };
+        let candidates = self.candidates();
+        self.conversation.is_new()
+            || !state.next.is_empty()
+            || candidates.is_empty()
+            || !self.is_plain(&candidates)
+            || !self.conversation.open_calls().is_empty()
+            || !self.differing().is_empty()
+    }
+
+    fn live(&self) -> &'a [LiveRun] {
+        self.evidence.live.unwrap_or_default()
     }
 
     /// Whether the client lacks the thread's newest message.
@@ -316,7 +337,7 @@ impl<'a> Comparison<'a> {
         let is_agents = |sent: &Arc<Message>| matches!(sent.role, Role::Assistant | Role::Tool);
         self.planner.allowance.lost_thread() == LostThread::Restore
             && self.conversation.is_new()
-            && self.evidence.live.is_empty()
+            && self.live().is_empty()
             && self.sent().iter().any(|sent| is_agents(sent) && !self.is_first(sent))
     }
 
