@@ -39,8 +39,7 @@ enum Listed {
 
 impl Served {
     async fn before(server: LangGraph, metadata: Value) -> Self {
-        let said = json!([{"id": "u", "type": "human", "content": "before"}]);
-        server.thread(THREAD, metadata, Some(state("R0", &said, &json!([]))));
+        server.thread(THREAD, metadata, Some(state("R0", &json!([]), &json!([]))));
         let agents = agents(&[("default", &server.url)], &[]);
         let (address, stop, serving) = serve(agents, Limits::default()).await;
         Self { server, address, stop, serving }
@@ -121,7 +120,7 @@ async fn a_thread_is_created_before_its_first_run_and_gets_nothing_of_it() {
 async fn a_thread_that_exists_is_not_created() {
     let gateway = Gateway::start().await;
     let script = async {
-        gateway.state(Some(json!({"values": {}, "next": [], "tasks": []}))).await;
+        gateway.state(Some(json!({"values": {"n": 1}, "next": [], "tasks": []}))).await;
         gateway.upstream.next_or_creation().await
     };
     let input = input(&["hi"]);

@@ -179,7 +179,14 @@ impl Thread {
                     {"id": one, "name": "page", "args": {"n": 1}},
                     {"id": two, "name": "page", "args": {}}]}));
             }
-            _ => {
+            Turn::Answers
+            | Turn::Redacts
+            | Turn::RewritesOld
+            | Turn::Summarises
+            | Turn::RemovesOldest
+            | Turn::RemovesNewest
+            | Turn::RemovesAll
+            | Turn::CallsItsTool => {
                 let (id, text) = (self.fresh("a"), self.fresh("answer "));
                 messages.push(json!({"type": "ai", "id": id, "content": text}));
             }
@@ -281,7 +288,8 @@ impl Past for Thread {
         let mut found = Vec::new();
         for (at, state) in self.checkpoints.iter().enumerate().rev() {
             let is_held = |(key, value): &mut (String, Json)| {
-                state.state.get(key).is_some_and(|held| held.to_string() == value.get())
+                let value: Value = serde_json::from_str(value.get()).unwrap();
+                state.state.get(key).is_some_and(|held| *held == value)
             };
             found.extend(wanted.extract_if(.., is_held));
             let has = |wanted: &str| state.messages.iter().any(|message| id(message) == wanted);

@@ -38,8 +38,8 @@ pub(crate) fn plan<P: Planner>(
     thread: Option<&ThreadState<'_>>,
     keys: &InputKeys,
 ) -> Result<Plan, P::Error> {
-    let planned = plan_with(planner, thread, keys, &[], &NoPast)?;
-    Ok(planned.expect("without a live run none is stopped"))
+    let result = plan_with(planner, thread, keys, &[], &NoPast)?;
+    Ok(result.expect("without a live run none is stopped"))
 }
 
 /// The plan for a request, or the run that is to be stopped first.

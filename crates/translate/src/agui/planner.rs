@@ -150,7 +150,7 @@ impl RequestPlanner<'_> {
         } else {
             self.restore(&mut turn, &mut dropped);
         }
-        let echoes = Echoes::of(thread, self.earlier(&compared));
+        let echoes = Echoes::of(thread, earlier(&compared));
         let Changes { object, dropped: values } = self.changes(echoes, keys)?;
         dropped.extend(values);
         let input = object.raw(self.messages_key.as_str(), turn.to_json().get()).finish();
@@ -197,7 +197,7 @@ impl RequestPlanner<'_> {
             };
             note(said, *at, message.role(), &mut dropped);
         }
-        let echoes = Echoes::of(evidence.state, self.earlier(compared)).forking(before.as_ref());
+        let echoes = Echoes::of(evidence.state, earlier(compared)).forking(before.as_ref());
         let Changes { object, dropped: values } = self.changes(echoes, keys)?;
         dropped.extend(values);
         let input = object.raw(self.messages_key.as_str(), turn.to_json().get()).finish();
@@ -263,11 +263,12 @@ impl RequestPlanner<'_> {
             return Ok(Ok(Plan { keep, run: None, dropped }));
         };
         let Changes { object, dropped: values } =
-            self.changes(Echoes::of(thread, self.earlier(&compared)), keys)?;
+            self.changes(Echoes::of(thread, earlier(&compared)), keys)?;
         dropped.extend(values);
-        let update = match turn.is_empty() {
-            true => object,
-            false => object.raw(self.messages_key.as_str(), turn.to_json().get()),
+        let update = if turn.is_empty() {
+            object
+        } else {
+            object.raw(self.messages_key.as_str(), turn.to_json().get())
         };
         let update = (!update.is_empty()).then(|| update.finish());
         let run = NewRun { update, ..self.answering(start, ids, thread) };
@@ -291,9 +292,10 @@ impl RequestPlanner<'_> {
             let is_message = |id: &str| self.is_message(id);
             let call_id = run::langgraph_call_id(wire, is_message);
             let added = turn.answer(result, call_id, conversation, is_message);
-            // The client may keep any number of old results.
+            // The client may keep any number of old results. Of calls that the thread still has, they
+            // are answers that came too late.
             if let Err(why) = added
-                && at >= from
+                && (at >= from || conversation.has_call(call_id))
             {
                 dropped.push(Dropped::Message { at, role: Role::Tool, why });
             }
@@ -316,24 +318,19 @@ impl RequestPlanner<'_> {
                 {
                     note(turn.say(message), at, message.role, dropped);
                 }
-                _ => {}
+                Role::User
+                | Role::System
+                | Role::Developer
+                | Role::Assistant
+                | Role::Tool
+                | Role::Reasoning
+                | Role::Attachment => {}
             }
         }
     }
 
     fn is_message(&self, id: &str) -> bool {
         self.input.messages.iter().any(|sent| *sent.id == *id)
-    }
-
-    /// The earlier values that the client's state is compared with.
-    ///
-    /// The state of a graph without a conversation is the client's to change.
-    fn earlier<'e>(&self, compared: &Comparison<'e>) -> Earlier<'e> {
-        if !compared.conversation.is_kept() {
-            return Earlier::NotNeeded;
-        }
-        let known = compared.evidence.values;
-        known.map_or_else(|| Earlier::Needed(compared.last_learnt()), Earlier::Known)
     }
 
     /// A run that begins with answers to the interrupts `ids`.
@@ -388,4 +385,16 @@ fn typed(new: &[(usize, &Message)]) -> Option<Text> {
     let text = texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty());
     let text = text.collect::<Vec<_>>().join("\n\n");
     (!text.is_empty()).then(|| Text::new(&text))
+}
+
+/// The earlier values that the client's state is compared with.
+///
+/// The state of a graph without a conversation is the client's to change.
+fn earlier<'e>(compared: &Comparison<'e>) -> Earlier<'e> {
+    if !compared.conversation.is_kept() {
+        return Earlier::NotNeeded;
+    }
+    let known = compared.evidence.values;
+    let (since, is_behind) = (compared.last_learnt(), compared.is_behind());
+    known.map_or(Earlier::Needed { since, is_behind }, Earlier::Known)
 }

@@ -731,12 +731,15 @@ fn text_that_no_server_stores_goes_up_as_the_replacement_character() {
         allowance.allow("model").unwrap();
         let keys = r#"{"input_schema":{"properties":{"\ufffd":{},"copilotkit":{}}}}"#;
         let keys = InputKeys::parse(keys).unwrap();
-        let run = plan(&asking(&input, &allowance), None, &keys).unwrap().run.unwrap();
+        let state = r#"{"values":{"messages":[{"type":"ai","id":"a","content":"","tool_calls":
+            [{"id":"call","name":"f","args":{}}]}]}}"#;
+        let state = ThreadState::parse(state);
+        let run = plan(&asking(&input, &allowance), state.as_ref(), &keys).unwrap().run.unwrap();
         serde_json::to_string(&run.request("agent", Capabilities::default(), None)).unwrap()
     };
     // The judge's parser refuses half a pair.
     let whole: Value = serde_json::from_str(&sent("\\ufffd")).unwrap();
-    assert_eq!(whole["input"]["messages"][0]["content"], "cut: \u{fffd}");
+    assert_eq!(whole["input"]["messages"][1]["content"], "cut: \u{fffd}");
     for unfit in ["\\ud83d", "\\uDE00", "\\u0000"] {
         let up: Value = serde_json::from_str(&sent(unfit)).unwrap();
         assert_eq!(up, whole, "{unfit}");
@@ -777,7 +780,10 @@ fn a_failed_client_tool_says_why_in_its_content() {
     let sent = |members: Value| {
         let mut message = json!({"id": "m", "role": "tool", "toolCallId": "c"});
         message.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
-        let (up, _) = goes_up(&json!({"messages": [message]}), &json!({})).unwrap();
+        let asks = json!({"type": "ai", "id": "a", "content": "",
+            "tool_calls": [{"id": "c", "name": "f", "args": {}}]});
+        let state = json!({"values": {"messages": [asks]}});
+        let (up, _) = goes_up(&json!({"messages": [message]}), &state).unwrap();
         let message = &up["input"]["messages"][0];
         (message["content"].clone(), message["status"].as_str().unwrap().to_owned())
     };

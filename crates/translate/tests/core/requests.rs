@@ -382,7 +382,8 @@ fn request(
         prop_assert_eq!(humans.iter().filter(|id| *id == said).count(), 1, "{}", said);
     }
     if let Some((id, text)) = &wish.edits {
-        if has(&before, id) {
+        let is_there = |message: &&Value| message["id"] == **id && message["content"] == **text;
+        if has(&before, id) && !before.iter().any(|message| is_there(&message)) {
             // An edit from before, of an older message, comes first.
             let fork = run.fork_before.as_ref();
             let is_pending = fork.is_some_and(|fork| client.edited.contains(fork));

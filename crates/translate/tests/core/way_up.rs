@@ -180,7 +180,7 @@ fn results_go_up_only_for_calls_that_wait() {
     let open = json!([human("u", "confirm"), asks]);
     let done = json!([human("u", "confirm"), asks, result, ai("b", "done")]);
     let held = [user("u", "confirm"), asked.clone()];
-    let with = |more: &[Value]| json!({"messages": [&held[..], more].concat()});
+    let with = |more: &[Value]| json!({"messages": ([&held[..], more].concat())});
     let unanswered = json!({"type": "tool", "id": "a:c:unanswered",
         "content": "No result: the person went on without it.", "tool_call_id": "c",
         "status": "error"});
@@ -254,7 +254,7 @@ fn a_lost_thread_is_restored_or_gets_the_newest_turn() {
 #[test]
 fn a_copy_that_is_old_is_no_edit() {
     let redacted = json!([human("u", "mail [REDACTED]"), ai("a", "ok")]);
-    let copy = |more: &[Value]| json!({"messages": [&[user("u", "mail bob@example.com"), said("a", "ok")], more].concat()});
+    let copy = |more: &[Value]| json!({"messages": ([&[user("u", "mail bob@example.com"), said("a", "ok")], more].concat())});
     let new = [user("v", "more")];
     let arrived = || Told { sent: vec![human("u", "mail bob@example.com")], ..Told::default() };
     let quiet = Emit { messages: MessageSnapshots::None, ..Emit::default() };
@@ -340,7 +340,7 @@ fn an_edit_takes_no_result_without_its_call() {
 fn old_messages_never_go_up_again() {
     let summarised = json!([human("s", "a summary"), ai("c", "three")]);
     let old = [user("u", "one"), said("a", "1"), user("v", "two"), said("b", "2")];
-    let with = |more: &[Value]| json!({"messages": [&old[..], more].concat()});
+    let with = |more: &[Value]| json!({"messages": ([&old[..], more].concat())});
     let not_shared = |at| match at {
         0 => {
             "messages[0], a user's message: it is older than the client's newest turn, and the thread lacks it"

@@ -247,7 +247,7 @@ impl<'a> Comparison<'a> {
         if self.conversation.is_empty() || self.sent().iter().any(is_shared) {
             return;
         }
-        let newest = self.candidates().first().map_or(self.sent().len(), |(at, _)| *at);
+        let newest = self.candidates().first().map_or_else(|| self.sent().len(), |(at, _)| *at);
         for (at, message) in self.sent().iter().enumerate().take(newest) {
             if self.is_allowed(message) {
                 let (role, why) = (message.role, WhyDropped::NotShared);
@@ -288,7 +288,9 @@ impl<'a> Comparison<'a> {
             // Of a branch that was left, a person may take back what they said, but not what the
             // graph made of it.
             let is_takable = || inputs(message).any(|sent| is_input(message, sent));
-            let is_old = || is_one_of(elsewhere) && (!is_takable() || self.is_of_old_branch(***at));
+            let is_old = || {
+                if is_takable() { self.is_of_old_branch(***at) } else { is_one_of(elsewhere) }
+            };
             !is_one_of(here) && !is_old()
         };
         Ok(unexplained.iter().filter(is_edited).map(|at| **at).collect())

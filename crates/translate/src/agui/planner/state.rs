@@ -33,7 +33,13 @@ pub(super) enum Earlier<'a> {
     NotNeeded,
     /// The client may have missed changes. Its values must be compared with earlier ones, back to the
     /// state in which this message arrived: the newest that the client has from an agent.
-    Needed(Option<&'a str>),
+    Needed {
+        /// The id of that message.
+        since: Option<&'a str>,
+        /// Whether the client lacks the newest message. A fork may then have taken away a key that
+        /// the client has set.
+        is_behind: bool,
+    },
     /// The earlier values, by their keys.
     Known(&'a [(String, Json)]),
 }
@@ -119,8 +125,11 @@ impl RequestPlanner<'_> {
         }
         match echoes.earlier {
             Earlier::NotNeeded => {}
-            Earlier::Needed(since) => {
-                let wanted = changed.iter().filter(|(key, _)| echoes.may_be_outdated(key));
+            Earlier::Needed { since, is_behind } => {
+                let may_be_old = |key: &str| is_behind || echoes.get(key).is_some();
+                let wanted = changed
+                    .iter()
+                    .filter(|(key, _)| may_be_old(key) && echoes.may_be_outdated(key));
                 let wanted: Vec<_> =
                     wanted.map(|(key, value)| (key.to_string(), value.clone())).collect();
                 if !wanted.is_empty() {
