@@ -175,13 +175,13 @@ impl Client {
                 if self.emit.messages != MessageSnapshots::None {
                     // What the thread lacks stays after the message that it followed.
                     let mut place = None;
-                    let placed = self.messages.drain(..).map(|held| {
+                    let moved = self.messages.drain(..).map(|held| {
                         place = places.iter().position(|id| *id == held["id"]).or(place);
                         (place, held)
                     });
-                    let mut placed: Vec<_> = placed.collect();
-                    placed.sort_by_key(|(place, _)| *place);
-                    self.messages = placed.into_iter().map(|(_, held)| held).collect();
+                    let mut moved: Vec<_> = moved.collect();
+                    moved.sort_by_key(|(place, _)| *place);
+                    self.messages = moved.into_iter().map(|(_, held)| held).collect();
                 }
             }
             Learns::All => {
@@ -273,6 +273,7 @@ fn has(messages: &[Value], id: &str) -> bool {
 }
 
 /// One request, planned and run, and judged. Whether a run was started.
+#[expect(clippy::too_many_lines, reason = "one property after the other")]
 fn request(
     thread: &mut Thread,
     client: &Client,
@@ -294,8 +295,8 @@ fn request(
     let is_new = thread.head.is_none();
     let state = thread.state_json(thread.head).to_string();
     let state = ThreadState::parse(&state).filter(|_| !is_new);
-    let planned = plan_with(&planner, state.as_ref(), &InputKeys::Undescribed, live, thread);
-    let plan = match planned.unwrap() {
+    let result = plan_with(&planner, state.as_ref(), &InputKeys::Undescribed, live, thread);
+    let plan = match result.unwrap() {
         Ok(plan) => plan,
         Err(stopped) => {
             prop_assert!(wish.again.is_some() || wish.edits.is_some(), "{stopped} is stopped");
@@ -426,6 +427,7 @@ fn request(
     Ok(true)
 }
 
+#[expect(clippy::too_many_lines, reason = "one act after the other")]
 fn play(clients: &mut [Client], steps: &[Step]) -> Result<(), TestCaseError> {
     let mut thread = Thread::default();
     for Step { client, learns, act, turn } in steps {
@@ -510,7 +512,16 @@ fn play(clients: &mut [Client], steps: &[Step]) -> Result<(), TestCaseError> {
                 }
                 let calls = match act {
                     Act::Answers { which, .. } => vec![which.get(&calls).clone()],
-                    _ => calls.into_iter().rev().take(2).collect(),
+                    Act::Nothing
+                    | Act::Says
+                    | Act::SaysAndAnswers
+                    | Act::Edits { .. }
+                    | Act::Again
+                    | Act::AnswersAll
+                    | Act::ChangesState(_)
+                    | Act::GoesOnAfterLoss
+                    | Act::Other
+                    | Act::AgainWhileLive => calls.into_iter().rev().take(2).collect(),
                 };
                 for call in calls {
                     let id = thread.fresh("r");

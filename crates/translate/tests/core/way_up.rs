@@ -1,6 +1,9 @@
 //! Situations in which a client's copy of a thread differs from it, one row each: what goes up, and
 //! what is dropped.
 
+#![expect(clippy::needless_pass_by_value, reason = "a row is made of values")]
+
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -115,13 +118,14 @@ impl Row {
         let state = self.state.to_string();
         let state = ThreadState::parse(&state);
         let live: Vec<_> = self.live.iter().map(|m| raw(m.to_string())).collect();
-        let live = match live.is_empty() {
-            true => Vec::new(),
-            false => vec![LiveRun { id: "L".to_owned(), messages: live }],
+        let live = if live.is_empty() {
+            Vec::new()
+        } else {
+            vec![LiveRun { id: "L".to_owned(), messages: live }]
         };
         let keys = InputKeys::Undescribed;
-        let planned = plan_with(&planner, state.as_ref(), &keys, &live, &self.past).unwrap();
-        let plan = planned.unwrap_or_else(|run| panic!("{}: {run} is stopped", self.situation));
+        let result = plan_with(&planner, state.as_ref(), &keys, &live, &self.past).unwrap();
+        let plan = result.unwrap_or_else(|run| panic!("{}: {run} is stopped", self.situation));
         let dropped: Vec<_> = plan.dropped.iter().map(ToString::to_string).collect();
         assert_eq!(dropped, self.dropped, "{}", self.situation);
         let Some(run) = plan.run else {
@@ -186,28 +190,28 @@ fn results_go_up_only_for_calls_that_wait() {
         "status": "error"});
     let new = user("v", "more");
     let rows = [
-        Row::new("an answer", open.clone(), with(&[answer.clone()])).sends(json!([result])),
+        Row::new("an answer", open.clone(), with(from_ref(&answer))).sends(json!([result])),
         Row::new("two answers at once", open.clone(), with(&[answer.clone(), second.clone()]))
             .sends(json!([result]))
             .drops(&["messages[3], a tool's result: its call has a result already"]),
-        Row::new("a second tab answers too", done.clone(), with(&[second.clone()]))
+        Row::new("a second tab answers too", done.clone(), with(from_ref(&second)))
             .drops(&[ANSWERED]),
         Row::new("a second tab answers too, and goes on", done, with(&[second.clone(), new.clone()]))
             .sends(json!([human("v", "more")]))
             .drops(&[ANSWERED]),
-        Row::new("the person goes on instead", open.clone(), with(&[new.clone()]))
+        Row::new("the person goes on instead", open.clone(), with(from_ref(&new)))
             .sends(json!([unanswered, human("v", "more")])),
         Row::new("nothing new while a call waits", open.clone(), with(&[])),
         Row::new(
             "an answer after the person went on",
             json!([human("u", "confirm"), asks, unanswered, human("v", "more"), ai("b", "ok")]),
-            with(&[answer.clone()]),
+            with(from_ref(&answer)),
         )
         .drops(&[ANSWERED]),
         Row::new(
             "an answer to a call that the thread left open before",
             json!([human("u", "confirm"), asks, human("v", "more"), ai("b", "ok")]),
-            with(&[answer.clone()]),
+            with(from_ref(&answer)),
         )
         .drops(&["messages[2], a tool's result: its call no longer waits, because the conversation went on"]),
         Row {
