@@ -570,6 +570,8 @@ async fn a_fork_is_given_what_the_checkpoint_that_it_begins_at_lacks() {
     let script = async {
         gateway.state(Some(newest_checkpoint.clone())).await;
         schema(&gateway.upstream).await.json(200, &keys.to_string()).await;
+        gateway.no_runs(newest_checkpoint.clone()).await;
+        gateway.no_inputs().await;
         let path = format!("GET /threads/{THREAD}/history?limit=20");
         gateway.upstream.expect(&path).await.json(200, &history.to_string()).await;
         started(&gateway.upstream).await

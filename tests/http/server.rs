@@ -370,7 +370,9 @@ async fn a_thread_whose_values_are_null_has_no_state_yet() {
     for state in [json!({"values": null}), json!({"values": null, "next": [], "tasks": []})] {
         let gateway = Gateway::start().await;
         let script = async {
-            gateway.state(Some(state)).await;
+            gateway.state(Some(state.clone())).await;
+            // Its first run may be pending.
+            gateway.no_runs(state).await;
             let run = gateway.stream().await;
             let body: Value = serde_json::from_str(&run.body).unwrap();
             let sent = json!([{"type": "human", "id": "m0", "content": "hi"}]);
@@ -403,7 +405,10 @@ async fn an_edited_message_forks_the_thread_before_it() {
         state("c1", None, &[]),
     ]);
     let script = async {
-        gateway.state(Some(json!({"values": values(&["one", "1", "two", "2"])}))).await;
+        let newest = json!({"values": values(&["one", "1", "two", "2"])});
+        gateway.state(Some(newest.clone())).await;
+        gateway.no_runs(newest).await;
+        gateway.no_inputs().await;
         let path = format!("GET /threads/{THREAD}/history?limit=20");
         gateway.upstream.expect(&path).await.json(200, &history.to_string()).await;
         let run = gateway.stream().await;
@@ -431,7 +436,10 @@ async fn the_way_back_is_as_long_as_it_must_and_then_refused() {
         json!((from..from + 20).map(state).collect::<Vec<_>>()).to_string()
     };
     let script = async {
-        gateway.state(Some(json!({"values": values(&["one", "1"])}))).await;
+        let newest = json!({"values": values(&["one", "1"])});
+        gateway.state(Some(newest.clone())).await;
+        gateway.no_runs(newest).await;
+        gateway.no_inputs().await;
         let mut path = format!("GET /threads/{THREAD}/history?limit=20");
         for at in 0..50 {
             gateway.upstream.expect(&path).await.json(200, &page(at * 20)).await;
@@ -450,7 +458,10 @@ async fn a_history_that_cannot_be_read_is_not_taken_for_a_short_one() {
     for history in ["<html>", "{}", r#"[{"values":{}}]"#] {
         let gateway = Gateway::start().await;
         let script = async {
-            gateway.state(Some(json!({"values": values(&["one", "1"])}))).await;
+            let newest = json!({"values": values(&["one", "1"])});
+            gateway.state(Some(newest.clone())).await;
+            gateway.no_runs(newest).await;
+            gateway.no_inputs().await;
             let path = format!("GET /threads/{THREAD}/history?limit=20");
             gateway.upstream.expect(&path).await.json(200, history).await;
         };

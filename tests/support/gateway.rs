@@ -125,6 +125,26 @@ impl Gateway {
         }
     }
 
+    /// Answers the lists of live runs, of which there are none, and the thread's state after them.
+    pub(crate) async fn no_runs(&self, state: Value) {
+        for status in ["pending", "running"] {
+            let list = self.upstream.next().await;
+            let path = format!("GET /threads/{THREAD}/runs?status={status}&");
+            assert!(list.line.starts_with(&path), "{}", list.line);
+            list.json(200, "[]").await;
+        }
+        self.state(Some(state)).await;
+    }
+
+    /// Answers the list of the newest runs with their inputs: there are none.
+    pub(crate) async fn no_inputs(&self) {
+        let list = self.upstream.next().await;
+        let path = format!("GET /threads/{THREAD}/runs?limit=100&");
+        assert!(list.line.starts_with(&path), "{}", list.line);
+        assert!(list.line.ends_with("&select=kwargs"), "{}", list.line);
+        list.json(200, "[]").await;
+    }
+
     /// Starts a run whose client reads only the head of the response. The client's socket buffers
     /// little.
     pub(crate) async fn unread_run(&self) -> (Response, Exchange) {
