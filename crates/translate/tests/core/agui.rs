@@ -717,8 +717,8 @@ fn text_that_no_server_stores_goes_up_as_the_replacement_character() {
         let body = json!({
             "threadId": "t", "runId": "r",
             "messages": [
-                {"id": "u", "role": "user", "content": [{"type": "text", "text": "cut: HALF"}]},
                 {"id": "c", "role": "tool", "toolCallId": "call", "content": "{\"a\":\"HALF\"}"},
+                {"id": "u", "role": "user", "content": [{"type": "text", "text": "cut: HALF"}]},
             ],
             "state": {"HALF": ["HALF"]},
             "tools": [{"name": "f", "description": "HALF", "parameters": {"title": "HALF"}}],
