@@ -432,7 +432,8 @@ function named(at) {
       if (company !== "alone") audience.attach(["follow"]);
       const gate = await Gate.before(0, held);
       const script = { flavour, words: undefined, tokens: 2, ...gate.script };
-      const { runId } = await startForeign(at, threadId, "agent", { stream_mode: ["values", "messages-tuple"] }, script);
+      // The gateway sends RUN_STARTED before it has joined the run. Parts of a stream that is not stored would be lost until then.
+      const { runId } = await startForeign(at, threadId, "agent", { stream_mode: ["values", "messages-tuple"], stream_resumable: true }, script);
       await gate.reached(0);
       const onEvent = (event, viewer) => void (event.type === type && !viewer.hasLeft && viewer.leave());
       const first = audience.attach(["connect", "connect 0.0.59"], { onEvent });
