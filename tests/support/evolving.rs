@@ -116,6 +116,12 @@ impl Thread {
         all.any(|message| message["content"] == *content)
     }
 
+    /// Whether the newest input of a message had this content.
+    pub(crate) fn arrived_as(&self, wanted: &str, content: &str) -> bool {
+        let mut all = self.inputs.iter().flat_map(|input| input.as_array().into_iter().flatten());
+        all.find(|message| id(message) == wanted).is_some_and(|sent| sent["content"] == *content)
+    }
+
     /// Loses everything, as a server does that is restarted without a database.
     pub(crate) fn lose(&mut self) {
         *self = Self { count: self.count, was_lost: true, ..Self::default() };

@@ -384,7 +384,10 @@ fn request(
     }
     if let Some((id, text)) = &wish.edits {
         let is_there = |message: &&Value| message["id"] == **id && message["content"] == **text;
-        if has(&before, id) && !before.iter().any(|message| is_there(&message)) {
+        // What the graph has rewritten since it arrived so is no edit.
+        let is_known =
+            before.iter().any(|message| is_there(&message)) || thread.arrived_as(id, text);
+        if has(&before, id) && !is_known {
             // An edit from before, of an older message, comes first.
             let fork = run.fork_before.as_ref();
             let is_pending = fork.is_some_and(|fork| client.edited.contains(fork));

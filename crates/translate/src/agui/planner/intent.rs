@@ -172,7 +172,7 @@ impl<'a> Comparison<'a> {
         }
         let mut ids: Vec<_> =
             differing.iter().filter_map(|at| Some(self.sent().get(*at)?.id.to_string())).collect();
-        let is_plain = self.is_plain(candidates);
+        let is_plain = self.is_plain(candidates) && differing.is_empty();
         let mut made = Vec::new();
         if !is_plain && !self.conversation.is_new() {
             ids.extend(candidates.iter().map(|(_, message)| message.id.to_string()));
@@ -182,6 +182,12 @@ impl<'a> Comparison<'a> {
             made.extend(others.map(|(_, message)| message.id.to_string()));
         }
         if ids.is_empty() { Ok(()) } else { Err(Look::Sent { ids, made }) }
+    }
+
+    /// Whether the client has all messages of the thread.
+    fn has_all(&self) -> bool {
+        let sent = self.sent().iter().map(|sent| &*sent.id);
+        self.conversation.count_of(sent) == self.conversation.len()
     }
 
     /// Whether the client has the newest message, and sends at most one more, which it has just made.
@@ -308,7 +314,7 @@ impl<'a> Comparison<'a> {
         let is_said =
             |sent: &&Arc<Message>| matches!(sent.role, Role::User | Role::Assistant | Role::Tool);
         let next = self.sent().iter().skip(at + 1).find(is_said);
-        next.is_some_and(|next| !self.conversation.has(&next.id) || self.is_behind())
+        next.is_some_and(|next| !self.conversation.has(&next.id) || !self.has_all())
     }
 
     /// The fork before a message. It is sent that message, and the person's messages after it.

@@ -1,6 +1,6 @@
 //! The conversation of a thread, as a plan sees it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::value::RawValue;
 
@@ -85,6 +85,17 @@ impl<'a> Conversation<'a> {
     /// Whether the conversation goes on after a message.
     pub(crate) fn goes_on_after(&self, held: &Held<'a>) -> bool {
         self.messages.last().is_some_and(|last| last.at > held.at)
+    }
+
+    /// The number of messages.
+    pub(crate) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// How many of the messages have these ids.
+    pub(crate) fn count_of<'m>(&self, ids: impl Iterator<Item = &'m str>) -> usize {
+        let places: HashSet<_> = ids.filter_map(|id| self.get(id)).map(|held| held.at).collect();
+        places.len()
     }
 
     /// Whether a client that has these messages has the newest one, and the newest of an agent.
