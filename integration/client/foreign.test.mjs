@@ -435,7 +435,10 @@ function named(at) {
       // The gateway sends RUN_STARTED before it has joined the run. Parts of a stream that is not stored would be lost until then.
       const { runId } = await startForeign(at, threadId, "agent", { stream_mode: ["values", "messages-tuple"], stream_resumable: true }, script);
       await gate.reached(0);
-      const onEvent = (event, viewer) => void (event.type === type && !viewer.hasLeft && viewer.leave());
+      // A client that is attached late gets the beginning in its snapshot.
+      const start = type.replace("CONTENT", "START");
+      const isShown = (event, { client }) => event.type === type || (event.type === start && (client.messages.at(-1)?.content ?? "") !== "");
+      const onEvent = (event, viewer) => void (isShown(event, viewer) && !viewer.hasLeft && viewer.leave());
       const first = audience.attach(["connect", "connect 0.0.59"], { onEvent });
       for (const viewer of audience.viewers) await viewer.until("the run", sees(runId));
       gate.open(0);
