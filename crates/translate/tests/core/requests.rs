@@ -388,9 +388,12 @@ fn request(
         let is_known =
             before.iter().any(|message| is_there(&message)) || thread.arrived_as(id, text);
         if has(&before, id) && !is_known {
-            // An edit from before, of an older message, comes first.
+            // An edit from before, of an older message, comes first. So does an older form that looks
+            // like an edit that is taken back.
             let fork = run.fork_before.as_ref();
-            let is_pending = fork.is_some_and(|fork| client.edited.contains(fork));
+            let is_back =
+                |fork: &str| client.has_all(thread) && thread.was_sent(client.form_of(fork));
+            let is_pending = fork.is_some_and(|fork| client.edited.contains(fork) || is_back(fork));
             prop_assert!(is_pending || thread.was_lost, "the edit of {} is ignored", id);
             if let Some(edited) = new.iter().find(|message| message["id"] == **id) {
                 prop_assert_eq!(edited["content"].as_str(), Some(&**text));
@@ -402,7 +405,8 @@ fn request(
         && before.last().is_some_and(|last| last["id"] != **id)
     {
         let fork = run.fork_before.as_ref();
-        let is_pending = fork.is_some_and(|fork| client.edited.contains(fork));
+        let is_back = |fork: &str| client.has_all(thread) && thread.was_sent(client.form_of(fork));
+        let is_pending = fork.is_some_and(|fork| client.edited.contains(fork) || is_back(fork));
         prop_assert!(
             fork == Some(id) || is_pending || thread.was_lost,
             "no second answer to {}",
