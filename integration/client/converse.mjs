@@ -297,8 +297,10 @@ export class Session {
     this.#free(step, before.ever);
     step.welcome = this.welcome;
     const options = { client, redacts: REDACTING.includes(this.graph), free: this.free, lostThread: this.lostThread };
-    // After a loss nothing shows that a tab's state is old.
-    const accepted = this.wasLost ? [...this.accepted, "stale-state"] : this.accepted;
+    // After a loss nothing shows that a tab's copy is old. A fork gets the result that its tab holds of a call which is open there.
+    const lost = this.wasLost ? ["stale-state", "fork", "resurrected"] : [];
+    const forked = /asks|edits/.test(step.words) ? ["stray-result"] : [];
+    const accepted = [...this.accepted, ...lost, ...forked];
     this.faults = judge(before, after, step, options).filter(({ kind }) => !accepted.includes(kind));
     if (tab && !step.error) tab.head = after.head;
     if (this.faults.length > 0) this.failed = { before, after, step, held: client };
