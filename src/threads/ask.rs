@@ -240,7 +240,11 @@ impl Thread {
                 Step::Look(Look::Stop { run_id }) => return Ok(Planned::AfterStop { run_id }),
             }
         }
-        let Some(Plan { keep, run, dropped }) = plan else { return Err(Refusal::Busy) };
+        let Some(Plan { keep, run, dropped }) = plan else {
+            let message = "the thread's past does not show what the request changes; load the \
+                           thread anew, then send the request again";
+            return Err(Refusal::CannotResume(message.to_owned()));
+        };
         self.log_dropped(&dropped);
         if let Some(step) = self.store(state.as_ref(), &keep, storing).await? {
             return Ok(Planned::Next(Next::LookAgain(step)));

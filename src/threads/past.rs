@@ -132,9 +132,11 @@ pub(super) async fn values(
     let walked = walk(upstream, thread_id, &ids, pages, |checkpoint, is_here| {
         let state = ThreadState::parse_under(upstream.messages_key(), checkpoint.state);
         let state = state.and_then(|state| state.values?.state).unwrap_or_default();
+        // A client may send any number of keys.
+        let state: HashMap<_, _> = state.iter().map(|(key, held)| (&**key, *held)).collect();
         let is_held = |(key, value): &mut (String, Json)| {
-            let mut held = state.iter().filter(|(name, _)| **name == **key);
-            held.any(|(_, held)| json::same_in_doubles(held.get(), value.get()))
+            let held = state.get(&**key);
+            held.is_some_and(|held| json::same_in_doubles(held.get(), value.get()))
         };
         found.extend(wanted.extract_if(.., is_held));
         wanted.is_empty() || (is_here && since.is_some() && checkpoint.messages.is_empty())
@@ -149,6 +151,7 @@ pub(super) async fn find_messages(
     thread_id: &str,
     ids: &[String],
 ) -> Result<Vec<(String, Json)>, Error> {
+    let ids = ids.get(..MAX_MESSAGES).unwrap_or(ids);
     let mut found: Vec<(String, Json)> = Vec::new();
     let pages = (MAX_VALUE_PAGES, VALUE_STATES);
     walk(upstream, thread_id, ids, pages, |checkpoint, _| {

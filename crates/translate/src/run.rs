@@ -73,7 +73,6 @@ pub use message::{Call, Content, ContentPart, Message, Role};
 pub use new_run::{Configured, NewRun, Plan, Planner};
 pub use open::Open;
 pub use patch::{Operation, Patch};
-pub use plan::has_open_calls;
 pub use raw::raw_part;
 pub use resync::{Viewer, closings, resync};
 pub use snapshot::Snapshot;

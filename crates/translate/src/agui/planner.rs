@@ -16,6 +16,8 @@ mod form;
 mod intent;
 mod state;
 
+use std::collections::{HashMap, HashSet, VecDeque};
+
 use intent::{Comparison, Fork, Forked, Intent};
 use state::{Changes, Earlier, Echoes, state_of};
 
@@ -178,7 +180,7 @@ impl RequestPlanner<'_> {
         let Some(past) = past else {
             // What was looked up before is still needed.
             let known = evidence.past.unwrap_or_default().iter().map(|past| past.id.clone());
-            return Err(Look::Past(known.chain([fork.before.to_owned()]).collect()));
+            return Err(Look::Past([fork.before.to_owned()].into_iter().chain(known).collect()));
         };
         let before = past.before.as_deref();
         let before = before.and_then(|state| ThreadState::parse_under(self.messages_key, state));
@@ -284,12 +286,13 @@ impl RequestPlanner<'_> {
         dropped: &mut Vec<Dropped>,
     ) {
         let from = compared.begins_anew_at();
+        let ids = self.ids();
+        let is_message = |id: &str| ids.contains(id);
         for (at, result) in self.input.messages.iter().enumerate() {
             if result.role != Role::Tool || conversation.has(&result.id) {
                 continue;
             }
             let wire = result.call_id.as_deref().unwrap_or_default();
-            let is_message = |id: &str| self.is_message(id);
             let call_id = run::langgraph_call_id(wire, is_message);
             let added = turn.answer(result, call_id, conversation, is_message);
             // The client may keep any number of old results. Of calls that the thread still has, they
@@ -306,12 +309,17 @@ impl RequestPlanner<'_> {
     fn restore(&self, turn: &mut Turn, dropped: &mut Vec<Dropped>) {
         let sent = &self.input.messages;
         let first = sent.iter().position(|sent| sent.role == Role::User).unwrap_or_default();
+        let ids = self.ids();
+        let mut results: HashMap<_, VecDeque<_>> = HashMap::new();
+        for result in sent.iter().filter(|sent| sent.role == Role::Tool) {
+            if let Some(call_id) = &result.call_id {
+                results.entry(&**call_id).or_default().push_back(&**result);
+            }
+        }
         for (at, message) in sent.iter().enumerate() {
             match message.role {
                 Role::Assistant if at > first => {
-                    let later = sent.iter().skip(at).filter(|later| later.role == Role::Tool);
-                    let results: Vec<_> = later.map(|result| &**result).collect();
-                    turn.restore(message, &results, |id| self.is_message(id));
+                    turn.restore(message, &mut results, |id| ids.contains(id));
                 }
                 Role::User | Role::System | Role::Developer
                     if self.allowance.takes(message.role) =>
@@ -329,8 +337,9 @@ impl RequestPlanner<'_> {
         }
     }
 
-    fn is_message(&self, id: &str) -> bool {
-        self.input.messages.iter().any(|sent| *sent.id == *id)
+    /// The ids of the client's messages.
+    fn ids(&self) -> HashSet<&str> {
+        self.input.messages.iter().map(|sent| &*sent.id).collect()
     }
 
     /// A run that begins with answers to the interrupts `ids`.

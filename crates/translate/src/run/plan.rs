@@ -6,6 +6,5 @@
 mod conversation;
 mod turn;
 
-pub use conversation::has_open_calls;
 pub(crate) use conversation::{Conversation, Held, OpenCall, id_of};
 pub(crate) use turn::Turn;

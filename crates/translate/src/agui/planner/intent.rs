@@ -140,21 +140,21 @@ impl<'a> Comparison<'a> {
     fn candidates(&self) -> Vec<(usize, &'a Message)> {
         let sent = self.sent();
         let is_known = |sent: &Arc<Message>| self.conversation.has(&sent.id);
-        let is_agents = |sent: &Arc<Message>| {
-            matches!(sent.role, Role::Assistant | Role::Tool) && !self.is_first(sent)
-        };
         let from = match sent.iter().rposition(is_known) {
             Some(last) => last + 1,
-            None => sent.iter().rposition(is_agents).map_or(0, |last| last + 1),
+            None => self.last_answer().map_or(0, |last| last + 1),
         };
         let rest = sent.iter().enumerate().skip(from).map(|(at, message)| (at, &**message));
         rest.filter(|(_, message)| self.is_allowed(message)).collect()
     }
 
-    /// Whether a message comes before all words of the person: an application's greeting.
-    fn is_first(&self, message: &Arc<Message>) -> bool {
-        let before = self.sent().iter().take_while(|other| !Arc::ptr_eq(other, message));
-        !before.into_iter().any(|other| other.role == Role::User)
+    /// The index of the last message of an agent. What comes before all words of the person is an
+    /// application's greeting, and does not count.
+    fn last_answer(&self) -> Option<usize> {
+        let sent = self.sent();
+        let first = sent.iter().position(|sent| sent.role == Role::User)?;
+        let is_agents = |sent: &Arc<Message>| matches!(sent.role, Role::Assistant | Role::Tool);
+        sent.iter().rposition(is_agents).filter(|last| *last > first)
     }
 
     fn is_allowed(&self, message: &Message) -> bool {
@@ -342,11 +342,10 @@ impl<'a> Comparison<'a> {
 
     /// Whether the client shows an agent's answers, and LangGraph has nothing of the thread.
     fn is_lost(&self) -> bool {
-        let is_agents = |sent: &Arc<Message>| matches!(sent.role, Role::Assistant | Role::Tool);
         self.planner.allowance.lost_thread() == LostThread::Restore
             && self.conversation.is_new()
             && self.live().is_empty()
-            && self.sent().iter().any(|sent| is_agents(sent) && !self.is_first(sent))
+            && self.last_answer().is_some()
     }
 
     /// Where the messages begin that the client may have made after its newest shared one.

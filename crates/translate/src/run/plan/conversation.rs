@@ -1,5 +1,6 @@
 //! The conversation of a thread, as a plan sees it.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use serde_json::value::RawValue;
@@ -14,6 +15,9 @@ pub(crate) struct Conversation<'a> {
     by_id: HashMap<String, usize>,
     /// Messages without an id, by the end of the id that clients get: `<thread id>:m<place>`.
     without_id: HashMap<String, usize>,
+    /// The ids of all calls, and of those with a result.
+    calls: HashSet<String>,
+    answered: HashSet<String>,
     is_new: bool,
     is_kept: bool,
 }
@@ -49,6 +53,9 @@ impl<'a> Conversation<'a> {
         for (at, raw) in messages.iter().enumerate() {
             let Some(message) = langgraph::Message::parse(raw) else { continue };
             let index = conversation.messages.len();
+            let calls = message.calls().into_iter().map(|call| call.id.into_owned());
+            conversation.calls.extend(calls);
+            conversation.answered.extend(message.tool_call_id().map(Cow::into_owned));
             match message.id() {
                 Some(id) => conversation.by_id.insert(id.into_owned(), index),
                 None => conversation.without_id.insert(format!(":m{at}"), index),
@@ -127,7 +134,7 @@ impl<'a> Conversation<'a> {
                 answered.extend(message.tool_call_id());
                 continue;
             }
-            let message_id = message.id().map(std::borrow::Cow::into_owned);
+            let message_id = message.id().map(Cow::into_owned);
             let calls = message.calls().into_iter();
             let open = calls.filter(|call| !answered.contains(&call.id));
             let read = |call: langgraph::WholeCall<'_>| OpenCall {
@@ -142,18 +149,13 @@ impl<'a> Conversation<'a> {
 
     /// Whether a call of this id has a result.
     pub(crate) fn has_result(&self, call_id: &str) -> bool {
-        self.messages.iter().any(|held| held.message.tool_call_id().as_deref() == Some(call_id))
+        self.answered.contains(call_id)
     }
 
     /// Whether a message makes a call of this id.
     pub(crate) fn has_call(&self, call_id: &str) -> bool {
-        self.messages.iter().any(|held| held.message.calls().iter().any(|c| c.id == call_id))
+        self.calls.contains(call_id)
     }
-}
-
-/// Whether calls of the message that ends a thread wait for a result.
-pub fn has_open_calls(state: Option<&ThreadState<'_>>) -> bool {
-    !Conversation::of(state).open_calls().is_empty()
 }
 
 /// The id of a message of an input.

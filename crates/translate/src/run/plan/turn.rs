@@ -5,7 +5,7 @@
 //! while its call is open, and a person's words close the calls that are still open.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::conversation::{Conversation, OpenCall};
 use crate::json::{self, Json, ObjectWriter};
@@ -123,16 +123,16 @@ impl Turn {
     pub(crate) fn restore(
         &mut self,
         message: &Message,
-        results: &[&Message],
+        results: &mut HashMap<&str, VecDeque<&Message>>,
         is_message: impl Fn(&str) -> bool + Copy,
     ) {
         if self.ids.contains(&*message.id) {
             return;
         }
         let mut ids = HashSet::from([message.id.to_string()]);
-        let mut calls = Vec::new();
-        for call in &message.calls {
-            let result = results.iter().find(|r| r.call_id.as_ref() == Some(&call.id));
+        let (mut seen, mut calls) = (HashSet::new(), Vec::new());
+        for call in message.calls.iter().filter(|call| seen.insert(&call.id)) {
+            let result = results.get_mut(&*call.id).and_then(VecDeque::pop_front);
             let Some((call, result)) = call.to_langchain(is_message).zip(result) else { continue };
             if !self.ids.contains(&*result.id) && ids.insert(result.id.to_string()) {
                 calls.push((call, result.to_langchain(is_message)));
