@@ -27,8 +27,7 @@ const VALUE_STATES: usize = 5;
 /// back.
 const MAX_VALUE_PAGES: usize = 20;
 
-/// How many messages are looked for at once. A client with more changed messages has changed the
-/// first of them.
+/// How many messages are looked for at once. Others count as not changed by the person.
 const MAX_MESSAGES: usize = 32;
 
 /// Why a thread cannot be forked.

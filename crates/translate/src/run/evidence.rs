@@ -71,7 +71,8 @@ pub enum Look {
         /// newest states.
         made: Vec<String>,
     },
-    /// The earlier states, back to the last one without any of these messages.
+    /// The earlier states, back to the last one without any of these messages. If they are too many,
+    /// the first of them are looked for.
     Past(Vec<String>),
     /// Which of these values the keys of the state have had since the state in which the message
     /// arrived. Without a message, in the newest states.

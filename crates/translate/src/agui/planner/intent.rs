@@ -282,13 +282,15 @@ impl<'a> Comparison<'a> {
             return Ok(Vec::new());
         }
         let Some(past) = self.evidence.past else {
-            let ids = unexplained.iter().filter_map(|at| Some(sent(at)?.id.to_string()));
+            // The newest first: the gateway looks for a limited number.
+            let ids = unexplained.iter().rev().filter_map(|at| Some(sent(at)?.id.to_string()));
             return Err(Look::Past(ids.collect()));
         };
         let is_edited = |at: &&&usize| {
             let Some(message) = sent(at) else { return false };
             let forms = past.iter().find(|past| past.id == *message.id);
-            let Some(MessagePast { here, elsewhere, .. }) = forms else { return true };
+            // What was not looked for is no wish: a fork would delete all that follows it.
+            let Some(MessagePast { here, elsewhere, .. }) = forms else { return false };
             let is_one_of =
                 |forms: &[Json]| forms.iter().any(|form| is_form_of(form, message, version));
             // Of a branch that was left, a person may take back what they said, but not what the
