@@ -295,10 +295,9 @@ impl RequestPlanner<'_> {
             let wire = result.call_id.as_deref().unwrap_or_default();
             let call_id = run::langgraph_call_id(wire, is_message);
             let added = turn.answer(result, call_id, conversation, is_message);
-            // The client may keep any number of old results. Of calls that the thread still has, they
-            // are answers that came too late.
+            // The client may keep any number of old results, which runs have been sent before.
             if let Err(why) = added
-                && (at >= from || conversation.has_call(call_id))
+                && (at >= from || conversation.has_call(call_id) || compared.is_fresh(result))
             {
                 dropped.push(Dropped::Message { at, role: Role::Tool, why });
             }

@@ -433,3 +433,19 @@ fn a_message_is_answered_again_after_any_number_of_rewritten_ones() {
         .forks("u49")
         .check();
 }
+
+/// A client without snapshots keeps the calls that the graph has removed.
+#[test]
+fn an_answer_to_a_removed_call_starts_nothing_and_an_old_result_changes_nothing() {
+    let (_, asked) = call("a", "c");
+    let (result, answer) = tool("t", "c", "yes");
+    let thread = json!([human("s", "a summary"), ai("b", "done")]);
+    let copy = json!({"messages": [
+        user("u", "confirm"), asked, answer, user("s", "a summary"), said("b", "done"),
+    ]});
+    Row::new("a late answer", thread.clone(), copy.clone())
+        .drops(&["messages[2], a tool's result: the thread does not have its call"])
+        .check();
+    let sent = Told { sent: vec![result], before: json!([]), ..Told::default() };
+    Row { past: sent, ..Row::new("an old result", thread, copy) }.sends(json!([])).check();
+}

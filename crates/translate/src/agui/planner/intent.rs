@@ -181,7 +181,22 @@ impl<'a> Comparison<'a> {
             let others = candidates.iter().filter(|(at, _)| *at < last);
             made.extend(others.map(|(_, message)| message.id.to_string()));
         }
+        if (!ids.is_empty() || candidates.is_empty()) && !self.conversation.is_new() {
+            ids.extend(self.unknown_results().map(|result| result.id.to_string()));
+        }
         if ids.is_empty() { Ok(()) } else { Err(Look::Sent { ids, made }) }
+    }
+
+    /// The results that the client holds and the thread lacks.
+    fn unknown_results(&self) -> impl Iterator<Item = &'a Message> {
+        let results = self.sent().iter().filter(|sent| sent.role == Role::Tool);
+        results.map(|result| &**result).filter(|result| !self.conversation.has(&result.id))
+    }
+
+    /// Whether an unknown result is an answer that the client has just made: no run was sent it. False
+    /// if that was not looked up: something else in the request is new then.
+    pub(super) fn is_fresh(&self, result: &Message) -> bool {
+        self.evidence.sent.is_some_and(|sent| !sent.iter().any(|sent| sent.id == *result.id))
     }
 
     /// Whether the client has all messages of the thread.
