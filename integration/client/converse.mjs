@@ -362,7 +362,11 @@ export class Session {
       case "edit":
       case "again": {
         const tab = which(({ people }) => people.length > 0);
-        const place = one(tab.people);
+        const isThere = (place) => this.now.messages.some(({ id }) => id === tab.agent.messages[place].id);
+        // Nothing shows which messages a lost thread had.
+        const places = this.wasLost ? tab.people.filter(isThere) : tab.people;
+        if (places.length === 0) return this.#act("say", draw);
+        const place = one(places);
         const messages = structuredClone(tab.agent.messages);
         const message = messages[place];
         const old = message.content;
@@ -370,7 +374,9 @@ export class Session {
         if (isEdit) message.content = this.#content(draw);
         const isKept = isEdit && random() < 0.4;
         tab.agent.setMessages(isKept ? messages : messages.slice(0, place + 1));
-        const adds = isKept && random() < 0.5 ? [this.#say(tab, this.#content(draw, "plain"))] : [];
+        // While a question is open, new words are not stored: the question is sent again.
+        const isStored = this.now.interrupts.length === 0 || isThere(place);
+        const adds = isKept && isStored && random() < 0.5 ? [this.#say(tab, this.#content(draw, "plain"))] : [];
         const target = { id: message.id, text: message.content, isEdit };
         const what = isEdit ? `edits ${JSON.stringify(short(old))} to ${JSON.stringify(message.content)}, and ${isKept ? `sends what follows it${adds.map(({ text }) => `, and ${JSON.stringify(text)}`)}` : "drops what follows it"}` : `asks ${JSON.stringify(short(old))} again`;
         return run(tab, what, { target, adds });
