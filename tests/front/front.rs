@@ -160,6 +160,56 @@ async fn a_key_opens_and_stays_here() {
     }
 }
 
+/// LangGraph's ids of the thread that a client calls `support-42`, by the caller's headers.
+async fn ids_of_a_name<const N: usize>(front: &Front, headers: [String; N]) -> [String; N] {
+    let mut ids = Vec::new();
+    for headers in headers {
+        let mut named = input(&["hi"]);
+        named["threadId"] = json!("support-42");
+        let body = named.to_string();
+        let request = format!(
+            "POST /agui/agent/agent/run HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: \
+             application/json\r\n{headers}content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut id = None;
+        let answers = async {
+            loop {
+                let exchange = front.upstream.next().await;
+                id = exchange.line.split('/').nth(2).map(str::to_owned);
+                exchange.json(403, "{}").await;
+            }
+        };
+        tokio::select! {
+            response = Response::to(front.address, request.as_bytes()) => drop(response),
+            () = answers => {}
+        }
+        ids.push(id.unwrap());
+    }
+    ids.try_into().unwrap()
+}
+
+#[tokio::test]
+async fn a_thread_of_a_name_is_its_callers_own_where_the_gateway_knows_the_caller() {
+    // A key that is replaced keeps the name of its owner.
+    let new_key = "00112233445566778899";
+    let front = Front::guarded(keys(&format!("web={KEY}\nops={OTHER_KEY}\nweb={new_key}"))).await;
+    let [web, ops, new] =
+        ids_of_a_name(&front, [bearer(KEY), bearer(OTHER_KEY), bearer(new_key)]).await;
+    assert!(web != ops && web == new, "{web} {ops} {new}");
+    let signer = Signer::ed25519("k");
+    let front = Front::guarded(jwt_of_file("names", &[&signer])).await;
+    let of = |sub: &str, exp| bearer(&signer.token(&[("sub", json!(sub)), ("exp", from_now(exp))]));
+    let [ada, bob, renewed] =
+        ids_of_a_name(&front, [of("ada", 60), of("bob", 60), of("ada", 600)]).await;
+    assert!(ada != bob && ada == renewed, "{ada} {bob} {renewed}");
+    // Without `auth` all callers share the names.
+    let front = Front::with(Settings::default()).await;
+    let key = |key: &str| format!("x-api-key: {key}\r\n");
+    let [one, other] = ids_of_a_name(&front, [key("ada"), key("bob")]).await;
+    assert_eq!(one, other);
+}
+
 #[tokio::test]
 async fn what_is_no_key_opens_nothing() {
     let front = Front::guarded(keys(&format!("web={KEY}"))).await;

@@ -25,7 +25,7 @@ use crate::server::reject::Reject;
 use crate::server::request::accept;
 use crate::server::request::last_event::LastEvent;
 use crate::server::request::query::param;
-use crate::server::request::thread_name::{ThreadName, expect_id};
+use crate::server::request::thread_name::expect_id;
 use crate::server::response::uncached_json;
 use crate::server::streams::event_stream::EventStream;
 use crate::server::streams::wire::Wire;
@@ -248,7 +248,7 @@ async fn find(
         let listed =
             listed.map_err(|error| call.upstream_failed(&error, agent.upstream.caller()))?;
         let Some(listed) = listed else { continue };
-        let is_its_own = |name: &String| ThreadName::is_of(&id, name);
+        let is_its_own = |name: &String| call.names.is_of(&id, name);
         let client_thread = listed.client_id().filter(is_its_own).unwrap_or_else(|| id.clone());
         let thread = call.thread(agent.clone(), &client_thread)?;
         if let Some(reader) = read(call, &thread, last, run_id).await? {
