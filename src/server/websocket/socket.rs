@@ -36,9 +36,15 @@ const READ_BUFFER_BYTES: usize = 4 * 1024;
 /// Frames of this size in total are sent without a flush.
 const WRITE_BUFFER_BYTES: usize = 16 * 1024;
 
+/// How many pongs may wait for a client that does not read. Then its frames are not read either,
+/// since the library stores a pong for each ping.
+const MAX_UNSENT_PONGS: u32 = 16;
+
 /// A socket that is open.
 pub(in crate::server) struct Socket<S> {
     stream: WebSocketStream<S>,
+    /// How many pings have come since the last flush that the client took.
+    unsent_pongs: u32,
     ping_at: Instant,
     /// When the ping was sent that has no answer yet.
     pinged_at: Option<Instant>,
@@ -88,14 +94,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         let stream =
             WebSocketStream::from_partially_read(io, part, Role::Server, Some(config)).await;
         let (outgoing, ping_at) = (VecDeque::new(), Instant::now() + PING);
-        Self { stream, ping_at, pinged_at: None, outgoing, is_unflushed: false }
+        Self { stream, unsent_pongs: 0, ping_at, pinged_at: None, outgoing, is_unflushed: false }
     }
 
-    /// The client's next message. `None` after the end.
+    /// The client's next message. `None` after the end. Cancel safe.
     pub(in crate::server) async fn next(&mut self) -> Option<Result<Message, Error>> {
-        let message = self.stream.next().await;
+        poll_fn(|cx| self.poll_read(cx)).await
+    }
+
+    /// Reads a message. First waits for a client that takes no pongs.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Error>>> {
+        if self.unsent_pongs >= MAX_UNSENT_PONGS {
+            if let Err(error) = ready!(self.stream.poll_flush_unpin(cx)) {
+                return Poll::Ready(Some(Err(error)));
+            }
+            self.unsent_pongs = 0;
+        }
+        let message = ready!(self.stream.poll_next_unpin(cx));
         self.pinged_at = None;
-        message
+        if let Some(Ok(Message::Ping(_))) = &message {
+            self.unsent_pongs += 1;
+        }
+        Poll::Ready(message)
     }
 
     /// Writes a frame, which [`flush`](Self::flush) sends.
@@ -167,9 +187,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             if reading == Reading::Paused {
                 return Poll::Pending;
             }
-            let received = ready!(self.stream.poll_next_unpin(cx));
-            self.pinged_at = None;
-            Poll::Ready(match received {
+            Poll::Ready(match ready!(self.poll_read(cx)) {
                 Some(message) => message.map(Exchanged::Received),
                 None => Ok(Exchanged::Left),
             })
