@@ -180,6 +180,14 @@ impl Reject {
         Self::new(StatusCode::NOT_FOUND, "unknown_run", message)
     }
 
+    /// A GET of the run route names neither a thread nor a run.
+    pub(super) fn unnamed_run() -> Self {
+        let message = "a GET of this route has to name a thread or a run in its query: send \
+                       `threadId=THREAD` to load the thread, or `runId=RUN` to join the run; a run \
+                       is started with POST";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
+    }
+
     fn shutting_down() -> Self {
         let message = "the gateway is shutting down; send the request again";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "gateway_shutdown", message)

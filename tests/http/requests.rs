@@ -33,7 +33,9 @@ async fn what_is_no_request_to_run_an_agent_is_refused() {
     let json = "content-type: application/json\r\n";
     let route = "there is no route /nowhere; runs are started with POST /agui/agent/{agent}/run, \
                  and GET /agui/info names the agents";
-    let method = "/agui/agent/a/run does not allow GET; use a method that the `allow` header names";
+    let method = "a GET of this route has to name a thread or a run in its query: send \
+                  `threadId=THREAD` to load the thread, or `runId=RUN` to join the run; a run is \
+                  started with POST";
     let large = "the body is longer than 10485760 bytes; send attachments by URL, or begin a new \
                  thread";
     for (request, expected) in [

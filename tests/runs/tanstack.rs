@@ -400,10 +400,13 @@ async fn what_cannot_be_loaded_is_refused() {
         let expected = refusal("400 Bad Request", "invalid_request", message);
         assert_eq!(refused(&mut response).await, expected, "{more}");
     }
-    // Without a query the path serves WebSockets and POSTs, as before.
-    let mut response = get(page.address, "limit=1", "").await;
-    let message =
-        "/agui/agent/agent/run does not allow GET; use a method that the `allow` header names";
-    let expected = refusal("405 Method Not Allowed", "wrong_method", message);
-    assert_eq!(refused(&mut response).await, expected);
+    // Without a name in its query the path serves WebSockets and POSTs.
+    let message = "a GET of this route has to name a thread or a run in its query: send \
+                   `threadId=THREAD` to load the thread, or `runId=RUN` to join the run; a run is \
+                   started with POST";
+    for query in ["", "limit=1", "offset=-1"] {
+        let mut response = get(page.address, query, "").await;
+        let expected = refusal("405 Method Not Allowed", "wrong_method", message);
+        assert_eq!(refused(&mut response).await, expected, "{query}");
+    }
 }
