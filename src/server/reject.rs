@@ -34,6 +34,8 @@ pub(super) struct Reject {
 /// What the logs and metrics keep of a refusal, as an extension of its response.
 #[derive(Clone, Debug)]
 pub(super) struct Refused {
+    /// That of the refusal. [`defer`](super::routes::events::defer) may answer with another one.
+    pub(super) status: StatusCode,
     pub(super) code: &'static str,
     pub(super) fault: Option<UpstreamFault>,
 }
@@ -101,17 +103,37 @@ pub(super) fn header_timeout(waited: Duration) -> Vec<u8> {
     Reject::new(StatusCode::REQUEST_TIMEOUT, "header_timeout", message).bytes()
 }
 
+pub(super) async fn too_many_connections_of_peer() -> Response {
+    closing(of_full_peer())
+}
+
 /// The bytes of the response to a network that has too many connections.
 pub(super) fn too_many_of_peer() -> Vec<u8> {
+    of_full_peer().bytes()
+}
+
+fn of_full_peer() -> Reject {
     let message = "your network has as many connections as it may have; close some, or raise \
                    `limits.connections_per_peer`";
-    Reject::too_many("too_many_connections", message).bytes()
+    Reject::too_many("too_many_connections", message)
 }
 
 /// Refuses a request that states two lengths, and closes the connection.
 pub(super) async fn two_lengths() -> Response {
     let message = "the request has both `content-length` and `transfer-encoding`; send one";
-    let mut response = Reject::invalid(message).into_response();
+    closing(Reject::invalid(message))
+}
+
+/// Refuses a request whose body the gateway cannot decode, and closes the connection.
+pub(super) async fn unknown_encoding() -> Response {
+    let message = "`transfer-encoding` is not `chunked` once; send `chunked`, or a \
+                   `content-length`";
+    closing(Reject::invalid(message))
+}
+
+/// The response to a request after which the connection is closed.
+fn closing(reject: Reject) -> Response {
+    let mut response = reject.into_response();
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
@@ -214,11 +236,6 @@ impl Reject {
     pub(super) fn logged(self) -> Self {
         let fault = self.fault.map(|fault| UpstreamFault { is_news: false, ..fault });
         Self { fault, ..self }
-    }
-
-    /// Whether the same request may succeed later.
-    pub(super) fn is_passing(&self) -> bool {
-        self.status.is_server_error() || self.status == StatusCode::TOO_MANY_REQUESTS
     }
 
     /// The whole response, as it is sent on the connection.

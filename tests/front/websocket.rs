@@ -292,3 +292,18 @@ async fn a_client_that_reads_gets_a_pong_for_its_newest_ping() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_message_that_is_too_large_is_answered_with_a_close_frame_while_it_is_sent() {
+    const SIZE: usize = 11 * 1024 * 1024;
+    for path in ["/agui/agent/agent/run", "/agui/agent/agent/run/ws", "/acp"] {
+        for _ in 0..5 {
+            let front = Front::with(Settings::default()).await;
+            let mut socket = Socket::with(front.address, path, &[]).await.unwrap();
+            let message = [socket::large_frame(SIZE as u64), vec![b'a'; SIZE]].concat();
+            socket.stream.get_mut().write_all(&message).await.unwrap();
+            let (code, _) = socket.closed().await;
+            assert_eq!(code, 1009, "{path}");
+        }
+    }
+}

@@ -17,7 +17,7 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use super::health::{self, Readiness};
 use crate::metrics::{Format, Metrics};
 use crate::server::auth::Auth;
-use crate::server::connections::Endpoint;
+use crate::server::connections::{Endpoint, Full};
 use crate::server::limits::Limits;
 use crate::server::observe::request_log::RefusalLog;
 use crate::server::reject;
@@ -38,7 +38,8 @@ pub(in crate::server) fn endpoint(
         .method_not_allowed_fallback(reject::wrong_method)
         .fallback(reject::unknown_admin_route);
     let limits = Limits { connections: ADMIN_CONNECTIONS, ..limits.clone() };
-    Endpoint { routes, limits, auth: Auth::None, refusals: RefusalLog::default() }
+    let (full, refusals) = (Full::new(|full| full), RefusalLog::default());
+    Endpoint { routes, full, limits, auth: Auth::None, refusals }
 }
 
 async fn scrape(State(metrics): State<Metrics>, headers: HeaderMap) -> Response {

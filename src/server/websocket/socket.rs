@@ -15,7 +15,9 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
+use tokio_util::sync::CancellationToken;
 
+use crate::server::connections::linger;
 use crate::server::streams::body::KEEP_ALIVE;
 
 /// How long a socket may be silent before a ping is sent.
@@ -68,6 +70,12 @@ pub(in crate::server) enum Exchanged {
     Received(Message),
     /// The client has closed the socket, or the connection is lost.
     Left,
+}
+
+/// What a client has sent after the gateway's close frame.
+enum Answer {
+    Close,
+    None,
 }
 
 /// How a socket ends.
@@ -211,25 +219,30 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     }
 
     /// Closes the socket, and waits for the client's answer. Frames that are still on their way
-    /// would be lost if the connection were cut.
-    pub(in crate::server) async fn close(&mut self, end: End) {
+    /// would be lost if the connection were cut. A client that is still sending is read for a while
+    /// and gets the close frame, unless `shutdown` is cancelled.
+    pub(in crate::server) async fn close(mut self, end: End, shutdown: &CancellationToken) {
+        let End::Closed(code, reason) = end else {
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.stream.flush()).await;
+            return;
+        };
         let closed = async {
-            match end {
-                End::Left => self.stream.flush().await?,
-                End::Closed(code, reason) => {
-                    for message in std::mem::take(&mut self.outgoing) {
-                        self.stream.feed(message).await?;
-                    }
-                    self.stream.close(Some(CloseFrame { code, reason })).await?;
-                    while let Some(message) = self.stream.next().await {
-                        message?;
-                    }
+            for message in std::mem::take(&mut self.outgoing) {
+                self.stream.feed(message).await?;
+            }
+            self.stream.close(Some(CloseFrame { code, reason })).await?;
+            while let Some(message) = self.stream.next().await {
+                if let Message::Close(_) = message? {
+                    return Ok(Answer::Close);
                 }
             }
-            Ok::<_, Error>(())
+            Ok::<_, Error>(Answer::None)
         };
-        // A client that is gone does not answer.
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed).await;
+        // A client that is gone does not answer. One whose frame is too large answers after it.
+        match tokio::time::timeout(CLOSE_TIMEOUT, closed).await {
+            Ok(Ok(Answer::Close)) => {}
+            _ => linger::linger(self.stream.get_mut(), linger::TIME, shutdown).await,
+        }
     }
 }
 
