@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
-use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, StatusCode, Uri};
 use serde::Serialize;
 
@@ -433,8 +433,9 @@ impl IntoResponse for Reject {
         let body = self.body();
         // The message may contain private data, so the logs do not get it.
         let Self { status, code, message: _, wait, fault } = self;
-        let mut response = (status, [(CONTENT_TYPE, "application/json")], body).into_response();
-        response.extensions_mut().insert(Refused { code, fault });
+        let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
+        let mut response = (status, headers, body).into_response();
+        response.extensions_mut().insert(Refused { status, code, fault });
         let headers = response.headers_mut();
         if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             // Whole seconds, rounded up.

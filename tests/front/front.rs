@@ -1492,3 +1492,44 @@ async fn an_event_source_survives_a_network_with_too_many_connections() {
     }
     front.upstream.is_untouched().await;
 }
+
+// === caches ===
+
+#[tokio::test]
+async fn no_cache_keeps_what_depends_on_the_caller() {
+    let front = Front::guarded(keys(&format!("web={KEY}"))).await;
+    let thread = format!("/agui/threads/{THREAD}");
+    for path in [
+        "/agui/info".to_owned(),
+        "/agui/agent/agent/capabilities".to_owned(),
+        "/agui/agent/agent/run?threadId=t".to_owned(),
+        "/agui/agent/agent/run?runId=r".to_owned(),
+        "/agui/agent/agent/run".to_owned(),
+        "/agui/agent/agent/run/ws".to_owned(),
+        "/agui/agent/agent/threads/t/events".to_owned(),
+        "/acp".to_owned(),
+        "/agui/threads".to_owned(),
+        format!("{thread}/messages"),
+        format!("{thread}/state"),
+        format!("{thread}/events"),
+        "/nowhere".to_owned(),
+    ] {
+        for headers in [String::new(), bearer(OTHER_KEY), bearer(KEY)] {
+            let request = format!("GET {path} HTTP/1.1\r\nhost: h\r\n{headers}\r\n");
+            let asked = Response::to(front.address, request.as_bytes());
+            let answers = async {
+                loop {
+                    front.upstream.next().await.json(200, "[]").await;
+                }
+            };
+            let response = tokio::select! {
+                response = asked => response,
+                () = answers => unreachable!(),
+            };
+            let is_uncached = ["no-store", "no-cache"]
+                .iter()
+                .any(|word| response.head.contains(&format!("cache-control: {word}")));
+            assert!(is_uncached, "{path}: {}", response.head);
+        }
+    }
+}
