@@ -150,6 +150,14 @@ impl Reject {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
     }
 
+    /// The request names a host that a web site could own.
+    pub(super) fn wrong_host() -> Self {
+        let message = "a gateway without `auth` does not answer under a name that any web page \
+                       could have; call it by its address or `localhost`, or have its operator \
+                       add the name to `hosts`";
+        Self::new(StatusCode::FORBIDDEN, "wrong_host", message)
+    }
+
     /// LangGraph does not have the agent, or does not show it to the caller. The Python server
     /// answers the same for a thread.
     pub(super) fn unknown_assistant(assistant: &str, caller: &Caller) -> Self {
