@@ -5,19 +5,11 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 
 use threadway_translate::json::Json;
 
-/// A JSON document and a line break.
-pub(super) fn json(document: &Json) -> Response {
-    ([(CONTENT_TYPE, "application/json")], line(document)).into_response()
-}
-
-/// A JSON document that no cache may keep.
+/// A JSON document and a line break. No cache may keep it: what a caller gets depends on its
+/// credentials, and caches know only `authorization`.
 pub(super) fn uncached_json(document: &Json) -> Response {
     let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
-    (headers, line(document)).into_response()
-}
-
-fn line(document: &Json) -> String {
-    format!("{}\n", document.get())
+    (headers, format!("{}\n", document.get())).into_response()
 }
 
 /// A boolean as JSON.
