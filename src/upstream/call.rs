@@ -14,7 +14,9 @@ use url::Url;
 
 use super::addresses::{Addresses, Attempt, Concern, may_go_on};
 use super::http1;
-use super::{ANSWER_TIMEOUT, Error, MAX_ANSWER_BYTES, RunStream, START_TIMEOUT, response};
+use super::{
+    ANSWER_TIMEOUT, AnswerText, Error, MAX_ANSWER_BYTES, RunStream, START_TIMEOUT, response,
+};
 use crate::metrics::{Answer, Metrics, Operation};
 
 /// A request that is ready to be sent.
@@ -98,7 +100,7 @@ impl Call {
     }
 
     /// Sends the request and reads the answer to its end, at most [`MAX_ANSWER_BYTES`].
-    pub(super) async fn text(self) -> Result<String, Error> {
+    pub(super) async fn text(self) -> Result<AnswerText, Error> {
         let read = async |mut response: Response<http1::Body>, _| {
             let mut body = Vec::new();
             response::read(response.body_mut(), MAX_ANSWER_BYTES, &mut body).await?;
@@ -107,8 +109,7 @@ impl Call {
             if is_page {
                 return Err(Error::page());
             }
-            let text = String::from_utf8(body);
-            Ok(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+            Ok(AnswerText::of(body))
         };
         Box::pin(self.answered(ANSWER_TIMEOUT, read)).await
     }

@@ -14,7 +14,7 @@ use url::Url;
 use super::addresses::{Addresses, Concern};
 use super::call::{Call, CallMetrics, Target};
 use super::choice::TRIAL_TIMEOUT;
-use super::{ApiKey, BaseUrl, Caller, Error, Identity, Purpose, Tls};
+use super::{AnswerText, ApiKey, BaseUrl, Caller, Error, Identity, Purpose, Tls};
 use crate::metrics::{Answer, Metrics, Operation};
 use crate::sync::Mutex;
 use threadway_translate::langgraph::MessagesKey;
@@ -253,7 +253,7 @@ impl Client {
         listed: Listed,
         columns: &'a [&'a str],
         call: impl Fn(&'a [&'a str]) -> Call,
-    ) -> Result<String, Error> {
+    ) -> Result<AnswerText, Error> {
         if self.rejects_columns(listed).load(Ordering::Relaxed) {
             return call(&[]).text().await;
         }
@@ -288,12 +288,20 @@ impl Client {
     }
 
     /// Reads an answer that always exists.
-    pub(super) async fn get(&self, operation: Operation, path: &[&str]) -> Result<String, Error> {
+    pub(super) async fn get(
+        &self,
+        operation: Operation,
+        path: &[&str],
+    ) -> Result<AnswerText, Error> {
         self.call(operation, Method::GET, path).text().await
     }
 
     /// Reads an answer that may be missing: 404 is then not counted as a failure.
-    pub(super) async fn find(&self, operation: Operation, path: &[&str]) -> Result<String, Error> {
+    pub(super) async fn find(
+        &self,
+        operation: Operation,
+        path: &[&str],
+    ) -> Result<AnswerText, Error> {
         self.call(operation, Method::GET, path).allow_not_found().text().await
     }
 

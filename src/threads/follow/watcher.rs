@@ -16,7 +16,7 @@ use super::relay_log::RelayLog;
 use super::{FollowKey, FollowedThread, LastLook, RecentRuns};
 use crate::metrics::GaugeGuard;
 use crate::runs::{self, IdleThread, Run};
-use crate::upstream::{Client, Error, RunFilter};
+use crate::upstream::{AnswerText, Client, Error, RunFilter};
 use threadway_translate::langgraph::{
     Capabilities, KeptAnswers, RunRecord, RunStatus, ThreadState,
 };
@@ -171,7 +171,7 @@ impl Watcher {
             return Ok(Found::Idle(LookOutcome::Partial { state_due: self.state_due }));
         }
         let body = self.upstream.thread_state(&self.key.thread_id).await?;
-        let state = body.as_deref().and_then(ThreadState::parse);
+        let state = body.as_ref().and_then(|body| body.read(ThreadState::parse));
         let made_by = state.as_ref().and_then(|state| state.run_id.as_deref());
         // A run has ended since the list was read. It is relayed before the state that it made.
         if made_by.is_some_and(|id| self.past.as_ref().is_some_and(|past| !past.contains(id)))
@@ -181,7 +181,7 @@ impl Watcher {
         }
         let kept = runs::kept_answers(&self.upstream, &self.key.thread_id, state.as_ref()).await?;
         let exists = body.is_some() || self.last.is_some();
-        let bytes = body.as_deref().map_or(0, str::len) as u64;
+        let bytes = body.as_ref().map_or(0, AnswerText::len) as u64;
         let pause = Duration::from_millis(bytes * 1000 / STATE_BYTES_PER_SECOND);
         self.state_due = Instant::now() + pause.max(LOOK_INTERVAL);
         let run = self.idle_run(body, kept).await?;
@@ -198,10 +198,10 @@ impl Watcher {
     /// The idle thread with this state: the previous one if nothing has changed.
     async fn idle_run(
         &mut self,
-        state: Option<String>,
+        state: Option<AnswerText>,
         kept: KeptAnswers,
     ) -> Result<Arc<Run>, Error> {
-        let digest = digest(state.as_deref(), &kept, self.last.as_ref());
+        let digest = digest(state.as_ref(), &kept, self.last.as_ref());
         let run = match self.idle.take() {
             Some((known, run)) if known == digest => run,
             _ => {
@@ -314,9 +314,12 @@ impl Watcher {
     }
 }
 
-fn digest(state: Option<&str>, kept: &KeptAnswers, last: Option<&RunRecord>) -> u64 {
+fn digest(state: Option<&AnswerText>, kept: &KeptAnswers, last: Option<&RunRecord>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (state, last.map(|run| &run.id)).hash(&mut hasher);
+    if let Some(state) = state {
+        state.read(|state| state.hash(&mut hasher));
+    }
+    last.map(|run| &run.id).hash(&mut hasher);
     for kept in &kept.current {
         (&kept.interrupt, kept.action, kept.decision.get()).hash(&mut hasher);
     }
