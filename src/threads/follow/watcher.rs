@@ -14,6 +14,7 @@ use super::super::pace::LOOK_INTERVAL;
 use super::super::schedule::{Cause, LookOutcome, Schedule};
 use super::relay_log::RelayLog;
 use super::{FollowKey, FollowedThread, LastLook, RecentRuns};
+use crate::agents::AgentServer;
 use crate::metrics::GaugeGuard;
 use crate::runs::{self, IdleThread, Run};
 use crate::upstream::{AnswerText, Client, Error, RunFilter};
@@ -29,7 +30,9 @@ pub(super) struct Watcher {
     shared: Arc<Shared>,
     key: FollowKey,
     upstream: Client,
+    /// What the upstream can do, as of the last look's beginning.
     pub(super) server: Capabilities,
+    known: AgentServer,
     thread: Arc<FollowedThread>,
     changes: Arc<watch::Sender<()>>,
     /// The runs for the first look, if the first follower has listed them.
@@ -65,7 +68,7 @@ impl Watcher {
     pub(super) fn new(
         shared: &Arc<Shared>,
         key: FollowKey,
-        upstream: &Client,
+        (upstream, known): (&Client, AgentServer),
         thread: Arc<FollowedThread>,
         changes: Arc<watch::Sender<()>>,
     ) -> Self {
@@ -76,6 +79,7 @@ impl Watcher {
             key,
             upstream: upstream.clone(),
             server: Capabilities::default(),
+            known,
             thread,
             changes,
             first: None,
@@ -115,6 +119,7 @@ impl Watcher {
             self.schedule.use_credentials(&upstream);
             self.upstream = upstream;
         }
+        self.use_newest_capabilities();
         if cause == Cause::Requested {
             self.state_due = Instant::now();
         }
@@ -150,6 +155,19 @@ impl Watcher {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// Uses what is known of the server by now. A server that has never said what it can do is asked
+    /// again, and no look waits for its answer.
+    fn use_newest_capabilities(&mut self) {
+        if let Some(server) = self.known.last_capabilities(&self.upstream) {
+            self.server = server;
+            return;
+        }
+        let (known, upstream) = (self.known.clone(), self.upstream.clone());
+        self.shared.runs.spawn(async move {
+            known.capabilities(&upstream).await;
+        });
     }
 
     /// Finds the next run to relay. Without one, brings the idle thread up to date.
