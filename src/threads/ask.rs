@@ -15,7 +15,7 @@ use super::start_lock::StartLock;
 use super::thread::Thread;
 use crate::offload::offload;
 use crate::runs::{self, RunStart, StartError};
-use crate::upstream::AnswerText;
+use crate::upstream::{AnswerText, Client};
 use threadway_translate::langgraph::{
     BatchDecision, Capabilities, InputKeys, NewestRuns, RunRecord, ThreadState,
 };
@@ -136,6 +136,11 @@ impl Thread {
         }
     }
 
+    /// The upstream for reads before a start. They are repeated, since nothing was started yet.
+    fn reads(&self) -> Client {
+        self.upstream().clone().repeating_reads()
+    }
+
     /// The lock under which this caller starts a run of the thread.
     async fn lock(&self) -> StartLock {
         self.threads.shared.start_locks.acquire(self.upstream(), &self.id).await
@@ -144,7 +149,8 @@ impl Thread {
     /// Decides what to do for a request on the thread as it is.
     async fn plan<P: Planner>(&self, request: &P, storing: &Storing) -> Result<Next, Refusal> {
         // Listed before the state is read: a run that has ended by then has made its state.
-        let list = async || live_runs(self.upstream(), &self.id).await;
+        let upstream = self.reads();
+        let list = async || live_runs(&upstream, &self.id).await;
         let mut listed = if is_answer(request) { Some(list().await?) } else { None };
         let mut stops = 0;
         loop {
@@ -177,7 +183,7 @@ impl Thread {
         storing: &Storing,
         mut listed: Option<Vec<RunRecord>>,
     ) -> Result<Planned, Refusal> {
-        let upstream = self.upstream();
+        let upstream = &self.reads();
         let state = upstream.thread_state(&self.id);
         let (body, server) = tokio::join!(state, self.agent.capabilities());
         let body = body?;
@@ -298,7 +304,7 @@ impl Thread {
         let Some(state) = state.filter(|_| !given.is_empty()) else { return Ok(None) };
         match storing {
             Storing::NotNeeded => {
-                let before = partial_answers::runs_before(self.upstream(), &self.id).await?;
+                let before = partial_answers::runs_before(&self.reads(), &self.id).await?;
                 Ok(Some(Storing::Due(before)))
             }
             Storing::Due(before) => {
@@ -319,7 +325,7 @@ impl Thread {
     ) -> Result<ThreadReader, Refusal> {
         self.expect_no_shutdown()?;
         let PlannedRun { run, server, checkpoint, origin } = planned;
-        if !server.keeps_runs_apart && has_live_run(self.upstream(), &self.id).await? {
+        if !server.keeps_runs_apart && has_live_run(&self.reads(), &self.id).await? {
             return Err(Refusal::Busy);
         }
         let (name, forgets) = (run.name.clone(), run.forgets.clone());

@@ -41,6 +41,8 @@ pub struct Client {
     purpose: Purpose,
     /// Whether the server has rejected `select`, by what was listed.
     rejects_columns: Arc<[AtomicBool; 2]>,
+    /// Whether a read that is interrupted is repeated.
+    repeats_reads: bool,
 }
 
 /// A client for probes, which does not keep its upstream in use. After a reload an upstream is in use
@@ -118,6 +120,7 @@ impl Client {
             caller: Caller::default(),
             purpose: Purpose::default(),
             rejects_columns: Arc::default(),
+            repeats_reads: false,
         })
     }
 
@@ -186,6 +189,12 @@ impl Client {
     #[must_use]
     pub(crate) fn used_for(self, purpose: Purpose) -> Self {
         Self { purpose, ..self }
+    }
+
+    /// Repeats a read once whose connection breaks, or that is answered 502, 503 or 504.
+    #[must_use]
+    pub(crate) fn repeating_reads(self) -> Self {
+        Self { repeats_reads: true, ..self }
     }
 
     /// The agent and thread that log lines name.
@@ -328,7 +337,8 @@ impl Client {
         let metrics = CallMetrics::new(operation, self.metrics.clone());
         let addresses = Arc::clone(&self.addresses);
         let concern = Concern { thread: None, has_credentials: self.caller.is_personal() };
-        Call::new(Target { addresses, only: self.only, url, concern }, request, metrics)
+        let repeats = self.repeats_reads;
+        Call::new(Target { addresses, only: self.only, url, concern, repeats }, request, metrics)
     }
 
     /// Tries an address that has failed, if it is time. No request waits for that: an address that
@@ -370,6 +380,7 @@ impl WeakClient {
             caller: Caller::default(),
             purpose: Purpose::default(),
             rejects_columns: Arc::default(),
+            repeats_reads: false,
         })
     }
 
