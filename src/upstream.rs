@@ -9,7 +9,7 @@
 //!   `backoff`: pauses between attempts.
 //! - `run`, `thread`, `assistant`: the operations of [`Client`].
 //! - `call`: one request, its limits, and its metrics. `response`: the headers and bodies of
-//!   answers.
+//!   answers. `answer_text`: a body that was read.
 //! - `stream`: the response body of a run.
 //! - `http1`: HTTP/1.1. `dial`: its connections, and those of a WebSocket. `tls`: certificates.
 //! - `error`: why a request failed. `availability`: log lines for outages.
@@ -17,6 +17,7 @@
 //! - `base_url`, `api_key`: checked settings. `key_set`: the public keys of a token issuer.
 
 mod addresses;
+mod answer_text;
 mod api_key;
 mod assistant;
 mod availability;
@@ -42,6 +43,7 @@ use threadway_translate::sse;
 
 pub use addresses::MAX_ADDRESSES;
 pub(crate) use addresses::Stay;
+pub(crate) use answer_text::AnswerText;
 pub use api_key::{ApiKey, NotAKey};
 pub use availability::{OUTAGE_FAILURES, OUTAGE_LOG_INTERVAL};
 pub(crate) use backoff::doubled;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use super::batch::Events;
 use super::ending;
 use super::feed::Feed;
-use super::keyframe;
 use super::published::Run;
 use super::reader::Preview;
 use crate::metrics::Metrics;
-use crate::upstream::{Client, Error};
+use crate::offload::offload;
+use crate::upstream::{AnswerText, Client, Error};
 use threadway_translate::langgraph::{
     Capabilities, ErrorDetail, KeptAnswers, RunRecord, RunStatus, ThreadState, ThreadStatus,
 };
@@ -22,7 +22,7 @@ use threadway_translate::run::{Emit, StreamEnd};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IdleThread {
     /// The thread's state as the server sends it; `None` if the thread does not exist.
-    pub(crate) state: Option<String>,
+    pub(crate) state: Option<AnswerText>,
     /// The stored answers to some of the thread's open questions.
     pub(crate) kept: KeptAnswers,
     /// The newest run of the thread.
@@ -48,9 +48,12 @@ pub(super) async fn preview(
     let mut feed = feed.with_emit(emit);
     feed.start(&mut Events::default());
     let mut events = Events::default();
-    feed.base(state.as_deref().unwrap_or("{}"), &mut events);
+    match &state {
+        Some(state) => state.read(|state| feed.base(state, &mut events)),
+        None => feed.base("{}", &mut events),
+    }
     if let Some(input) = &record.input {
-        feed.input(input, &mut events);
+        offload(input.get().len(), || feed.input(input, &mut events));
     }
     Ok(Preview { events, view: feed.shared_view().unwrap_or_default() })
 }
@@ -70,23 +73,21 @@ pub(super) async fn idle(
     let (has_failed, is_stopped) = match last.map(|last| last.status) {
         Some(RunStatus::Error | RunStatus::Timeout) => (true, true),
         Some(RunStatus::Interrupted) => {
-            (false, !is_at_breakpoint(upstream, server, thread_id, body.as_deref()).await?)
+            (false, !is_at_breakpoint(upstream, server, thread_id, body.as_ref()).await?)
         }
         Some(RunStatus::Pending | RunStatus::Running) => (false, true),
         Some(RunStatus::Success | RunStatus::Unknown) | None => (false, false),
     };
     let mut error = None;
     if has_failed && body.is_some() {
-        error = ending::last_error(upstream, thread_id, body.as_deref()).await;
+        error = ending::last_error(upstream, thread_id, body.as_ref()).await;
         error = error.map(|error| error.redacted(detail));
     }
-    let thread_id = thread_id.to_owned();
-    let (key, upstream) = (upstream.messages_key().clone(), upstream.clone());
-    let weight = body.as_ref().map_or(0, String::len);
-    keyframe::offload(weight, move || {
-        let mut state = match &body {
+    let key = upstream.messages_key();
+    let make = |body: Option<&str>| {
+        let mut state = match body {
             Some(body) => {
-                let state = ThreadState::parse_under(&key, body);
+                let state = ThreadState::parse_under(key, body);
                 Some(upstream.understood(state, "a thread's state")?)
             }
             None => None,
@@ -98,14 +99,17 @@ pub(super) async fn idle(
             }
         }
         let checkpoint = state.as_ref().and_then(|state| state.checkpoint_id.as_deref());
-        let name = format!("connect-{}", checkpoint.unwrap_or(&thread_id));
-        let feed = Feed::idle(&thread_id, &name).with_messages_key(key.clone()).with_emit(emit);
+        let name = format!("connect-{}", checkpoint.unwrap_or(thread_id));
+        let feed = Feed::idle(thread_id, &name).with_messages_key(key.clone()).with_emit(emit);
         let run = Run::idle(feed, metrics, |feed, events| {
             feed.finish_with(state.as_ref(), StreamEnd::Idle { error }, events);
         });
         Ok(Arc::new(run))
-    })
-    .await
+    };
+    match &body {
+        Some(body) => body.read(|body| make(Some(body))),
+        None => make(None),
+    }
 }
 
 /// Whether the last run of a thread, which is recorded as `interrupted`, has stopped at a static
@@ -114,9 +118,10 @@ async fn is_at_breakpoint(
     upstream: &Client,
     server: impl Future<Output = Capabilities>,
     thread_id: &str,
-    state: Option<&str>,
+    state: Option<&AnswerText>,
 ) -> Result<bool, Error> {
-    let has_next = state.and_then(ThreadState::parse).is_some_and(|state| !state.next.is_empty());
+    let state = state.and_then(|state| state.read(ThreadState::parse));
+    let has_next = state.is_some_and(|state| !state.next.is_empty());
     if !has_next || !server.await.interrupts_to_ask {
         return Ok(false);
     }

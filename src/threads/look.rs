@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::runs::{self, EventId, IdleThread, Run, Runs};
-use crate::upstream::{Client, Error, RunFilter};
+use crate::upstream::{AnswerText, Client, Error, RunFilter};
 use threadway_translate::langgraph::{Capabilities, RunRecord, RunStatus, ThreadState};
 
 /// How often the requests are repeated if no listed run has made the state. A run that began in
@@ -32,7 +32,7 @@ enum Contents {
     Live(RunRecord),
     /// No run is live.
     Idle {
-        state: Option<String>,
+        state: Option<AnswerText>,
         /// The newest finished run.
         last: Option<RunRecord>,
     },
@@ -91,11 +91,14 @@ pub(super) async fn look_without_reading(
 async fn idle_thread(
     upstream: &Client,
     thread_id: &str,
-    state: Option<String>,
+    state: Option<AnswerText>,
     last: Option<RunRecord>,
 ) -> Result<IdleThread, Error> {
-    let asking = state.as_deref().filter(|state| ThreadState::may_have_batches(state));
-    let parsed = asking.and_then(ThreadState::parse);
+    let parsed = state.as_ref().and_then(|state| {
+        state.read(|state| {
+            ThreadState::may_have_batches(state).then(|| ThreadState::parse(state)).flatten()
+        })
+    });
     let kept = runs::kept_answers(upstream, thread_id, parsed.as_ref()).await?;
     Ok(IdleThread { state, kept, last })
 }
@@ -112,7 +115,7 @@ async fn contents(upstream: &Client, thread_id: &str) -> Result<Contents, Error>
             return Ok(Contents::Live(next));
         }
         state = upstream.thread_state(thread_id).await?;
-        let made_by = state.as_deref().and_then(ThreadState::parse).and_then(|s| s.run_id);
+        let made_by = state.as_ref().and_then(|s| s.read(|s| ThreadState::parse(s)?.run_id));
         if made_by.is_none_or(|id| finished.iter().any(|run| run.id == *id)) {
             break;
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::Full;
 use serde::Serialize;
 use tokio::time::Instant;
@@ -14,8 +14,13 @@ use url::Url;
 
 use super::addresses::{Addresses, Attempt, Concern, may_go_on};
 use super::http1;
-use super::{ANSWER_TIMEOUT, Error, MAX_ANSWER_BYTES, RunStream, START_TIMEOUT, response};
+use super::{
+    ANSWER_TIMEOUT, AnswerText, Error, MAX_ANSWER_BYTES, RunStream, START_TIMEOUT, response,
+};
 use crate::metrics::{Answer, Metrics, Operation};
+
+/// The pause before a read is repeated.
+const READ_PAUSE: Duration = Duration::from_millis(200);
 
 /// A request that is ready to be sent.
 pub(super) struct Call {
@@ -32,6 +37,8 @@ pub(super) struct Target {
     /// The URL at the address `only`, or else at the first address.
     pub(super) url: Url,
     pub(super) concern: Concern,
+    /// Whether a read that is interrupted is repeated.
+    pub(super) repeats: bool,
 }
 
 /// How a request is counted.
@@ -98,7 +105,7 @@ impl Call {
     }
 
     /// Sends the request and reads the answer to its end, at most [`MAX_ANSWER_BYTES`].
-    pub(super) async fn text(self) -> Result<String, Error> {
+    pub(super) async fn text(self) -> Result<AnswerText, Error> {
         let read = async |mut response: Response<http1::Body>, _| {
             let mut body = Vec::new();
             response::read(response.body_mut(), MAX_ANSWER_BYTES, &mut body).await?;
@@ -107,8 +114,7 @@ impl Call {
             if is_page {
                 return Err(Error::page());
             }
-            let text = String::from_utf8(body);
-            Ok(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+            Ok(AnswerText::of(body))
         };
         Box::pin(self.answered(ANSWER_TIMEOUT, read)).await
     }
@@ -152,7 +158,7 @@ impl Call {
         attempt: &mut Option<Attempt>,
     ) -> Result<(Response<http1::Body>, usize), Error> {
         let Self { target, mut request, metrics } = self;
-        let Target { addresses, only, url, concern } = *target;
+        let Target { addresses, only, url, concern, repeats } = *target;
         let base = &addresses.get(only.unwrap_or(0)).url;
         let mut order = match only {
             Some(only) => vec![only],
@@ -160,8 +166,10 @@ impl Call {
         }
         .into_iter();
         let mut index = order.next().ok_or(Error::Unproven)?;
+        let mut may_repeat = repeats && metrics.is_read(request.method());
         loop {
             let next = order.next().map(|next| (next, request.clone()));
+            let again = (may_repeat && next.is_none()).then(|| request.clone());
             let sent = Attempt::begin(Arc::clone(&addresses), index, metrics.metrics.clone());
             *attempt = Some(sent);
             let (address, sent_at) = (addresses.get(index), Instant::now());
@@ -179,6 +187,17 @@ impl Call {
                         attempt.finish(&Err::<(), _>(error));
                     }
                     (index, request) = (next, again);
+                }
+                (Err(error), None)
+                    if error.is_lost()
+                        && let Some(again) = again =>
+                {
+                    metrics.metrics.upstream_failed(error.answer());
+                    if let Some(attempt) = attempt.take() {
+                        attempt.finish(&Err::<(), _>(error));
+                    }
+                    tokio::time::sleep(READ_PAUSE).await;
+                    (may_repeat, request) = (false, again);
                 }
                 (answer, _) => return answer.map(|response| (response, index)),
             }
@@ -200,6 +219,17 @@ pub(super) async fn within<T>(
 impl CallMetrics {
     pub(super) fn new(operation: Operation, metrics: Metrics) -> Self {
         Self { operation, metrics, allows_not_found: false }
+    }
+
+    /// Whether a request of this method changes nothing.
+    fn is_read(&self, method: &Method) -> bool {
+        let searches = [
+            Operation::Assistants,
+            Operation::PollThreads,
+            Operation::ThreadHistory,
+            Operation::Threads,
+        ];
+        method == Method::GET || searches.contains(&self.operation)
     }
 
     /// Counts the result of the request.

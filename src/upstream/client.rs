@@ -14,7 +14,7 @@ use url::Url;
 use super::addresses::{Addresses, Concern};
 use super::call::{Call, CallMetrics, Target};
 use super::choice::TRIAL_TIMEOUT;
-use super::{ApiKey, BaseUrl, Caller, Error, Identity, Purpose, Tls};
+use super::{AnswerText, ApiKey, BaseUrl, Caller, Error, Identity, Purpose, Tls};
 use crate::metrics::{Answer, Metrics, Operation};
 use crate::sync::Mutex;
 use threadway_translate::langgraph::MessagesKey;
@@ -41,6 +41,8 @@ pub struct Client {
     purpose: Purpose,
     /// Whether the server has rejected `select`, by what was listed.
     rejects_columns: Arc<[AtomicBool; 2]>,
+    /// Whether a read that is interrupted is repeated.
+    repeats_reads: bool,
 }
 
 /// A client for probes, which does not keep its upstream in use. After a reload an upstream is in use
@@ -118,6 +120,7 @@ impl Client {
             caller: Caller::default(),
             purpose: Purpose::default(),
             rejects_columns: Arc::default(),
+            repeats_reads: false,
         })
     }
 
@@ -188,6 +191,12 @@ impl Client {
         Self { purpose, ..self }
     }
 
+    /// Repeats a read once whose connection breaks, or that is answered 502, 503 or 504.
+    #[must_use]
+    pub(crate) fn repeating_reads(self) -> Self {
+        Self { repeats_reads: true, ..self }
+    }
+
     /// The agent and thread that log lines name.
     pub(crate) fn purpose(&self) -> &Purpose {
         &self.purpose
@@ -253,7 +262,7 @@ impl Client {
         listed: Listed,
         columns: &'a [&'a str],
         call: impl Fn(&'a [&'a str]) -> Call,
-    ) -> Result<String, Error> {
+    ) -> Result<AnswerText, Error> {
         if self.rejects_columns(listed).load(Ordering::Relaxed) {
             return call(&[]).text().await;
         }
@@ -288,12 +297,20 @@ impl Client {
     }
 
     /// Reads an answer that always exists.
-    pub(super) async fn get(&self, operation: Operation, path: &[&str]) -> Result<String, Error> {
+    pub(super) async fn get(
+        &self,
+        operation: Operation,
+        path: &[&str],
+    ) -> Result<AnswerText, Error> {
         self.call(operation, Method::GET, path).text().await
     }
 
     /// Reads an answer that may be missing: 404 is then not counted as a failure.
-    pub(super) async fn find(&self, operation: Operation, path: &[&str]) -> Result<String, Error> {
+    pub(super) async fn find(
+        &self,
+        operation: Operation,
+        path: &[&str],
+    ) -> Result<AnswerText, Error> {
         self.call(operation, Method::GET, path).allow_not_found().text().await
     }
 
@@ -320,7 +337,8 @@ impl Client {
         let metrics = CallMetrics::new(operation, self.metrics.clone());
         let addresses = Arc::clone(&self.addresses);
         let concern = Concern { thread: None, has_credentials: self.caller.is_personal() };
-        Call::new(Target { addresses, only: self.only, url, concern }, request, metrics)
+        let repeats = self.repeats_reads;
+        Call::new(Target { addresses, only: self.only, url, concern, repeats }, request, metrics)
     }
 
     /// Tries an address that has failed, if it is time. No request waits for that: an address that
@@ -362,6 +380,7 @@ impl WeakClient {
             caller: Caller::default(),
             purpose: Purpose::default(),
             rejects_columns: Arc::default(),
+            repeats_reads: false,
         })
     }
 

@@ -5,6 +5,7 @@ use axum::extract::Request;
 
 use super::accept::EventsRequest;
 use super::body::read_json;
+use crate::offload::offload;
 use crate::server::gateway::Call;
 use crate::server::limits::rates::StreamSlot;
 use crate::server::observe::RunIds;
@@ -48,9 +49,11 @@ impl InputRequest {
         input: &[u8],
         action: fn(&Input) -> Action,
     ) -> Result<Self, Reject> {
-        let input = Input::parse(input).map_err(|error| Reject::invalid(error.to_string()))?;
+        let input = offload(input.len(), || Input::parse(input))
+            .map_err(|error| Reject::invalid(error.to_string()))?;
+        let audited = offload(input.bytes, || action(&input));
         request_log::note(|facts| {
-            facts.action = Some(action(&input));
+            facts.action = Some(audited);
             facts.thread = Some(input.thread_id.clone());
         });
         let events = events.of_version(input.version)?;

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use super::body::RunBody;
 use super::encoder::one_time_id;
 use super::frames::Frames;
+use crate::offload::offload;
 use crate::runs::EventId;
 
 /// An array of this size in bytes is sent although the run goes on. The snapshots that it begins
@@ -76,7 +77,10 @@ pub(in crate::server) async fn collect(
             None => Ok(body.frame().await),
         };
         match next {
-            Ok(Some(Ok(frame))) => array.extend(frame.into_data().unwrap_or_default()),
+            Ok(Some(Ok(frame))) => {
+                let bytes = frame.into_data().unwrap_or_default();
+                offload(bytes.len(), || array.extend(bytes));
+            }
             Ok(None | Some(Err(_))) => {
                 is_whole = true;
                 break;

@@ -14,6 +14,7 @@ use super::encoder::Encoder;
 use super::outgoing::Outgoing;
 use super::wire::Wire;
 use crate::metrics::{Metrics, Protocol, StreamEnd, StreamMeter};
+use crate::offload::offload;
 use crate::runs::Batch;
 use crate::server::limits::rates::StreamSlot;
 use crate::threads::ThreadReader;
@@ -125,7 +126,7 @@ impl RunBody {
                 break;
             };
             future.set(next(reader));
-            self.encoder.encode(&events, &mut self.out);
+            offload(events.weight(), || self.encoder.encode(&events, &mut self.out));
             self.meter.encoded(self.encoder.take_encoded_bytes());
             self.end = end_of(&events);
             let is_live = |read_at: &Instant| *read_at >= self.began_at;

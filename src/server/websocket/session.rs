@@ -22,6 +22,7 @@ use super::routed::{PendingResponse, RouteError, next_response, send};
 use super::socket::{End, MAX_REFUSED_FRAMES, Socket};
 use super::turn::{ActiveTurn, Progress, Step, escaped, next_step};
 use super::{Opened, Replay, Turn};
+use crate::offload::offload;
 use threadway_translate::json::ObjectWriter;
 
 /// How long a socket may be idle, without a turn. `TanStack` AI's own server has the same limit.
@@ -184,7 +185,7 @@ where
 
     async fn receive(&mut self, message: Message) -> Result<Option<End>, Error> {
         match message {
-            Message::Text(text) => match ClientFrame::parse(&text) {
+            Message::Text(text) => match offload(text.len(), || ClientFrame::parse(&text)) {
                 Ok(frame) => self.on_frame(text, frame).await,
                 Err(wrong) => self.refuse_frame("invalid_request".to_owned(), wrong).await,
             },
