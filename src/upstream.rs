@@ -7,7 +7,8 @@
 //! - `client`: a server, and the credentials that requests to it carry.
 //! - `addresses`: where a server with several addresses is asked. `choice`: in which order.
 //!   `backoff`: pauses between attempts.
-//! - `run`, `thread`, `assistant`: the operations of [`Client`].
+//! - `run`, `thread`, `assistant`: the operations of [`Client`]. `list`: lists, in parts if they are
+//!   large.
 //! - `call`: one request, its limits, and its metrics. `response`: the headers and bodies of
 //!   answers. `answer_text`: a body that was read.
 //! - `stream`: the response body of a run.
@@ -31,6 +32,7 @@ mod dial;
 mod error;
 mod http1;
 mod key_set;
+mod list;
 mod response;
 mod run;
 mod stream;

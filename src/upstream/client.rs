@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -40,7 +40,7 @@ pub struct Client {
     caller: Caller,
     purpose: Purpose,
     /// Whether the server has rejected `select`, by what was listed.
-    rejects_columns: Arc<[AtomicBool; 2]>,
+    pub(super) rejects_columns: Arc<[AtomicBool; 2]>,
     /// Whether a read that is interrupted is repeated.
     repeats_reads: bool,
 }
@@ -55,13 +55,6 @@ pub(crate) struct WeakClient {
     key: Arc<Mutex<Option<ApiKey>>>,
     headers: HeaderMap,
     identity: Identity,
-}
-
-/// What is listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Listed {
-    Runs,
-    Threads,
 }
 
 /// The credentials of a request: those of the configured upstream, and the caller's. LangGraph
@@ -253,38 +246,6 @@ impl Client {
     /// The server's URL. With several addresses, that of the first.
     pub fn base(&self) -> &BaseUrl {
         &self.base
-    }
-
-    /// The text of a list with these columns, or with all of them if the server rejects `select` in
-    /// such lists. `call` makes the request.
-    pub(super) async fn list<'a>(
-        &self,
-        listed: Listed,
-        columns: &'a [&'a str],
-        call: impl Fn(&'a [&'a str]) -> Call,
-    ) -> Result<AnswerText, Error> {
-        if self.rejects_columns(listed).load(Ordering::Relaxed) {
-            return call(&[]).text().await;
-        }
-        match call(columns).text().await {
-            // The server may also have rejected something else: then the second request fails too.
-            Err(Error::Status { code: 400 | 422, .. }) => {
-                let all = call(&[]).text().await?;
-                let upstream = self.base();
-                tracing::debug!(%upstream, ?listed, "the server rejects `select` in lists");
-                self.rejects_columns(listed).store(true, Ordering::Relaxed);
-                Ok(all)
-            }
-            answer => answer,
-        }
-    }
-
-    fn rejects_columns(&self, listed: Listed) -> &AtomicBool {
-        let [of_runs, of_threads] = &*self.rejects_columns;
-        match listed {
-            Listed::Runs => of_runs,
-            Listed::Threads => of_threads,
-        }
     }
 
     /// What an answer was parsed as. An answer that could not be parsed counts as a failure of the

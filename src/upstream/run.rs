@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 use url::Url;
 use uuid::Uuid;
 
-use super::client::Listed;
+use super::list::{Listed, Page};
 use super::{AnswerText, Body, Client, Error, RunStream, UnknownThread};
 use crate::metrics::Operation;
 use crate::offload::offload;
@@ -235,12 +235,12 @@ impl Client {
         limit: usize,
         columns: &[&str],
     ) -> Result<AnswerText, Error> {
-        let call = |columns: &[&str]| {
-            let url = self.run_list_url(thread_id, status, limit, columns);
+        let call = |page: Page, columns: &[&str]| {
+            let url = self.run_list_url(thread_id, status, page, columns);
             let call = self.call_url(Operation::Runs, Method::GET, url);
             call.about_thread(thread_id).allow_not_found()
         };
-        self.list(Listed::Runs, columns, call).await
+        self.list(Listed::Runs, columns, Page { offset: 0, limit }, call).await
     }
 
     /// The Python server expects one `select` for each column, and rejects a comma-separated list
@@ -249,7 +249,7 @@ impl Client {
         &self,
         thread_id: &str,
         status: Option<&str>,
-        limit: usize,
+        page: Page,
         columns: &[&str],
     ) -> Url {
         let mut url = self.base().join(&["threads", thread_id, "runs"]);
@@ -257,7 +257,10 @@ impl Client {
         if let Some(status) = status {
             query.append_pair("status", status);
         }
-        query.append_pair("limit", &limit.to_string());
+        query.append_pair("limit", &page.limit.to_string());
+        if page.offset > 0 {
+            query.append_pair("offset", &page.offset.to_string());
+        }
         query.extend_pairs(columns.iter().map(|column| ("select", column)));
         drop(query);
         url

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::call::Call;
-use super::client::Listed;
+use super::list::{Listed, Page};
 use super::{AnswerText, Client, Error};
 use crate::metrics::Operation;
 use threadway_translate::json::{self, Json};
@@ -158,12 +158,12 @@ impl Client {
         offset: usize,
         limit: usize,
     ) -> Result<Vec<ThreadMark>, Error> {
-        let call = |select| {
+        let call = |Page { offset, limit }, select| {
             let (sort_by, sort_order) = ("updated_at", "desc");
             let body = NewestThreads { sort_by, sort_order, select, limit, offset };
             self.call(Operation::PollThreads, Method::POST, &["threads", "search"]).json(&body)
         };
-        let body = self.list(Listed::Threads, &MARK_COLUMNS, call).await?;
+        let body = self.list(Listed::Threads, &MARK_COLUMNS, Page { offset, limit }, call).await?;
         self.understood(body.read(ThreadMark::parse_list), "a list of threads")
     }
 
@@ -323,9 +323,13 @@ impl Client {
 
     /// Threads without their states, by their UUIDs: those that the server shows to the caller.
     pub(crate) async fn listed_threads(&self, ids: &[&str]) -> Result<Vec<ThreadRecord>, Error> {
-        let limit = ids.len();
-        let call = |select| self.search_threads(&ThreadsById { ids, select, limit });
-        let body = self.list(Listed::Threads, &COLUMNS, call).await?;
+        let page = Page { offset: 0, limit: ids.len() };
+        let call = |Page { offset, limit }, select| {
+            let ids = ids.get(offset..).unwrap_or_default();
+            let ids = ids.get(..limit).unwrap_or(ids);
+            self.search_threads(&ThreadsById { ids, select, limit })
+        };
+        let body = self.list(Listed::Threads, &COLUMNS, page, call).await?;
         let threads = body.read(ThreadRecord::parse_list);
         let mut threads = self.understood(threads, "a list of threads")?;
         // A server that ignores `ids` lists other threads.
@@ -339,10 +343,11 @@ impl Client {
         columns: &'static [&'static str],
     ) -> Result<Vec<ThreadRecord>, Error> {
         let &ThreadSearch { metadata, limit, offset } = search;
-        let call = |select| {
+        let page = Page { offset, limit: limit.clamp(1, MAX_THREAD_PAGE) };
+        let call = |Page { offset, limit }, select| {
             self.search_threads(&ThreadSearchBody {
                 metadata,
-                limit: limit.clamp(1, MAX_THREAD_PAGE),
+                limit,
                 offset,
                 // Not `state_updated_at`, which a change of the metadata would leave alone: only
                 // the Python server has it, and the JavaScript server rejects it.
@@ -351,7 +356,7 @@ impl Client {
                 select,
             })
         };
-        let body = self.list(Listed::Threads, columns, call).await?;
+        let body = self.list(Listed::Threads, columns, page, call).await?;
         self.understood(body.read(ThreadRecord::parse_list), "a list of threads")
     }
 
