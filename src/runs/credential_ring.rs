@@ -15,6 +15,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use crate::sync::Mutex;
 use crate::upstream::{Client, Visibility};
 
@@ -28,7 +30,11 @@ const CONFIRM_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The callers for whom something is read. `B` says what a barred caller may still be shown.
 #[derive(Debug)]
-pub(crate) struct CredentialRing<B>(Mutex<Ring<B>>);
+pub(crate) struct CredentialRing<B> {
+    ring: Mutex<Ring<B>>,
+    /// Notified when credentials have left.
+    left: Notify,
+}
 
 #[derive(Debug)]
 struct Ring<B> {
@@ -73,14 +79,15 @@ impl<B> CredentialRing<B> {
     pub(crate) fn new(first: Client, is_permanent: bool) -> Self {
         let lender = Lender { number: 0, upstream: first };
         let entry = Entry { lender, attending: 0, is_permanent, bar: Arc::default() };
-        Self(Mutex::new(Ring { entries: vec![entry], next: 1 }))
+        let ring = Mutex::new(Ring { entries: vec![entry], next: 1 });
+        Self { ring, left: Notify::new() }
     }
 
     /// Lends the credentials of a caller. The upstream has just shown this caller what is read.
     pub(crate) fn attend(self: &Arc<Self>, upstream: &Client) -> Attendance<B> {
         let access = upstream.access();
         let mut dropped = Vec::new();
-        let mut ring = self.0.lock();
+        let mut ring = self.ring.lock();
         let known = ring.entries.iter().position(|entry| entry.lender.upstream.access() == access);
         let mut entry = if let Some(index) = known {
             ring.entries.remove(index)
@@ -105,17 +112,17 @@ impl<B> CredentialRing<B> {
 
     /// The credentials in the order in which they are to be tried; never empty.
     pub(crate) fn lenders(&self) -> Vec<Lender> {
-        self.0.lock().entries.iter().map(|entry| entry.lender.clone()).collect()
+        self.ring.lock().entries.iter().map(|entry| entry.lender.clone()).collect()
     }
 
     /// Whether these credentials may still be used.
     pub(crate) fn has(&self, lender: &Lender) -> bool {
-        self.0.lock().index(lender).is_some()
+        self.ring.lock().index(lender).is_some()
     }
 
     /// The upstream has refused these credentials. They are tried last from now on.
     pub(crate) fn refused(&self, lender: &Lender) {
-        let mut ring = self.0.lock();
+        let mut ring = self.ring.lock();
         if let Some(index) = ring.index(lender) {
             let entry = ring.entries.remove(index);
             ring.entries.push(entry);
@@ -124,7 +131,7 @@ impl<B> CredentialRing<B> {
 
     /// Bars the callers with these credentials, which the upstream refuses while it accepts others.
     pub(crate) fn bar(&self, lender: &Lender, bar: B) {
-        let mut ring = self.0.lock();
+        let mut ring = self.ring.lock();
         let barred = ring.index(lender).filter(|_| ring.entries.len() > 1);
         let barred = barred.map(|index| ring.entries.remove(index));
         drop(ring);
@@ -135,7 +142,7 @@ impl<B> CredentialRing<B> {
     }
 
     fn leave(&self, lender: &Lender) {
-        let mut ring = self.0.lock();
+        let mut ring = self.ring.lock();
         let Some(index) = ring.index(lender) else { return };
         let is_alone = ring.entries.len() == 1;
         let mut left = None;
@@ -146,7 +153,14 @@ impl<B> CredentialRing<B> {
             }
         }
         drop(ring);
-        drop(left);
+        if left.is_some() {
+            self.left.notify_one();
+        }
+    }
+
+    /// Waits until the credentials of a caller have left.
+    pub(crate) async fn left(&self) {
+        self.left.notified().await;
     }
 }
 

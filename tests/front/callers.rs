@@ -211,7 +211,11 @@ async fn credentials_that_are_refused_end_the_following_and_the_next_begins_it_a
     for status in [401, 403, 404] {
         let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
         clock.advance(INTERVAL).await;
-        gateway.upstream.next().await.json(status, "{}").await;
+        for follower in ["bob", "alice"] {
+            let look = gateway.upstream.next().await;
+            assert_eq!(look.key(), Some(follower));
+            look.json(status, "{}").await;
+        }
         for follower in [&mut alice, &mut bob] {
             let told = follower.rest().await;
             assert_eq!(told.last().unwrap()["type"], "RUN_FINISHED", "{status}");
@@ -228,6 +232,38 @@ async fn credentials_that_are_refused_end_the_following_and_the_next_begins_it_a
 }
 
 #[tokio::test]
+async fn a_follower_whose_credentials_are_refused_ends_no_stream_but_its_own() {
+    let clock = HeldClock::pause();
+    for status in [401, 403, 404] {
+        let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
+        gateway.upstream.shows("bob", status);
+        clock.advance(INTERVAL).await;
+        at_rest(&gateway, "alice").await;
+        is_told_of_no_run(&mut bob).await;
+        clock.advance(INTERVAL).await;
+        let look = gateway.upstream.next().await;
+        assert_eq!(look.key(), Some("alice"), "{status}");
+        look.json(200, &record().to_string()).await;
+        let mut run = gateway.joined_behind("-1").await;
+        assert_eq!(run.key(), Some("alice"), "{status}");
+        run.send(kept("1-0", &part("metadata", &json!({"run_id": RUN, "attempt": 1})))).await;
+        run.send(kept("2-0", &part("values", &values(&["hi"])))).await;
+        assert_eq!(alice.next(5).await[4]["runId"], "r1", "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_follower_who_has_left_lends_no_credentials() {
+    let clock = HeldClock::pause();
+    let (gateway, _alice, bob) = followed_by_both(Forward::default()).await;
+    drop(bob);
+    gateway.watched_by(1).await;
+    clock.advance(INTERVAL).await;
+    let look = gateway.upstream.next().await;
+    assert_eq!(look.key(), Some("alice"));
+}
+
+#[tokio::test]
 async fn who_comes_while_anothers_credentials_are_refused_is_looked_for_with_its_own() {
     let clock = HeldClock::pause();
     let (gateway, mut alice, _bob) = followed_by_both(Forward::default()).await;
@@ -238,6 +274,9 @@ async fn who_comes_while_anothers_credentials_are_refused_is_looked_for_with_its
     let script = async {
         gateway.settled().await;
         refused.json(401, "{}").await;
+        let others = gateway.upstream.next().await;
+        assert_eq!(others.key(), Some("alice"));
+        others.json(401, "{}").await;
         at_rest(&gateway, "carol").await;
     };
     let (mut carol, ()) = tokio::join!(events(&gateway, &carols, "?follow=thread"), script);
