@@ -234,9 +234,18 @@ impl RunReader {
         self.run.published().failed(self.open.as_ref(), Loss::Internal, message)
     }
 
+    /// Whether the upstream refuses this caller's credentials, while it accepts another's.
+    pub(crate) fn is_barred(&self) -> bool {
+        self.bar().is_some()
+    }
+
+    fn bar(&self) -> Option<Bar> {
+        self.caller.as_ref()?.attendance.as_ref()?.bar().copied()
+    }
+
     /// The next step of a reader whose caller is barred. `None` while it may go on.
     fn barred(&self) -> Option<Step> {
-        let bar = *self.caller.as_ref()?.attendance.as_ref()?.bar()?;
+        let bar = self.bar()?;
         let at = match self.state {
             // What it passes over and returns was published before.
             ReaderState::Over | ReaderState::Resuming(_) => return None,

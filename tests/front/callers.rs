@@ -253,6 +253,38 @@ async fn a_follower_whose_credentials_are_refused_ends_no_stream_but_its_own() {
 }
 
 #[tokio::test]
+async fn a_follower_who_is_refused_in_the_middle_of_a_run_does_not_wait_for_the_next() {
+    let clock = HeldClock::pause();
+    let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
+    let run = begins(&gateway, &clock).await;
+    for follower in [&mut alice, &mut bob] {
+        assert_eq!(follower.next(5).await[4]["runId"], "r1");
+    }
+    gateway.settled().await;
+    run.cut();
+    gateway.settled().await;
+    clock.advance(Duration::from_millis(3)).await;
+    let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
+    let refused = gateway.upstream.expect(&line).await;
+    // Either may have got the run last.
+    let key = refused.key().unwrap().to_owned();
+    gateway.upstream.shows(&key, 401);
+    refused.json(401, "{}").await;
+    let mut join = gateway.upstream.expect(&line).await;
+    assert_ne!(join.key(), Some(&*key));
+    join.begin("").await;
+    let (refused, other) =
+        if key == "bob" { (&mut bob, &mut alice) } else { (&mut alice, &mut bob) };
+    is_ended_without(refused, "more").await;
+    let state = kept("2-0", &part("values", &values(&["hi"])));
+    join.send(state + &kept("3-0", &token("m1", "more"))).await;
+    gateway.settled().await;
+    // The silence that ends a replay.
+    clock.advance(Duration::from_millis(10)).await;
+    while !other.whole_frame().await.contains("more") {}
+}
+
+#[tokio::test]
 async fn a_follower_who_has_left_lends_no_credentials() {
     let clock = HeldClock::pause();
     let (gateway, _alice, bob) = followed_by_both(Forward::default()).await;

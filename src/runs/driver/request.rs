@@ -141,6 +141,13 @@ async fn round(
     match refusal {
         Some(refusal) => Err(refusal),
         // All have left meanwhile, and others have come.
+        None if matches!(request, Request::State { .. }) => {
+            let lenders = run.credentials().map(|ring| ring.lenders()).unwrap_or_default();
+            if lenders.is_empty() {
+                return Ok((Response::State(None), refused));
+            }
+            Box::pin(round(request, &lenders, run)).await
+        }
         None => Ok((unanswered(request), refused)),
     }
 }
