@@ -185,6 +185,78 @@ for (const threadId of [randomUUID(), `the thread of Alice ${randomUUID()}`]) {
   });
 }
 
+// ---------------------------------------------------------------- tokens that expire
+/** A token of Alice's that LangGraph refuses with a status in `ms`, and a promise of that moment. */
+function token(ms, status) {
+  const until = Date.now() + ms;
+  return { headers: { "x-api-key": `until-${until}-${status}-of-alice` }, expired: new Promise((resolve) => setTimeout(resolve, ms + 500)) };
+}
+
+const ofTokens = (count) => Array.from({ length: count }, (_, at) => `tok${at} `).join("");
+
+for (const status of [401, 403, 404]) {
+  test(`a viewer whose token is refused with ${status} takes nothing from the others, on two replicas`, async () => {
+    const TOKENS = 30;
+    const gate = await Gate.before(10, 20);
+    const proxy = await Proxy.start(LANGGRAPH);
+    const replicas = await Promise.all(["five", "six"].map((name) => startThreadway(`tenants-${name}-${status}`, proxy.url)));
+    try {
+      const threadId = randomUUID();
+      const path = `/agui/agent/text/threads/${threadId}/events`;
+      const open = async (replica, query, headers) => {
+        const stream = new Stream(await send(replica, path + query, headers));
+        await stream.until((text) => text.includes("tok9 "));
+        return stream;
+      };
+      const owner = new Stream(await send(replicas[0], "/agui/agent/text/run", ALICE, input(threadId, { tokens: TOKENS, ...gate.script })));
+      await owner.until((text) => text.includes("tok9 "));
+      await gate.reached(10);
+      const good = { owner, follower: await open(replicas[0], "?follow=thread", ALICE), viewer: await open(replicas[1], "", ALICE) };
+      const short = token(4_000, status);
+      const refused = [];
+      for (const replica of replicas) for (const query of ["", "?follow=thread"]) refused.push(await open(replica, query, short.headers));
+      await short.expired;
+      gate.open(10);
+      await gate.reached(20);
+      const live = proxy.exchanges.filter(({ path, ended }) => ended === Infinity && path.includes(threadId) && path.includes("/runs/"));
+      assert.ok(live.length >= 2, "both replicas read the run");
+      for (const { response } of live) response.destroy();
+      const ended = refused.map((stream) => stream.until(() => false));
+      await Promise.all(ended);
+      gate.open(20);
+      for (const [name, stream] of Object.entries(good)) {
+        await stream.until((text) => text.includes("RUN_FINISHED"));
+        assert.ok(!stream.text.includes("RUN_ERROR"), `${name}: ${/.*RUN_ERROR.*/.exec(stream.text)?.[0]}`);
+        assert.equal(shown(stream).at(-1), ofTokens(TOKENS), name);
+      }
+      for (const { text } of refused) {
+        assert.match(text, /RUN_ERROR.*upstream_unavailable/);
+        assert.ok(!text.includes("tok20 "), "what others' credentials read is not for a refused caller");
+      }
+      const again = await send(replicas[1], path, short.headers);
+      assert.equal(again.status, status);
+      await good.follower.leave();
+    } finally {
+      await Promise.all(replicas.map(({ stop }) => stop()));
+      proxy.close();
+    }
+  });
+
+  test(`a run that outlives its token, which is then refused with ${status}, ends with the whole answer`, async () => {
+    const gate = await Gate.before(10);
+    const short = token(3_000, status);
+    const owner = new Stream(await send(gateways[0], "/agui/agent/text/run", short.headers, input(randomUUID(), { tokens: 20, ...gate.script })));
+    await owner.until((text) => text.includes("tok9 "));
+    await short.expired;
+    gate.open(10);
+    const began = performance.now();
+    await owner.until(() => false);
+    assert.match(owner.text, /RUN_FINISHED/);
+    assert.equal(shown(owner).at(-1), ofTokens(20));
+    assert.ok(performance.now() - began < 15_000, "within seconds");
+  });
+}
+
 // ---------------------------------------------------------------- one tenant and another
 /** Each answer that a client of the stream has shown, in order. */
 function shown(stream) {

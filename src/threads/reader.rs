@@ -59,6 +59,10 @@ impl ThreadReader {
                 let is_over = self.at_shutdown == AtShutdown::BreakOff && is_shutdown(&events);
                 return (!is_over).then_some(events);
             }
+            if self.run.is_barred() {
+                // The client connects again with better credentials.
+                return None;
+            }
             let next = self.later.as_mut()?.next().await?;
             self.run.continue_with(next);
         }

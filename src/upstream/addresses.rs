@@ -254,7 +254,7 @@ impl Attempt {
     }
 
     /// Another address has answered in the meantime, so that this one is not used for now.
-    pub(super) fn is_away(mut self) {
+    pub(super) fn count_as_away(mut self) {
         self.is_finished = true;
         let waited = Duration::from_secs(self.since.elapsed().as_secs());
         self.metrics.upstream_failed(Answer::Timeout);

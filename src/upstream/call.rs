@@ -287,7 +287,7 @@ impl Attempts {
             }
             Winner::Second => {
                 if let Some(first) = self.slow.take() {
-                    first.is_away();
+                    first.count_as_away();
                 }
             }
         }

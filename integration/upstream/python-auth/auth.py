@@ -1,11 +1,18 @@
-"""Authentication: two tenants with a key each. Each sees its own threads."""
+"""Authentication: two tenants with a key each. Each sees its own threads.
 
+A token `until-MS-401-of-NAME` is good for a tenant until that moment, in milliseconds since 1970. Then it is refused
+with 401 or 403, or with 404 belongs to a tenant without threads.
+"""
+
+import re
+import time
 from uuid import UUID, uuid5
 
 from langgraph_sdk import Auth
 
 auth = Auth()
 TENANTS = {"key-of-alice": "alice", "key-of-bob": "bob"}
+TOKEN = re.compile(r"until-(?P<until>\d+)-(?P<then>401|403|404)-of-(?P<tenant>alice|bob)")
 HIDDEN = {"bob": ("slow",)}  # the graphs that a tenant is not shown
 NAMESPACE_GRAPH = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")  # of the ids of the graphs' own assistants
 
@@ -13,7 +20,14 @@ NAMESPACE_GRAPH = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")  # of the ids of 
 @auth.authenticate
 async def authenticate(headers: dict) -> dict:
     key = headers.get(b"x-api-key") or headers.get("x-api-key") or b""
-    tenant = TENANTS.get(key.decode() if isinstance(key, bytes) else key)
+    key = key.decode() if isinstance(key, bytes) else key
+    if token := TOKEN.fullmatch(key):
+        if time.time() * 1000 < int(token["until"]):
+            return {"identity": token["tenant"]}
+        if token["then"] == "404":
+            return {"identity": "nobody"}
+        raise Auth.exceptions.HTTPException(status_code=int(token["then"]), detail="the token has expired")
+    tenant = TENANTS.get(key)
     if tenant is None:
         raise Auth.exceptions.HTTPException(status_code=401, detail="bad key")
     return {"identity": tenant}
