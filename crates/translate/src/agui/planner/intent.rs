@@ -197,10 +197,12 @@ impl<'a> Comparison<'a> {
         last.is_some_and(|last| self.conversation.has(&last.id))
     }
 
-    /// The results that the client may have just made: it holds them, and the thread lacks them.
+    /// The results that the client may have just made: it holds them, and the thread lacks them. While
+    /// a question is open, no result goes up.
     fn unknown_results(&self) -> impl Iterator<Item = &'a Message> {
-        let is_asking = self.is_asking();
-        let results = self.sent().iter().filter(move |sent| sent.role == Role::Tool && !is_asking);
+        let is_asked = self.evidence.state.is_some_and(|state| !state.interrupts.is_empty());
+        let is_old = is_asked || self.is_asking();
+        let results = self.sent().iter().filter(move |sent| sent.role == Role::Tool && !is_old);
         results.map(|result| &**result).filter(|result| !self.conversation.has(&result.id))
     }
 
