@@ -21,13 +21,14 @@
 //! - `reader`: one reader. `batch`: events with their keys. `event_id`: the ids of events.
 //!
 //! Beside it:
-//! - `live`: the runs being read, by key.
+//! - `live`: the runs being read, by key. `credential_ring`: whose credentials they are read with.
 //! - `idle`: an idle thread as a run that is over. `answers`: stored answers to its questions.
 //! - `recorder`: writes the streams of runs to files. `capture`: reads such a file.
 
 mod answers;
 mod batch;
 mod capture;
+mod credential_ring;
 mod driver;
 mod ending;
 mod event_id;
@@ -63,6 +64,7 @@ pub use retry::UPSTREAM_PATIENCE;
 pub(crate) use crate::upstream::doubled;
 pub(crate) use answers::kept_answers;
 pub(crate) use batch::ENCODINGS;
+pub(crate) use credential_ring::{Attendance, CredentialRing, Lender, still_refused};
 pub(crate) use event_id::EventKey;
 pub(crate) use idle::IdleThread;
 pub(crate) use published::Run;
@@ -71,9 +73,9 @@ pub(crate) use start::StartError;
 use crate::metrics::{Metrics, Origin};
 use crate::sync::Mutex;
 use crate::upstream::{Body, Client, Error, RunStream, Stay};
-use driver::{Driver, DriverParts, Owner};
+use driver::{Driver, DriverParts};
 use live::{Attached, Live, RunKey};
-use published::History;
+use published::{Bar, History};
 use reader::Baseline;
 use reading::{Reading, Source};
 use start::Begun;
@@ -99,7 +101,8 @@ pub enum OwnerPolicy {
     /// The run goes on.
     #[default]
     Continue,
-    /// The run is cancelled if it has no reader in this gateway after `grace`.
+    /// The run is cancelled once it has had no reader in this gateway for `grace`. The time begins
+    /// anew whenever the last reader leaves.
     Cancel {
         /// Long enough for a page to reload, or a phone to find its network again.
         grace: Duration,
@@ -270,20 +273,13 @@ impl Runs {
         begin: impl FnOnce(Feed) -> (Reading, Option<Body>),
     ) -> RunReader {
         let mut feed = feed.with_messages_key(upstream.messages_key().clone()).with_emit(self.emit);
-        let (run, changed) = self.shared.open(&mut feed, History::Complete);
+        let credentials = Arc::new(CredentialRing::new(upstream.clone(), true));
+        let (run, changed) = self.shared.open(&mut feed, History::Complete, credentials);
         let (reading, body) = begin(feed);
-        let (present, owner) = match self.shared.owners {
-            OwnerPolicy::Continue => (None, Owner::None),
-            OwnerPolicy::Cancel { grace } => {
-                let (present, left) = oneshot::channel();
-                (Some(present), Owner::Present { left, grace })
-            }
-        };
-        let reader = RunReader::for_owner(Arc::clone(&run), present);
+        let reader = RunReader::for_owner(Arc::clone(&run)).for_caller(&upstream);
         let shared = Arc::clone(&self.shared);
         let origin = Origin::Started;
-        let driver =
-            Driver::new(DriverParts { upstream, run, changed, shared, origin, owner, stay });
+        let driver = Driver::new(DriverParts { upstream, run, changed, shared, origin, stay });
         self.shared.tasks.spawn(driver.drive(reading, body));
         reader
     }
@@ -291,9 +287,9 @@ impl Runs {
     /// One more reader of a thread's run, from now on; `None` if the run is not being read. The
     /// upstream has just shown the thread to this caller.
     pub fn attach(&self, upstream: &Client, thread_id: &str, run_id: &str) -> Option<RunReader> {
-        let (run, _wanted) =
-            self.shared.live.find(&RunKey::of(upstream, thread_id, run_id, self.emit), upstream)?;
-        Some(RunReader::new(run, None))
+        let key = RunKey::of(upstream, thread_id, run_id, self.emit);
+        let (run, _wanted) = self.shared.live.find(&key)?;
+        Some(RunReader::new(run, None).for_caller(upstream))
     }
 
     /// A reader of a thread's run that continues after an event; `None` if the run is not being
@@ -305,8 +301,8 @@ impl Runs {
         event: &EventId,
     ) -> Option<RunReader> {
         let key = RunKey::of(upstream, thread_id, event.run_id(), self.emit);
-        let (run, _wanted) = self.shared.live.find(&key, upstream)?;
-        Some(RunReader::after(run, event.clone()))
+        let (run, _wanted) = self.shared.live.find(&key)?;
+        Some(RunReader::after(run, event.clone()).for_caller(upstream))
     }
 
     /// Reads a run, after an event or from now on. The upstream has just shown the run to this
@@ -329,10 +325,11 @@ impl Runs {
         let emit = self.emit;
         let joined = JoinedRun { upstream, server, thread_id, record, source, emit };
         let (run, _wanted) = self.shared.watch(joined);
-        Ok(match after {
+        let reader = match after {
             Some(event) => RunReader::after(run, event),
             None => RunReader::from_now(run, baseline),
-        })
+        };
+        Ok(reader.for_caller(upstream))
     }
 
     /// The run of a record. Its reading begins if no task reads it, and goes on while the receiver
@@ -372,7 +369,7 @@ impl Runs {
         listed: RunRecord,
     ) -> Result<RunRecord, Error> {
         let key = RunKey::of(upstream, thread_id, &listed.id, self.emit);
-        if listed.status != RunStatus::Pending && self.shared.live.find(&key, upstream).is_some() {
+        if listed.status != RunStatus::Pending && self.shared.live.find(&key).is_some() {
             return Ok(listed);
         }
         upstream.whole_run(thread_id, listed).await
@@ -402,7 +399,7 @@ impl Runs {
     ) {
         // The run may be read with several sets of options.
         for run in self.shared.live.readings(upstream, thread_id, run_id) {
-            run.published().is_stopped = is_stopped;
+            run.note_stop(is_stopped);
         }
     }
 
@@ -437,11 +434,16 @@ impl Runs {
 // === impl Shared ===
 
 impl Shared {
-    fn open(&self, feed: &mut Feed, history: History) -> (Arc<Run>, Arc<watch::Sender<()>>) {
+    fn open(
+        &self,
+        feed: &mut Feed,
+        history: History,
+        credentials: Arc<CredentialRing<Bar>>,
+    ) -> (Arc<Run>, Arc<watch::Sender<()>>) {
         let changed = Arc::new(watch::Sender::new(()));
         let (weak, metrics) = (Arc::downgrade(&changed), self.metrics.clone());
         let run = Run::new(feed, self.log_bytes, history, weak, metrics);
-        (Arc::new(run), changed)
+        (Arc::new(run.read_with(credentials)), changed)
     }
 
     fn error_detail(&self) -> ErrorDetail {
@@ -465,15 +467,16 @@ impl Shared {
     ) -> (Attached, Option<(Driver, Reading)>) {
         let JoinedRun { upstream, server, thread_id, record, source, emit } = joined;
         let key = RunKey::of(upstream, thread_id, &record.id, emit);
-        if let Some(attached) = self.live.find(&key, upstream) {
+        if let Some(attached) = self.live.find(&key) {
             return (attached, None);
         }
         let messages_key = upstream.messages_key().clone();
         let feed = Feed::joined(thread_id, &record).with_messages_key(messages_key);
         let mut feed = feed.with_emit(emit);
-        let (run, changed) = self.open(&mut feed, History::Replaying);
+        let credentials = Arc::new(CredentialRing::new(upstream.clone(), false));
+        let (run, changed) = self.open(&mut feed, History::Replaying, credentials);
         let receiver = changed.subscribe();
-        if let Some(attached) = self.live.find_or_list(key, upstream, &run) {
+        if let Some(attached) = self.live.find_or_list(key, &run) {
             return (attached, None);
         }
         let reading = Reading::joined(feed, record, server, source, Instant::now());
@@ -483,7 +486,6 @@ impl Shared {
             changed,
             shared: Arc::clone(self),
             origin: Origin::Joined,
-            owner: Owner::None,
             stay: None,
         });
         ((run, receiver), Some((driver, reading)))

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! - `request`: sends requests to the upstream.
-//! - `owner`: whether the run is still wanted.
+//! - `unread`: how long nobody has read the run.
 
 use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
@@ -19,25 +19,27 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
-mod owner;
 mod request;
+mod unread;
 
-use super::Shared;
 use super::batch::Events;
+use super::credential_ring::Lender;
 use super::ending::BodyEnd;
-use super::live::{LiveRun, RunKey};
-use super::published::Run;
+use super::live::RunKey;
+use super::published::{Bar, Run};
 use super::reading::{Action, Reading, ReadingEnd, Request};
 use super::recorder::RunRecorder;
 use super::retry::UPSTREAM_PATIENCE;
+use super::{OwnerPolicy, Shared};
 use crate::metrics::{Origin, RunEnd, RunMeter};
 use crate::offload::offload;
 use crate::upstream::{Body, Client, Error, Purpose, RunStream, Stay};
-use owner::{Unwanted, unwanted};
-use request::{PendingResponse, Response};
+use request::{Answered, PendingResponse, Response};
 use threadway_translate::run::{Loss, Outcome, RunEvent, StreamEnd, Usage};
+use unread::unread;
 
-pub(super) use owner::Owner;
+#[cfg(test)]
+pub(super) use tests::is_shown;
 
 /// How long a run without readers is read on. An `EventSource` reconnects after 3 s, a phone when
 /// it has found its network.
@@ -45,16 +47,14 @@ pub const LINGER: Duration = Duration::from_secs(10);
 
 /// Drives one run.
 pub(super) struct Driver {
+    /// The upstream with the credentials of the caller who began the reading. The run is read with
+    /// those of all who read it, and cancelled with these alone.
     upstream: Client,
-    /// The upstream with the credentials of the caller who began the reading. Later callers lend
-    /// theirs for reading only.
-    first_upstream: Client,
     run: Arc<Run>,
     changed: Arc<watch::Sender<()>>,
     shared: Arc<Shared>,
     /// The key under which the run is listed.
     listed: Option<RunKey>,
-    owner: Owner,
     /// When the last reader left.
     unread_since: Option<Instant>,
     began_at: Instant,
@@ -74,7 +74,6 @@ pub(super) struct DriverParts {
     pub(super) changed: Arc<watch::Sender<()>>,
     pub(super) shared: Arc<Shared>,
     pub(super) origin: Origin,
-    pub(super) owner: Owner,
     pub(super) stay: Option<Stay>,
 }
 
@@ -83,17 +82,15 @@ pub(super) struct DriverParts {
 impl Driver {
     /// Lists the run, if its id is known.
     pub(super) fn new(parts: DriverParts) -> Self {
-        let DriverParts { upstream, run, changed, shared, origin, owner, stay } = parts;
+        let DriverParts { upstream, run, changed, shared, origin, stay } = parts;
         let meter = shared.metrics.reading(origin);
         let recorder = shared.recorder.get().map(|recorder| recorder.run(upstream.secrets()));
         let mut driver = Self {
-            first_upstream: upstream.clone(),
             upstream,
             run,
             changed,
             shared,
             listed: None,
-            owner,
             unread_since: None,
             began_at: Instant::now(),
             origin,
@@ -110,6 +107,7 @@ impl Driver {
     pub(super) async fn drive(mut self, mut reading: Reading, mut body: Option<Body>) {
         let mut chunks = Vec::new();
         let shutdown = self.shared.shutdown.clone();
+        let patience = self.patience();
         let mut pending: Option<PendingResponse> = None;
         let mut timer = pin!(tokio::time::sleep_until(Instant::now()));
         loop {
@@ -133,14 +131,16 @@ impl Driver {
                     let end = StreamEnd::Lost { loss: Loss::Shutdown, message };
                     return self.end(&mut reading, ReadingEnd::Ended(end.into()));
                 }
-                unwanted = unwanted(&self.changed, &mut self.owner, &mut self.unread_since) => {
-                    if self.unlist_if_unread() {
-                        if matches!(unwanted, Unwanted::Deserted) && !self.has_other_readers() {
+                () = unread(&self.changed, patience, &mut self.unread_since) => {
+                    let is_read_elsewhere = self.cancels_unread() && self.has_other_readings();
+                    if !is_read_elsewhere && self.unlist_if_unread() {
+                        if self.cancels_unread() {
                             self.cancel().await;
                         }
                         return self.log_end(RunEnd::Unread, None, &[]);
                     }
                 }
+                () = self.run.stop_noted() => reading.on_stop(Instant::now()),
                 () = self.run.keyframe_wanted() => {
                     self.run.publish_keyframe(reading.feed());
                     self.changed.send_replace(());
@@ -182,20 +182,23 @@ impl Driver {
     }
 
     fn send(&mut self, request: Request) -> PendingResponse {
-        self.use_newest_credentials();
+        let lenders = self.run.credentials().map(|ring| ring.lenders()).unwrap_or_default();
         if let Request::Stream { again, cursor, .. } = &request {
             if let Some(why) = again {
                 self.shared.metrics.rejoined(*why);
             }
             if let Some(recorder) = &mut self.recorder {
-                recorder.on_request(cursor, self.upstream.secrets());
+                let secrets = lenders.iter().flat_map(|lender| lender.upstream.secrets());
+                recorder.on_request(cursor, secrets.collect());
             }
         }
-        request::send(request, self.upstream.clone(), Arc::clone(&self.run))
+        request::send(request, lenders, Arc::clone(&self.run))
     }
 
     /// Passes a response to the reading. Returns the stream, if one was opened.
-    fn on_response(&mut self, reading: &mut Reading, response: Response) -> Option<Body> {
+    fn on_response(&mut self, reading: &mut Reading, answered: Answered) -> Option<Body> {
+        let Answered { response, barred, is_whole } = answered;
+        self.bar(&barred, is_whole);
         let now = Instant::now();
         match response {
             Response::Stream(Ok(RunStream { run_id: _, date, body, stay })) => {
@@ -217,6 +220,23 @@ impl Driver {
             Response::EndStatus(status) => reading.on_end_status(status, now),
         }
         None
+    }
+
+    /// Bars the callers with these credentials. The response is not for them, nor is what follows it.
+    fn bar(&self, barred: &[Lender], is_whole: bool) {
+        let Some(ring) = self.run.credentials().filter(|_| !barred.is_empty()) else { return };
+        let at = self.run.published().log.end();
+        for lender in barred {
+            ring.bar(lender, Bar { at, is_whole });
+        }
+        self.changed.send_replace(());
+        let (thread_id, run_id, callers) = (&self.run.thread_id, self.run_id(), barred.len());
+        tracing::info!(
+            thread_id,
+            run_id,
+            callers,
+            "ended the streams of callers whose credentials LangGraph refuses; others read on"
+        );
     }
 
     fn publish(&mut self, reading: &Reading, events: Events) {
@@ -267,8 +287,8 @@ impl Driver {
     /// The caller is given only for a run that was started here. A run that was joined may be
     /// anybody's.
     fn purpose_and_caller(&self) -> (&Purpose, Option<&str>) {
-        let caller = self.first_upstream.caller().name();
-        (self.first_upstream.purpose(), caller.filter(|_| self.origin == Origin::Started))
+        let caller = self.upstream.caller().name();
+        (self.upstream.purpose(), caller.filter(|_| self.origin == Origin::Started))
     }
 
     /// Logs and counts the end of the reading. The message of a failure is left out: it may quote
@@ -317,29 +337,41 @@ impl Driver {
         );
     }
 
-    /// Continues with the credentials of the caller who attached last.
-    fn use_newest_credentials(&mut self) {
-        if let Some(key) = &self.listed
-            && let Some(upstream) = self.shared.live.take_newest_upstream(key, &self.run)
-        {
-            self.upstream = upstream;
-        }
-    }
-
     fn run_id(&self) -> &str {
         self.listed.as_ref().map_or("", |key| &key.run_id)
     }
 
-    /// Cancels the run upstream. Its client has left, and the policy for owners says so.
+    /// Whether the run is cancelled if nobody reads it.
+    fn cancels_unread(&self) -> bool {
+        self.origin == Origin::Started && self.shared.owners != OwnerPolicy::Continue
+    }
+
+    /// How long the run may be without a reader.
+    fn patience(&self) -> Duration {
+        match self.shared.owners {
+            OwnerPolicy::Cancel { grace } if self.cancels_unread() => grace,
+            OwnerPolicy::Cancel { .. } | OwnerPolicy::Continue => LINGER,
+        }
+    }
+
+    /// Cancels the run upstream, because nobody reads it. At shutdown nobody waits for the answer.
     async fn cancel(&self) {
         let thread_id = &self.run.thread_id;
         let Some(run_id) = self.run.id() else { return };
         let run_id = &*run_id;
-        match self.first_upstream.cancel_run(thread_id, run_id).await {
-            Ok(_) => tracing::info!(thread_id, run_id, "run cancelled: its client has left"),
-            Err(error) => {
+        let cancelled = self.upstream.cancel_run(thread_id, run_id);
+        match self.shared.shutdown.run_until_cancelled(cancelled).await {
+            Some(Ok(_)) => tracing::info!(thread_id, run_id, "run cancelled: its client has left"),
+            Some(Err(error)) => {
                 tracing::warn!(
                     thread_id, run_id, %error, "could not cancel a run whose client has left"
+                );
+            }
+            None => {
+                tracing::warn!(
+                    thread_id,
+                    run_id,
+                    "the gateway stops before LangGraph has confirmed that it cancelled a run whose client has left"
                 );
             }
         }
@@ -358,11 +390,11 @@ impl Driver {
         }
     }
 
-    /// Whether clients with other options read the same run.
-    fn has_other_readers(&self) -> bool {
+    /// Whether the same run is read with other options, or was until a moment ago.
+    fn has_other_readings(&self) -> bool {
         let Some(run_id) = self.run.id() else { return false };
         let readings = self.shared.live.readings(&self.upstream, &self.run.thread_id, &run_id);
-        readings.iter().any(|run| !Arc::ptr_eq(run, &self.run) && run.has_readers())
+        readings.iter().any(|run| !Arc::ptr_eq(run, &self.run))
     }
 
     /// Removes the run from the list if it has no reader, so that none can attach any more. Returns
@@ -378,9 +410,9 @@ impl Driver {
     }
 
     /// Removes the run from the list, unless another reading of it is listed by now.
-    fn unlist(&mut self, live: &mut BTreeMap<RunKey, LiveRun>) {
+    fn unlist(&mut self, live: &mut BTreeMap<RunKey, Arc<Run>>) {
         if let Some(key) = self.listed.take()
-            && live.get(&key).is_some_and(|listed| listed.is(&self.run))
+            && live.get(&key).is_some_and(|listed| Arc::ptr_eq(listed, &self.run))
         {
             live.remove(&key);
         }
@@ -395,7 +427,7 @@ impl Drop for Driver {
 }
 
 /// The response to a request; never ready without a request.
-async fn response(pending: &mut Option<PendingResponse>) -> Response {
+async fn response(pending: &mut Option<PendingResponse>) -> Answered {
     match pending {
         Some(pending) => pending.await,
         None => std::future::pending().await,

@@ -42,6 +42,15 @@ pub(super) enum EndStatus {
     Unknown(String),
 }
 
+/// The upstream does not say to this caller how the run ended.
+#[derive(Debug)]
+pub(super) struct RefusedEnd {
+    /// What it means if the upstream says so to everybody.
+    pub(super) status: EndStatus,
+    /// Whether the run is missing for this caller.
+    pub(super) is_missing: bool,
+}
+
 /// How a run ended.
 #[derive(Debug)]
 pub(super) struct Ending {
@@ -77,26 +86,31 @@ pub(super) struct EndQuery<'a> {
 // === impl EndStatus ===
 
 impl EndStatus {
-    /// The upstream could not say, and has been given the time that it asks for.
-    async fn unknown(error: &Error) -> Self {
+    /// The upstream could not say, and has been given the time that it asks for; or it refuses this
+    /// caller.
+    async fn unknown(error: &Error) -> Result<Self, RefusedEnd> {
+        let status = Self::Unknown(error.to_string());
+        if error.depends_on_caller() {
+            return Err(RefusedEnd { status, is_missing: false });
+        }
         wait_as_asked(error).await;
-        Self::Unknown(error.to_string())
+        Ok(status)
     }
 }
 
 // === impl EndQuery ===
 
 impl EndQuery<'_> {
-    pub(super) async fn send(&self) -> EndStatus {
+    pub(super) async fn send(&self) -> Result<EndStatus, RefusedEnd> {
         let Some(run_id) = &self.seen.run_id else {
-            return self.lost("the stream ended before it named its run".to_owned());
+            return Ok(self.lost("the stream ended before it named its run".to_owned()));
         };
         let record = match self.record(run_id).await {
             Ok(record) => record,
             Err(Error::Status { code: 404, .. }) => return self.gone().await,
             Err(error) => return EndStatus::unknown(&error).await,
         };
-        match (record.status, self.end) {
+        Ok(match (record.status, self.end) {
             // After an error in the stream the run is all but over. Its state may not be written yet.
             (RunStatus::Pending | RunStatus::Running, _) if self.seen.error.is_some() => {
                 EndStatus::Unknown("the run's record does not show the end yet".to_owned())
@@ -109,10 +123,15 @@ impl EndQuery<'_> {
                 self.lost("the run's record has an unknown status".to_owned())
             }
             (_, _) => match self.over(run_id, &record).await {
+                // The record names a state that is missing for this caller.
+                Ok(ending) if matches!(ending.end, StreamEnd::Lost { .. }) => {
+                    let status = EndStatus::Ended(ending);
+                    return Err(RefusedEnd { status, is_missing: true });
+                }
                 Ok(ending) => EndStatus::Ended(ending),
-                Err(error) => EndStatus::unknown(&error).await,
+                Err(error) => return EndStatus::unknown(&error).await,
             },
-        }
+        })
     }
 
     /// The run's record. After a clean end of the stream a record that lags is read again.
@@ -230,7 +249,7 @@ impl EndQuery<'_> {
             return Ok(None);
         }
         match self.state_of(run_id).await {
-            Err(error) if is_whole => {
+            Err(error) if is_whole && !error.depends_on_caller() => {
                 tracing::warn!(self.thread_id, run_id, %error, "could not read the thread state at a run's end");
                 Ok(None)
             }
@@ -254,16 +273,16 @@ impl EndQuery<'_> {
 
     /// The run has no record. It was deleted, as by a rollback, and only its thread's state is left;
     /// or the server has lost the thread too.
-    async fn gone(&self) -> EndStatus {
+    async fn gone(&self) -> Result<EndStatus, RefusedEnd> {
         match self.upstream.thread_state(self.thread_id).await {
             Ok(Some(state)) => {
                 let end = self.stream_error().map_or(StreamEnd::Cancelled, StreamEnd::Failed);
                 let state = Some(FinalState::OfThread(state.into_string()));
-                EndStatus::Ended(Ending { state, kept: KeptAnswers::default(), end })
+                Ok(EndStatus::Ended(Ending { state, kept: KeptAnswers::default(), end }))
             }
             Ok(None) => {
                 let end = self.stream_error().map_or(StreamEnd::Gone, StreamEnd::Failed);
-                EndStatus::Ended(end.into())
+                Err(RefusedEnd { status: EndStatus::Ended(end.into()), is_missing: true })
             }
             Err(error) => EndStatus::unknown(&error).await,
         }

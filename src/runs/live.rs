@@ -27,17 +27,7 @@ pub(super) struct RunKey {
 
 /// The runs being read.
 #[derive(Debug, Default)]
-pub(super) struct Live(Mutex<BTreeMap<RunKey, LiveRun>>);
-
-/// A run that readers can attach to.
-#[derive(Debug)]
-pub(super) struct LiveRun {
-    run: Arc<Run>,
-    /// The upstream with the credentials of the caller who attached last, for the driver. The
-    /// upstream has just shown the thread to that caller. It is kept with the key, so that no
-    /// credentials are used for a thread that they give no access to.
-    newest_upstream: Option<Client>,
-}
+pub(super) struct Live(Mutex<BTreeMap<RunKey, Arc<Run>>>);
 
 /// A run, and a receiver that keeps it wanted.
 pub(crate) type Attached = (Arc<Run>, watch::Receiver<()>);
@@ -45,23 +35,17 @@ pub(crate) type Attached = (Arc<Run>, watch::Receiver<()>);
 // === impl Live ===
 
 impl Live {
-    /// A run that is being read, for a caller to whom the upstream has just shown its thread. The
-    /// driver continues with this caller's credentials, since its own may have expired.
-    pub(super) fn find(&self, key: &RunKey, upstream: &Client) -> Option<Attached> {
-        attach(&mut self.lock(), key, upstream)
+    /// A run that is being read, for a caller to whom the upstream has just shown its thread.
+    pub(super) fn find(&self, key: &RunKey) -> Option<Attached> {
+        attach(&self.lock(), key)
     }
 
     /// Finds a run as [`find`](Self::find) does. If there is none, lists this one.
-    pub(super) fn find_or_list(
-        &self,
-        key: RunKey,
-        upstream: &Client,
-        run: &Arc<Run>,
-    ) -> Option<Attached> {
+    pub(super) fn find_or_list(&self, key: RunKey, run: &Arc<Run>) -> Option<Attached> {
         let mut live = self.lock();
-        let found = attach(&mut live, &key, upstream);
+        let found = attach(&live, &key);
         if found.is_none() {
-            live.insert(key, LiveRun::new(run));
+            live.insert(key, Arc::clone(run));
         }
         found
     }
@@ -78,56 +62,29 @@ impl Live {
         let first = RunKey { messages_key: MessagesKey::default(), ..first };
         let live = self.lock();
         let readings = live.range(&first..).take_while(|(key, _)| key.is_of_run(&first));
-        readings.map(|(_, listed)| Arc::clone(&listed.run)).collect()
+        readings.map(|(_, run)| Arc::clone(run)).collect()
     }
 
     /// The runs of an upstream, ordered by thread.
     pub(super) fn of_upstream(&self, upstream: &str) -> Vec<Arc<Run>> {
         let live = self.lock();
         let found = live.iter().filter(|(key, _)| key.upstream == upstream);
-        found.map(|(_, listed)| Arc::clone(&listed.run)).collect()
+        found.map(|(_, run)| Arc::clone(run)).collect()
     }
 
     pub(super) fn list(&self, key: RunKey, run: &Arc<Run>) {
-        let mut live = self.lock();
-        if !live.get(&key).is_some_and(|listed| listed.is(run)) {
-            live.insert(key, LiveRun::new(run));
-        }
+        self.lock().insert(key, Arc::clone(run));
     }
 
-    /// The credentials of the caller who attached last; `None` if they were taken before.
-    pub(super) fn take_newest_upstream(&self, key: &RunKey, run: &Arc<Run>) -> Option<Client> {
-        let mut live = self.lock();
-        live.get_mut(key).filter(|listed| listed.is(run))?.newest_upstream.take()
-    }
-
-    pub(super) fn lock(&self) -> Guard<'_, BTreeMap<RunKey, LiveRun>> {
+    pub(super) fn lock(&self) -> Guard<'_, BTreeMap<RunKey, Arc<Run>>> {
         self.0.lock()
     }
 }
 
 /// Finds a run and subscribes to it. Under the lock no driver can decide that nobody reads the run.
-fn attach(
-    live: &mut BTreeMap<RunKey, LiveRun>,
-    key: &RunKey,
-    upstream: &Client,
-) -> Option<Attached> {
-    let listed = live.get_mut(key).filter(|listed| listed.run.is_driven())?;
-    listed.newest_upstream = Some(upstream.clone());
-    Some((Arc::clone(&listed.run), listed.run.subscribe()))
-}
-
-// === impl LiveRun ===
-
-impl LiveRun {
-    fn new(run: &Arc<Run>) -> Self {
-        Self { run: Arc::clone(run), newest_upstream: None }
-    }
-
-    /// Whether this is the entry of that reading.
-    pub(super) fn is(&self, run: &Arc<Run>) -> bool {
-        Arc::ptr_eq(&self.run, run)
-    }
+fn attach(live: &BTreeMap<RunKey, Arc<Run>>, key: &RunKey) -> Option<Attached> {
+    let run = live.get(key).filter(|run| run.is_driven())?;
+    Some((Arc::clone(run), run.subscribe()))
 }
 
 // === impl RunKey ===

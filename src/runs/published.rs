@@ -9,6 +9,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::batch::Events;
+use super::credential_ring::CredentialRing;
 use super::event_id::EventKey;
 use super::feed::{Feed, Watermark};
 use super::keyframe::{EndEvent, Keyframe};
@@ -28,6 +29,10 @@ pub(crate) struct Run {
     /// is gone, the readers' receivers are closed.
     changed: Weak<watch::Sender<()>>,
     keyframe_wanted: Notify,
+    /// Notified when a client stops the run through this gateway.
+    stop_noted: Notify,
+    /// The callers who read the run. `None` for an idle thread, which is not read any further.
+    credentials: Option<Arc<CredentialRing<Bar>>>,
     /// Since when the upstream has not answered. `None` while it does.
     away_since: watch::Sender<Option<Instant>>,
     /// Whether this is an idle thread, not a run of LangGraph.
@@ -54,6 +59,16 @@ pub(super) struct Published {
     history: History,
     knows_conversation: bool,
     watermark: Watermark,
+}
+
+/// What the readers of a caller are still shown whose credentials the upstream refuses, while it
+/// accepts another caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bar {
+    /// The end of the log at that moment. Later events are not for this caller.
+    pub(super) at: u64,
+    /// Whether the log then had the whole run, so that only its success remains to be reported.
+    pub(super) is_whole: bool,
 }
 
 /// How much of the run's past is published.
@@ -98,6 +113,8 @@ impl Run {
             published: Mutex::new(published),
             changed,
             keyframe_wanted: Notify::new(),
+            stop_noted: Notify::new(),
+            credentials: None,
             away_since: watch::Sender::default(),
             is_idle: false,
         };
@@ -105,6 +122,29 @@ impl Run {
         feed.start(&mut events);
         run.publish(feed, history, events);
         run
+    }
+
+    /// The same run, read with these credentials.
+    pub(super) fn read_with(self, credentials: Arc<CredentialRing<Bar>>) -> Self {
+        Self { credentials: Some(credentials), ..self }
+    }
+
+    /// The callers who read the run. `None` for an idle thread.
+    pub(super) fn credentials(&self) -> Option<&Arc<CredentialRing<Bar>>> {
+        self.credentials.as_ref()
+    }
+
+    /// Notes whether a client is stopping the run through this gateway.
+    pub(super) fn note_stop(&self, is_stopped: bool) {
+        self.published().is_stopped = is_stopped;
+        if is_stopped {
+            self.stop_noted.notify_one();
+        }
+    }
+
+    /// Waits until a client stops the run through this gateway.
+    pub(super) async fn stop_noted(&self) {
+        self.stop_noted.notified().await;
     }
 
     /// An idle thread as a run that is over. `end` makes its events.
@@ -273,10 +313,6 @@ impl Run {
         }
     }
 
-    pub(super) fn has_readers(&self) -> bool {
-        self.changed.upgrade().is_some_and(|changed| changed.receiver_count() > 0)
-    }
-
     /// Whether a driver still reads the run.
     pub(crate) fn is_driven(&self) -> bool {
         self.changed.strong_count() > 0
@@ -350,6 +386,17 @@ impl Published {
         self.log.raise_limit(keyframe.weight() / 2);
         self.is_keyframe_wanted = false;
         self.keyframe.replace(keyframe)
+    }
+
+    /// The events that report the run's success to a reader whose client was sent all events before.
+    /// `None` if the run has not succeeded.
+    pub(super) fn succeeded(&self, open: &Open) -> Option<Events> {
+        let end = self.end().filter(|end| {
+            matches!(end, RunEvent::Ended { outcome: Outcome::Finished { .. }, .. })
+        })?;
+        let mut events = run::closings(open);
+        events.push(end.clone());
+        Some(events.into())
     }
 
     /// The events that end a reader's stream before the run is over. `open` is what the reader's

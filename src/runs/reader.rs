@@ -7,23 +7,29 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 mod resumption;
 
 use super::batch::{Batch, Events};
+use super::credential_ring::Attendance;
 use super::event_id::EventId;
 use super::keyframe::Keyframe;
 use super::log::Lookup;
-use super::published::Run;
+use super::published::{Bar, Run};
 use crate::metrics::{GaugeGuard, Resume, Resync};
+use crate::upstream::Client;
 use resumption::Resumption;
 use threadway_translate::run::{Loss, Open, RunEvent, View};
 
 /// How long a returning client waits for an event that this replica has not read yet. The replica
 /// that sent the event may have been ahead by this much.
 const SEARCH_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the client of a barred caller is sent.
+const BARRED: &str = "LangGraph refuses the credentials of this stream now; connect again with \
+                      credentials that it accepts; the run goes on";
 
 /// Reads one run.
 pub struct RunReader {
@@ -35,10 +41,17 @@ pub struct RunReader {
     baseline: Baseline,
     /// The client's open messages, calls and steps; `None` if it was sent nothing of this run yet.
     open: Option<Open>,
-    /// Held by the reader of the client that started the run. The driver notices when it is
-    /// dropped.
-    _owner: Option<oneshot::Sender<()>>,
+    /// `None` if no credentials are needed, as for an idle thread.
+    caller: Option<Box<ReaderCaller>>,
     _counted: GaugeGuard,
+}
+
+/// The caller of a reader.
+struct ReaderCaller {
+    /// The upstream with this caller's credentials, with which later runs are read too.
+    upstream: Client,
+    /// `None` if the run is not read any further.
+    attendance: Option<Attendance<Bar>>,
 }
 
 /// How far a reader is.
@@ -98,8 +111,17 @@ enum Step {
 
 impl RunReader {
     /// The reader of the client that started the run. It begins with the oldest events.
-    pub(super) fn for_owner(run: Arc<Run>, owner: Option<oneshot::Sender<()>>) -> Self {
-        Self { state: ReaderState::At(0), _owner: owner, ..Self::from_now(run, Baseline::Empty) }
+    pub(super) fn for_owner(run: Arc<Run>) -> Self {
+        Self { state: ReaderState::At(0), ..Self::from_now(run, Baseline::Empty) }
+    }
+
+    /// Lends the run the credentials of this reader's caller, to whom the upstream has just shown
+    /// the run. The reader ends if the upstream refuses them while it accepts another caller's.
+    #[must_use]
+    pub(crate) fn for_caller(self, upstream: &Client) -> Self {
+        let attendance = self.run.credentials().map(|ring| ring.attend(upstream));
+        let caller = ReaderCaller { upstream: upstream.clone(), attendance };
+        Self { caller: Some(Box::new(caller)), ..self }
     }
 
     /// LangGraph's id of the run, once it is known.
@@ -123,7 +145,7 @@ impl RunReader {
             keyframe_wanted_at: None,
             baseline,
             open: None,
-            _owner: None,
+            caller: None,
             _counted: counted,
         }
     }
@@ -149,7 +171,11 @@ impl RunReader {
     /// Continues with the next run of the thread, for the same client.
     pub(crate) fn continue_with(&mut self, next: Arc<Run>) {
         let baseline = self.run.final_keyframe().map_or(Baseline::Empty, Baseline::PreviousRun);
-        *self = Self::from_now(next, baseline);
+        let next = Self::from_now(next, baseline);
+        *self = match &self.caller {
+            Some(caller) => next.for_caller(&caller.upstream),
+            None => next,
+        };
     }
 
     /// The next events, never an empty list; `None` after the run's end was returned.
@@ -208,8 +234,36 @@ impl RunReader {
         self.run.published().failed(self.open.as_ref(), Loss::Internal, message)
     }
 
+    /// The next step of a reader whose caller is barred. `None` while it may go on.
+    fn barred(&self) -> Option<Step> {
+        let bar = *self.caller.as_ref()?.attendance.as_ref()?.bar()?;
+        let at = match self.state {
+            // What it passes over and returns was published before.
+            ReaderState::Over | ReaderState::Resuming(_) => return None,
+            ReaderState::At(at) => Some(at),
+            ReaderState::Joining | ReaderState::Searching(_) | ReaderState::Waiting => None,
+        };
+        let published = self.run.published();
+        if at.is_some_and(|at| at < bar.at && matches!(published.log.at(at), Lookup::Segment(_))) {
+            return None;
+        }
+        if bar.is_whole && at == Some(bar.at) {
+            if published.end().is_none() {
+                return Some(Step::Wait);
+            }
+            let open = self.open.clone().unwrap_or_default();
+            if let Some(events) = published.succeeded(&open) {
+                return Some(Step::Return(events.into()));
+            }
+        }
+        Some(Step::Return(published.failed(self.open.as_ref(), Loss::Unavailable, BARRED).into()))
+    }
+
     fn step(&mut self) -> Step {
         loop {
+            if let Some(step) = self.barred() {
+                return step;
+            }
             let published = self.run.published();
             match &mut self.state {
                 ReaderState::Over => return Step::Wait,

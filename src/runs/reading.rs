@@ -76,6 +76,13 @@ const SILENCE_WITHOUT_HEARTBEATS: Duration = Duration::from_secs(30);
 /// was away. A run that is silent for a good reason costs a request in this time.
 const PARTLESS: Duration = Duration::from_secs(30);
 
+/// The same for a server that ends the stream of each run. It is asked once in each such silence:
+/// only a lost end is a reason to doubt the stream.
+const PARTLESS_BEFORE_END: Duration = Duration::from_mins(1);
+
+/// The same after a client has stopped the run through this gateway.
+const PARTLESS_STOPPED: Duration = Duration::from_secs(5);
+
 /// The same for a stream that was joined and has brought no part yet. aegra's stream of a run that
 /// is over and no longer stored beats from the start.
 const PARTLESS_JOIN: Duration = Duration::from_secs(5);
@@ -136,12 +143,21 @@ struct Streaming {
     last_bytes_at: Instant,
     /// When a replay counts as over. `None` after the replay, or without one.
     quiet_at: Option<Instant>,
-    /// Whether a heartbeat has come since the last event.
-    has_beaten: bool,
+    beats: Beats,
     /// When the upstream is asked whether the run is over, unless an event comes before.
     partless_at: Instant,
     /// How many parts had come before this connection.
     count: u64,
+}
+
+/// What a stream has brought since its last part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beats {
+    None,
+    /// Heartbeats.
+    Some,
+    /// Heartbeats, and the upstream has said that the run goes on.
+    Checked,
 }
 
 /// Why the thread's state is read beside a stream.
@@ -218,10 +234,27 @@ impl Reading {
         self.history
     }
 
-    /// When the upstream is asked whether the run is over, although the stream is open. `None` if
-    /// the server ends the stream of each run, or before a heartbeat.
+    /// When the upstream is asked whether the run is over, although the stream is open. `None`
+    /// before a heartbeat, and after an answer if the server ends the stream of each run.
     fn doubted_at(&self, stream: &Streaming) -> Option<Instant> {
-        (stream.has_beaten && !self.server.ends_streams).then_some(stream.partless_at)
+        match stream.beats {
+            Beats::None => None,
+            Beats::Some => Some(stream.partless_at),
+            Beats::Checked => (!self.server.ends_streams).then_some(stream.partless_at),
+        }
+    }
+
+    /// A client stops the run through this gateway.
+    pub(super) fn on_stop(&mut self, now: Instant) {
+        if let Phase::Streaming(stream)
+        | Phase::ReadingState { stream, .. }
+        | Phase::CheckingBeat { stream } = &mut self.phase
+        {
+            stream.partless_at = stream.partless_at.min(now + PARTLESS_STOPPED);
+            if stream.beats == Beats::Checked {
+                stream.beats = Beats::Some;
+            }
+        }
     }
 
     /// The next action, returned once. There is no other until its answer was passed in.
@@ -297,12 +330,13 @@ impl Reading {
         }
         let (frames, heartbeats) = (self.feed.frames(), self.feed.heartbeats());
         self.advance(now, out);
+        let partless = if self.server.ends_streams { PARTLESS_BEFORE_END } else { PARTLESS };
         if let Phase::Streaming(stream) | Phase::ReadingState { stream, .. } = &mut self.phase {
             if self.feed.frames() > frames {
-                stream.has_beaten = false;
-                stream.partless_at = now + PARTLESS;
-            } else if self.feed.heartbeats() > heartbeats {
-                stream.has_beaten = true;
+                stream.beats = Beats::None;
+                stream.partless_at = now + partless;
+            } else if self.feed.heartbeats() > heartbeats && stream.beats == Beats::None {
+                stream.beats = Beats::Some;
             }
         }
     }
@@ -364,7 +398,7 @@ impl Reading {
                 self.retry = Retry::default();
                 if record.status == RunStatus::Running {
                     self.phase = Phase::Polling;
-                    self.action = Some(Action::Ask(Request::State));
+                    self.action = Some(Action::Ask(Request::State { patience: Duration::ZERO }));
                 } else {
                     self.phase = Phase::Pausing { until: now + STATUS_INTERVAL };
                 }
@@ -381,7 +415,8 @@ impl Reading {
         {
             // The stream may have parts by now. If it has none, it is silent from now on.
             let partless_at = now + PARTLESS;
-            let stream = Streaming { last_bytes_at: now, partless_at, ..stream };
+            let beats = Beats::Checked;
+            let stream = Streaming { last_bytes_at: now, partless_at, beats, ..stream };
             self.phase = Phase::Streaming(stream);
             return;
         }

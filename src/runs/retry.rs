@@ -30,6 +30,15 @@ const BLIND_SILENCES: u32 = 1;
 /// The longest wait for a server that limits its requests. Viewers get no events meanwhile.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
 
+/// The longest pause between two reads of the state that a joining viewer waits for. The viewer sees
+/// nothing meanwhile.
+const LONGEST_STATE_PAUSE: Duration = Duration::from_secs(1);
+
+/// The pause after so many failed reads of the state, at first [`FIRST_PAUSE`].
+pub(super) fn state_pause(failures: u32) -> Duration {
+    doubled(FIRST_PAUSE, failures, LONGEST_STATE_PAUSE)
+}
+
 /// Waits as long as a server has asked for with `Retry-After`, at most [`LONGEST_RETRY_AFTER`].
 pub(super) async fn wait_as_asked(error: &Error) {
     if let Some(wait) = error.retry_after() {

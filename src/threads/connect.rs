@@ -151,6 +151,7 @@ impl Threads {
         if event.is_none() && after.is_some() {
             self.shared.runs.metrics().resumed(Resume::StartOver);
         }
-        Ok(ThreadReader::following(RunReader::new(run, event), later))
+        let reader = RunReader::new(run, event).for_caller(upstream);
+        Ok(ThreadReader::following(reader, later))
     }
 }

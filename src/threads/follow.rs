@@ -11,9 +11,10 @@
 //!      +-- a new follower, a change, or an interval <-------------+
 //! ```
 //!
-//! The watcher uses the credentials of the newest follower. Before a follower with credentials gets
-//! the next run, the upstream must confirm that this caller may still see the thread. If the
-//! upstream refuses a look, following ends, and clients that reconnect bring new credentials.
+//! The watcher uses the credentials of its followers, the newest first. Before a follower with
+//! credentials gets the next run, the upstream must confirm that this caller may still see the
+//! thread. If the upstream refuses a look to one follower and grants it to another, the stream of
+//! the first ends. If it refuses all, following ends. Clients that reconnect bring new credentials.
 //!
 //! - `sequence`: the runs that were relayed, in order. `follower`: one reader of them.
 //! - `watcher`: the task. `recent_runs`: the list that it reads. `relay_log`: what it has relayed.
@@ -34,7 +35,7 @@ use tokio::sync::{Notify, watch};
 use super::Shared;
 use super::refusal::Refusal;
 use crate::agents::AgentServer;
-use crate::runs::Run;
+use crate::runs::{CredentialRing, Run};
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Client, Error, Visibility};
 use threadway_translate::langgraph::{Capabilities, MessagesKey};
@@ -64,16 +65,16 @@ struct FollowKey {
 #[derive(Debug)]
 struct Entry {
     thread: Arc<FollowedThread>,
-    /// The upstream for the newest follower, until the watcher takes it. The upstream has just
-    /// shown the thread to that caller. Being stored with the key, credentials are never used for a
-    /// thread that they do not open.
-    newest_upstream: Option<Client>,
+    /// How many followers have joined.
+    joined: u64,
 }
 
 /// What a watcher and its followers share.
 #[derive(Debug)]
 struct FollowedThread {
     sequence: Mutex<Sequence>,
+    /// The followers' credentials. The upstream has shown the thread to each of them.
+    followers: Arc<CredentialRing<()>>,
     /// Wakes followers when the sequence changes. Only the watcher keeps it alive.
     changes: Weak<watch::Sender<()>>,
     /// Asks the watcher for a look now.
@@ -158,24 +159,30 @@ fn follower(
     (server, known): (Capabilities, AgentServer),
     first: Option<RecentRuns>,
 ) -> (Follower, bool) {
-    // While the lock is held, no watcher can find that it has no followers.
-    let mut threads = shared.followed.lock();
-    if let Some(entry) = threads.get_mut(&key)
-        && let Some(changes) = entry.thread.changes.upgrade()
-    {
-        entry.newest_upstream = Some(upstream.clone());
-        let thread = Arc::clone(&entry.thread);
-        let changes = changes.subscribe();
+    let mut threads = loop {
+        // While the lock is held, no watcher can find that it has no followers.
+        let threads = shared.followed.lock();
+        let Some((thread, changes)) = threads.get(&key).and_then(|entry| {
+            let changes = entry.thread.changes.upgrade()?;
+            Some((Arc::clone(&entry.thread), changes.subscribe()))
+        }) else {
+            break threads;
+        };
         drop(threads);
-        return (Follower::new(shared, thread, changes, &key, upstream), false);
-    }
+        let follower = Follower::new(shared, thread, changes, &key, upstream);
+        if shared.followed.note_joined(&key, &follower.thread) {
+            return (follower, false);
+        }
+        // The watcher has given up before it knew these credentials.
+    };
     let changes = Arc::new(watch::Sender::new(()));
     let thread = Arc::new(FollowedThread {
         sequence: Mutex::default(),
+        followers: Arc::new(CredentialRing::new(upstream.clone(), false)),
         changes: Arc::downgrade(&changes),
         look_requests: Notify::new(),
     });
-    let entry = Entry { thread: Arc::clone(&thread), newest_upstream: None };
+    let entry = Entry { thread: Arc::clone(&thread), joined: 1 };
     threads.insert(key.clone(), entry);
     drop(threads);
     let follower = Follower::new(shared, Arc::clone(&thread), changes.subscribe(), &key, upstream);
@@ -190,6 +197,19 @@ fn follower(
 impl FollowedThreads {
     fn has(&self, key: &FollowKey) -> bool {
         self.lock().get(key).is_some_and(|entry| entry.thread.changes.strong_count() > 0)
+    }
+
+    /// Counts a follower whose credentials the watcher can use. Returns `false` if the watcher has
+    /// ended.
+    fn note_joined(&self, key: &FollowKey, thread: &Arc<FollowedThread>) -> bool {
+        let mut threads = self.lock();
+        let entry = threads.get_mut(key).filter(|entry| Arc::ptr_eq(&entry.thread, thread));
+        entry.map(|entry| entry.joined += 1).is_some()
+    }
+
+    /// How many followers have joined.
+    fn joined(&self, key: &FollowKey) -> u64 {
+        self.lock().get(key).map_or(0, |entry| entry.joined)
     }
 
     fn lock(&self) -> Guard<'_, HashMap<FollowKey, Entry>> {

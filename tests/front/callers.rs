@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::support::clock::HeldClock;
 use crate::support::gateway::{
-    Gateway, RUN, Response, THREAD, agents, events_request, input, part, refusal, refused, token,
-    values,
+    Gateway, RUN, Response, THREAD, agents, events_request, input, part, refusal, refused,
+    run_request, token, values,
 };
 use crate::support::process::{File, Process};
 use crate::support::upstream::{Exchange, STRANGER, Upstream};
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use threadway::runs::OwnerPolicy;
 use threadway::server::{Forward, Limits, Settings};
 use threadway::upstream::UnknownThread;
+use tokio::time::Instant;
 
 const NOT_SHOWN: &str = "LangGraph has no such thread, or does not show it with these credentials";
 
@@ -210,7 +211,11 @@ async fn credentials_that_are_refused_end_the_following_and_the_next_begins_it_a
     for status in [401, 403, 404] {
         let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
         clock.advance(INTERVAL).await;
-        gateway.upstream.next().await.json(status, "{}").await;
+        for follower in ["bob", "alice"] {
+            let look = gateway.upstream.next().await;
+            assert_eq!(look.key(), Some(follower));
+            look.json(status, "{}").await;
+        }
         for follower in [&mut alice, &mut bob] {
             let told = follower.rest().await;
             assert_eq!(told.last().unwrap()["type"], "RUN_FINISHED", "{status}");
@@ -227,6 +232,38 @@ async fn credentials_that_are_refused_end_the_following_and_the_next_begins_it_a
 }
 
 #[tokio::test]
+async fn a_follower_whose_credentials_are_refused_ends_no_stream_but_its_own() {
+    let clock = HeldClock::pause();
+    for status in [401, 403, 404] {
+        let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
+        gateway.upstream.shows("bob", status);
+        clock.advance(INTERVAL).await;
+        at_rest(&gateway, "alice").await;
+        is_told_of_no_run(&mut bob).await;
+        clock.advance(INTERVAL).await;
+        let look = gateway.upstream.next().await;
+        assert_eq!(look.key(), Some("alice"), "{status}");
+        look.json(200, &record().to_string()).await;
+        let mut run = gateway.joined_behind("-1").await;
+        assert_eq!(run.key(), Some("alice"), "{status}");
+        run.send(kept("1-0", &part("metadata", &json!({"run_id": RUN, "attempt": 1})))).await;
+        run.send(kept("2-0", &part("values", &values(&["hi"])))).await;
+        assert_eq!(alice.next(5).await[4]["runId"], "r1", "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_follower_who_has_left_lends_no_credentials() {
+    let clock = HeldClock::pause();
+    let (gateway, _alice, bob) = followed_by_both(Forward::default()).await;
+    drop(bob);
+    gateway.watched_by(1).await;
+    clock.advance(INTERVAL).await;
+    let look = gateway.upstream.next().await;
+    assert_eq!(look.key(), Some("alice"));
+}
+
+#[tokio::test]
 async fn who_comes_while_anothers_credentials_are_refused_is_looked_for_with_its_own() {
     let clock = HeldClock::pause();
     let (gateway, mut alice, _bob) = followed_by_both(Forward::default()).await;
@@ -237,6 +274,9 @@ async fn who_comes_while_anothers_credentials_are_refused_is_looked_for_with_its
     let script = async {
         gateway.settled().await;
         refused.json(401, "{}").await;
+        let others = gateway.upstream.next().await;
+        assert_eq!(others.key(), Some("alice"));
+        others.json(401, "{}").await;
         at_rest(&gateway, "carol").await;
     };
     let (mut carol, ()) = tokio::join!(events(&gateway, &carols, "?follow=thread"), script);
@@ -265,6 +305,148 @@ async fn a_run_is_read_with_the_credentials_of_the_last_who_came() {
     join.begin("").await;
     join.send(kept("3-0", &token("m1", "one")) + &kept("4-0", &token("m1", " more"))).await;
     assert_eq!(alice.next(1).await[0]["delta"], " more");
+}
+
+/// A run of Alice's, with a key of her own, in the middle of a message.
+async fn half_told_to_alice(gateway: &Gateway) -> (Response, Exchange) {
+    let request = run_request("agent", &key("alice"), &input(&["hi"]).to_string());
+    let script = async {
+        gateway.state(None).await;
+        gateway.stream().await
+    };
+    let (mut alice, mut run) =
+        tokio::join!(Response::to(gateway.address, request.as_bytes()), script);
+    let metadata = part("metadata", &json!({"run_id": RUN, "attempt": 1}));
+    let state = part("values", &values(&["hi"]));
+    let said = kept("3-0", &token("m1", "one"));
+    run.send(kept("1-0", &metadata) + &kept("2-0", &state) + &said).await;
+    while !alice.whole_frame().await.contains("one") {}
+    (alice, run)
+}
+
+/// Bob, who views the run of Alice's.
+async fn bob_views(gateway: &Gateway) -> Response {
+    let script = async {
+        let list = gateway.upstream.next().await;
+        assert_eq!(list.key(), Some("bob"));
+        list.json(200, &record().to_string()).await;
+    };
+    let bobs = key("bob");
+    let (mut bob, ()) = tokio::join!(events(gateway, &bobs, ""), script);
+    assert_eq!(bob.next(1).await[0]["type"], "RUN_STARTED");
+    bob
+}
+
+/// Checks that a viewer's stream ends because its credentials are refused, without this text.
+async fn is_ended_without(viewer: &mut Response, text: &str) {
+    let rest = viewer.rest().await;
+    let last = rest.last().unwrap();
+    assert_eq!(
+        (&last["type"], &last["code"]),
+        (&json!("RUN_ERROR"), &json!("upstream_unavailable"))
+    );
+    assert!(!json!(rest).to_string().contains(text), "{rest:#?}");
+}
+
+#[tokio::test]
+async fn a_viewer_whose_credentials_are_refused_takes_nothing_from_the_owner() {
+    for status in [401, 403, 404] {
+        let gateway = Gateway::start().await;
+        let (mut alice, run) = half_told_to_alice(&gateway).await;
+        let mut bob = bob_views(&gateway).await;
+        gateway.upstream.shows("bob", status);
+        run.cut();
+        let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
+        let refused = gateway.upstream.expect(&line).await;
+        assert_eq!(refused.key(), Some("bob"));
+        refused.json(status, "{}").await;
+        let mut join = gateway.upstream.expect(&line).await;
+        assert_eq!(join.key(), Some("alice"), "{status}");
+        join.begin("").await;
+        join.send(kept("3-0", &token("m1", "one")) + &kept("4-0", &token("m1", " more"))).await;
+        assert_eq!(alice.next(1).await[0]["delta"], " more", "{status}");
+        is_ended_without(&mut bob, " more").await;
+        join.send(kept("5-0", &part("values", &values(&["hi", "one more"])))).await;
+        join.end().await;
+        // The owner's credentials are the only ones left.
+        let record = gateway.upstream.next().await;
+        assert_eq!(record.key(), Some("alice"));
+        record.json(200, &json!({"run_id": RUN, "status": "success"}).to_string()).await;
+        let state = json!({"values": values(&["hi", "one more"]), "metadata": {"run_id": RUN}});
+        gateway.state(Some(state)).await;
+        assert_eq!(alice.rest().await.last().unwrap()["type"], "RUN_FINISHED");
+    }
+}
+
+#[tokio::test]
+async fn a_viewer_who_is_refused_at_the_runs_end_is_told_of_the_end_alone() {
+    let gateway = Gateway::start().await;
+    let (mut alice, mut run) = half_told_to_alice(&gateway).await;
+    let mut bob = bob_views(&gateway).await;
+    gateway.upstream.shows("bob", 401);
+    run.send(kept("4-0", &part("values", &values(&["hi", "one"])))).await;
+    run.end().await;
+    let record = gateway.upstream.next().await;
+    assert_eq!(record.key(), Some("bob"));
+    record.json(401, "{}").await;
+    let record = gateway.upstream.next().await;
+    assert_eq!(record.key(), Some("alice"));
+    record.json(200, &json!({"run_id": RUN, "status": "success"}).to_string()).await;
+    let mut later = values(&["hi", "one"]);
+    later["note"] = json!("for Alice");
+    gateway.state(Some(json!({"values": later, "metadata": {"run_id": RUN}}))).await;
+    let (alices, bobs) = (alice.rest().await, bob.rest().await);
+    assert!(json!(alices).to_string().contains("for Alice"), "{alices:#?}");
+    assert!(!json!(bobs).to_string().contains("for Alice"), "{bobs:#?}");
+    for last in [alices.last(), bobs.last()] {
+        assert_eq!(last.unwrap()["type"], "RUN_FINISHED");
+    }
+}
+
+#[tokio::test]
+async fn a_viewer_who_is_refused_for_a_moment_reads_on() {
+    let gateway = Gateway::start().await;
+    let (mut alice, run) = half_told_to_alice(&gateway).await;
+    let mut bob = bob_views(&gateway).await;
+    run.cut();
+    let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
+    gateway.upstream.expect(&line).await.json(401, "{}").await;
+    let mut join = gateway.upstream.expect(&line).await;
+    assert_eq!(join.key(), Some("alice"));
+    join.begin("").await;
+    join.send(kept("3-0", &token("m1", "one")) + &kept("4-0", &token("m1", " more"))).await;
+    for reader in [&mut alice, &mut bob] {
+        while !reader.whole_frame().await.contains(" more") {}
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_outlives_its_token_ends_as_its_stream_did() {
+    let clock = HeldClock::pause();
+    for status in [401, 403, 404] {
+        let gateway = Gateway::start().await;
+        let (mut alice, mut run) = half_told_to_alice(&gateway).await;
+        run.send(kept("4-0", &part("values", &values(&["hi", "one"])))).await;
+        run.end().await;
+        let refuses = async {
+            loop {
+                gateway.upstream.next().await.json(status, "{}").await;
+            }
+        };
+        let passes = async {
+            loop {
+                gateway.passes(&clock, Duration::from_secs(1)).await;
+            }
+        };
+        let began = Instant::now();
+        let rest = tokio::select! {
+            rest = alice.rest() => rest,
+            () = refuses => unreachable!(),
+            () = passes => unreachable!(),
+        };
+        assert_eq!(rest.last().unwrap()["type"], "RUN_FINISHED", "{status}: {rest:#?}");
+        assert!(began.elapsed() < Duration::from_secs(10), "{status}: {:?}", began.elapsed());
+    }
 }
 
 /// A thread of the stranger.

@@ -648,6 +648,30 @@ async fn a_replay_that_does_not_begin_with_its_run_is_taken_for_none() {
     assert_eq!(response.next(3).await, whole);
 }
 
+#[tokio::test]
+async fn a_state_that_cannot_be_read_for_a_moment_is_read_again() {
+    let gateway = Gateway::start().await;
+    let clock = HeldClock::pause();
+    let (mut response, mut join) = gateway.joined(passing()).await;
+    let line = format!("GET /threads/{THREAD}/state");
+    // For half a minute the server fails. No pause is longer than a second.
+    let mut pause = Duration::from_millis(200);
+    let mut failing = Duration::ZERO;
+    while failing < Duration::from_secs(30) {
+        gateway.upstream.expect(&line).await.json(500, "{}").await;
+        gateway.settled().await;
+        clock.advance(pause).await;
+        failing += pause;
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+    let state_now = state_of("earlier", &counted(&["hi"], 1));
+    gateway.upstream.expect(&line).await.json(200, &state_now.to_string()).await;
+    let present = [state(&json!({"count": 1})), messages(&[("m0", "hi")])];
+    assert_eq!(response.next(2).await, present);
+    join.send(token_of(1, "m2", "four ")).await;
+    gateway.settled().await;
+}
+
 // === a live run that must not be joined ===
 
 /// Answers the request for the run's record.
@@ -1050,25 +1074,49 @@ async fn a_run_whose_owner_does_not_come_back_is_stopped_where_that_is_wanted() 
     gateway.upstream.is_untouched().await;
 }
 
-#[tokio::test]
-async fn a_run_that_somebody_watches_when_the_grace_is_over_goes_on_for_good() {
-    let (gateway, mut run, clock) = deserted(OwnerPolicy::Cancel { grace: GRACE }).await;
+/// A viewer of the run.
+async fn viewer(gateway: &Gateway) -> Response {
     let input = input(&["hi"]);
     let script = gateway.runs("limit=100", replayable());
-    let (mut viewer, ()) = tokio::join!(gateway.connect(&input), script);
-    clock.advance(GRACE / 2).await;
-    run.send(": heartbeat\r\n\r\n").await;
+    let (viewer, ()) = tokio::join!(gateway.connect(&input), script);
+    viewer
+}
+
+#[tokio::test]
+async fn a_run_is_stopped_after_a_whole_grace_without_readers_whoever_was_the_last() {
+    let (gateway, mut run, clock) = deserted(OwnerPolicy::Cancel { grace: GRACE }).await;
+    let moment = Duration::from_secs(1);
+    // Twice the grace begins anew when a viewer leaves.
+    for _ in 0..2 {
+        clock.advance(GRACE.saturating_sub(moment)).await;
+        let mut viewer = viewer(&gateway).await;
+        run.send(": heartbeat\r\n\r\n").await;
+        gateway.settled().await;
+        clock.advance(moment * 2).await;
+        run.send(token("m1", " two")).await;
+        while viewer.next(1).await[0] != says("m1", " two") {}
+        drop(viewer);
+        gateway.watched_by(0).await;
+    }
+    clock.advance(GRACE.saturating_sub(moment)).await;
     gateway.settled().await;
-    clock.advance(GRACE / 2).await;
-    run.send(token("m1", " two")).await;
-    let told = viewer.next(5).await;
-    assert_eq!(told.last(), Some(&says("m1", " two")), "{told:#?}");
-    // The run has no owner any more, so the last viewer's disconnect does not stop it.
-    drop(viewer);
-    gateway.watched_by(0).await;
-    clock.advance(LINGER).await;
+    gateway.upstream.is_untouched().await;
+    clock.advance(moment).await;
+    let line = format!("POST /threads/{THREAD}/runs/{RUN}/cancel");
+    gateway.upstream.expect(&line).await.json(202, "").await;
     run.closed().await;
     gateway.upstream.is_untouched().await;
+}
+
+#[tokio::test]
+async fn a_cancel_that_is_not_answered_does_not_hold_the_shutdown() {
+    let (gateway, _run, clock) = deserted(OwnerPolicy::Cancel { grace: GRACE }).await;
+    clock.advance(GRACE).await;
+    let line = format!("POST /threads/{THREAD}/runs/{RUN}/cancel");
+    let _unanswered = gateway.upstream.expect(&line).await;
+    gateway.stop.cancel();
+    // The clock stands still, so no time limit ends the request.
+    gateway.stopped().await;
 }
 
 #[tokio::test]

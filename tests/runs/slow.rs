@@ -136,13 +136,20 @@ async fn after_two_minutes_without_a_byte_taken_it_is_let_go_of() {
     flood(&mut run, "a", FLOOD).await;
     let clock = HeldClock::pause();
     // The test cannot see when the first write blocked, so it advances the clock until the limit.
-    let mut passed = Duration::ZERO;
+    let (mut passed, mut asked) = (Duration::ZERO, 0);
     while run.lives().await {
         assert!(passed < WRITE_TIMEOUT * 10, "the run is still read");
         clock.advance(LINGER).await;
         passed += LINGER;
         gateway.settled().await;
+        // After a minute of heartbeats the gateway asks once whether the run goes on.
+        if let Some(record) = gateway.upstream.waiting().await {
+            asked += 1;
+            record.json(200, &json!({"run_id": RUN, "status": "running"}).to_string()).await;
+            gateway.settled().await;
+        }
     }
     assert!(passed >= WRITE_TIMEOUT, "{passed:?}");
+    assert_eq!(asked, 1);
     gateway.upstream.is_untouched().await;
 }

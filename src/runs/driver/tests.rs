@@ -15,7 +15,7 @@
 //! - the inside of a critical section, where another thread can only wait or drop a receiver;
 //! - the inside of `tokio::sync`, which tokio tests with loom;
 //! - weaker memory orders than that of a single thread;
-//! - the owner's grace (`OwnerPolicy::Cancel`);
+//! - cancelling a run that nobody reads (`OwnerPolicy::Cancel`);
 //! - work on large values outside the runtime's threads.
 //!
 //! A deadlock is a moment in which no task can go on. A reader that waits for ever is one.
@@ -37,8 +37,10 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
+use super::request::Refusal;
 use super::*;
 use crate::metrics::Metrics;
+use crate::runs::credential_ring::CredentialRing;
 use crate::runs::ending::{EndStatus, Ending, FinalState};
 use crate::runs::feed::Coverage;
 use crate::runs::published::History;
@@ -317,6 +319,12 @@ struct Said {
     parts: Vec<Bytes>,
     listeners: Vec<UnboundedSender<Bytes>>,
     is_over: bool,
+    /// The status for each caller who is refused.
+    refused: HashMap<String, u16>,
+    is_down: bool,
+    /// How many parts were said when a refused caller was asked for again.
+    barred: HashMap<String, usize>,
+    refusals: u64,
 }
 
 struct Connection(UnboundedReceiver<Bytes>);
@@ -376,6 +384,56 @@ impl Server {
         Body::of(Connection(receiver))
     }
 
+    /// Breaks all connections, inside an event.
+    fn cuts(&self) {
+        for listener in self.said().listeners.drain(..) {
+            let _ = listener.send(Bytes::from_static(b"event: val"));
+        }
+    }
+
+    /// Refuses a caller with this status from now on.
+    fn withdraws(&self, key: &str, status: u16) {
+        self.said().refused.insert(key.to_owned(), status);
+    }
+
+    /// Refuses everybody for a while.
+    fn is_down(&self, is_down: bool) {
+        self.said().is_down = is_down;
+    }
+
+    /// The status with which a caller is refused.
+    fn refusal(&self, key: &str) -> Option<u16> {
+        let said = self.said();
+        said.refused.get(key).copied().or_else(|| said.is_down.then_some(401))
+    }
+
+    /// Whether a caller may see the thread. If not, what is said from now on is not for it.
+    fn shows(&self, key: &str) -> bool {
+        let is_shown = self.refusal(key).is_none();
+        let mut said = self.said();
+        let parts = said.parts.len();
+        if !is_shown {
+            said.barred.entry(key.to_owned()).or_insert(parts);
+        }
+        is_shown
+    }
+
+    fn answers_to(&self, key: &str, question: Asked) -> Result<Response, Refusal> {
+        let Some(status) = self.refusal(key) else { return Ok(self.answers(question)) };
+        let is_missing = status == 404;
+        self.said().refusals += 1;
+        let response = match question {
+            Asked::Stream(_) => Response::Stream(Err(BodyEnd::Refused)),
+            Asked::State => Response::State(None),
+            Asked::Record => Response::Record(Err(BodyEnd::Refused)),
+            Asked::EndStatus { .. } if is_missing => {
+                Response::EndStatus(EndStatus::Ended(StreamEnd::Gone.into()))
+            }
+            Asked::EndStatus { .. } => Response::EndStatus(EndStatus::Unknown("401".to_owned())),
+        };
+        Err(Refusal { response: Box::new(response), is_missing })
+    }
+
     fn answers(&self, question: Asked) -> Response {
         match question {
             Asked::Stream(cursor) => Response::Stream(Ok(RunStream {
@@ -414,20 +472,40 @@ enum Asked {
 }
 
 /// The answer to a request in a schedule; `None` in other tests.
-pub(super) fn asked(question: &Request) -> Option<PendingResponse> {
+pub(super) async fn asked(
+    question: &Request,
+    upstream: &Client,
+) -> Option<Result<Response, Refusal>> {
     let (schedule, _) = TASK.with_borrow(Clone::clone)?;
     let asked = match question {
         Request::Stream { cursor, .. } => Asked::Stream(cursor.clone()),
-        Request::State => Asked::State,
+        Request::State { .. } => Asked::State,
         Request::Record { .. } => Asked::Record,
         Request::EndStatus { seen, end } => Asked::EndStatus {
             is_whole: seen.coverage == Coverage::Whole && *end == BodyEnd::Clean,
         },
     };
-    Some(Box::pin(async move {
-        moment().await;
-        schedule.world.server.answers(asked)
-    }))
+    moment().await;
+    Some(schedule.world.server.answers_to(&key_of(upstream), asked))
+}
+
+/// Whether a caller may see the thread, in a schedule; `None` in other tests.
+pub(in crate::runs) async fn is_shown(upstream: &Client) -> Option<bool> {
+    let (schedule, _) = TASK.with_borrow(Clone::clone)?;
+    moment().await;
+    Some(schedule.world.server.shows(&key_of(upstream)))
+}
+
+fn key_of(upstream: &Client) -> String {
+    let mut keys = upstream.caller().identifying_headers();
+    keys.next().map(|(_, key)| String::from_utf8_lossy(key).into_owned()).unwrap_or_default()
+}
+
+/// The upstream for a caller: 0 is the owner, others are viewers.
+fn for_caller(upstream: &Client, number: usize) -> Client {
+    let key = http::HeaderValue::from_str(&format!("caller-{number}")).unwrap();
+    let key = (http::HeaderName::from_static("x-api-key"), key);
+    upstream.called_by(&crate::upstream::Caller::new([key].into_iter().collect()))
 }
 
 /// Lets all other tasks go on as far as they can.
@@ -531,8 +609,29 @@ struct Plan {
     is_patient: bool,
     /// Whether time passes. All readers may leave then, and the run is joined again.
     has_time: bool,
-    /// Whether the gateway is shut down at some time.
-    goes_down: bool,
+    trouble: Trouble,
+}
+
+/// What happens beside the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    None,
+    /// The gateway is shut down at some time.
+    Shutdown,
+    /// Viewers lose their access, everybody is refused for a while, and connections break.
+    Refusals,
+}
+
+// --- impl Plan ---
+
+impl Plan {
+    fn goes_down(&self) -> bool {
+        self.trouble == Trouble::Shutdown
+    }
+
+    fn refuses(&self) -> bool {
+        self.trouble == Trouble::Refusals
+    }
 }
 
 /// A client's view and the events that it was sent.
@@ -586,7 +685,7 @@ impl ClientView {
         let Some(RunEvent::Ended { outcome, .. }) = self.events.last() else {
             panic!("no end: {:#?}", self.events);
         };
-        if plan.goes_down
+        if plan.goes_down()
             && matches!(outcome, Outcome::Failed(failure) if failure.loss() == Some(Loss::Shutdown))
         {
             return;
@@ -594,6 +693,31 @@ impl ClientView {
         assert!(matches!(outcome, Outcome::Finished { .. }), "{outcome:?}");
         let (holds, _) = uncut();
         assert_eq!(self.holds(), *holds);
+    }
+
+    /// Checks that it was sent everything, or what it may see.
+    fn is_done_as_far_as_it_may(&self, world: &World) {
+        let barred = world.server.said().barred.get(&format!("caller-{}", self.number)).copied();
+        let Some(said) = barred else { return self.is_done(&world.plan) };
+        self.has_no_more_than(said);
+        let Some(RunEvent::Ended { outcome, .. }) = self.events.last() else {
+            panic!("no end: {:#?}", self.events);
+        };
+        match outcome {
+            Outcome::Failed(failure) => assert_eq!(failure.loss(), Some(Loss::Unavailable)),
+            Outcome::Finished { .. }
+            | Outcome::Interrupted(_)
+            | Outcome::Cancelled
+            | Outcome::Idle { .. } => self.is_done(&world.plan),
+        }
+    }
+
+    /// Checks that it holds none of the parts after the first `said`.
+    fn has_no_more_than(&self, said: usize) {
+        let holds = self.holds();
+        for token in said.saturating_sub(2)..6 {
+            assert!(!holds.contains(&format!("t{token} ")), "{said} parts, but it has {holds}");
+        }
     }
 }
 
@@ -626,8 +750,8 @@ async fn owner(schedule: Arc<Schedule>, mut reader: RunReader, leaves_after: Opt
     client.notes(world, false);
     if leaves_after.is_none() || client.has_ended() {
         client.is_done(&world.plan);
-        let is_whole = world.plan.log_bytes > 10_000 && !world.plan.goes_down;
-        if is_whole {
+        let is_whole = world.plan.log_bytes > 10_000 && !world.plan.goes_down();
+        if is_whole && !world.plan.refuses() {
             assert_eq!(client.events, uncut().1);
         }
     }
@@ -638,7 +762,7 @@ async fn owner(schedule: Arc<Schedule>, mut reader: RunReader, leaves_after: Opt
 /// A client that attaches, may leave, and reconnects.
 async fn viewer(schedule: Arc<Schedule>, number: usize, mut chance: Chance) {
     let world = &schedule.world;
-    let mut client = ClientView::default();
+    let mut client = ClientView { number, ..ClientView::default() };
     let mut was_shown = false;
     for visit in 0.. {
         let away = if world.plan.has_time { 60 } else { 16 };
@@ -646,9 +770,12 @@ async fn viewer(schedule: Arc<Schedule>, number: usize, mut chance: Chance) {
             moment().await;
         }
         let last = client.last.take().filter(|_| visit > 0);
-        let Some((mut reader, goes_on)) = attach(&schedule, last.as_deref()) else {
+        if world.server.refusal(&format!("caller-{number}")).is_some() {
+            break;
+        }
+        let Some((mut reader, goes_on)) = attach(&schedule, number, last.as_deref()) else {
             // The run is over, and the thread is idle.
-            assert!(world.server.said().is_over || world.plan.goes_down);
+            assert!(world.server.said().is_over || world.plan.goes_down());
             break;
         };
         if !goes_on {
@@ -682,7 +809,7 @@ async fn viewer(schedule: Arc<Schedule>, number: usize, mut chance: Chance) {
         }
         client.notes(world, false);
         if client.has_ended() {
-            client.is_done(&world.plan);
+            client.is_done_as_far_as_it_may(world);
             break;
         }
     }
@@ -694,15 +821,20 @@ async fn viewer(schedule: Arc<Schedule>, number: usize, mut chance: Chance) {
 
 /// Attaches as [`Runs::attach`] does; if time passes, as [`Runs::read`] does. Returns also whether
 /// the reader continues after the client's last event.
-fn attach(schedule: &Arc<Schedule>, last: Option<&str>) -> Option<(RunReader, bool)> {
+fn attach(
+    schedule: &Arc<Schedule>,
+    number: usize,
+    last: Option<&str>,
+) -> Option<(RunReader, bool)> {
     let world = &schedule.world;
+    let upstream = for_caller(&world.upstream, number);
     let Runs { shared, .. } = &world.runs;
     let (run, _wanted) = if world.plan.has_time {
-        if world.plan.goes_down && shared.shutdown.is_cancelled() {
+        if world.plan.goes_down() && shared.shutdown.is_cancelled() {
             return None;
         }
         let (attached, driver) = shared.find_or_join(JoinedRun {
-            upstream: &world.upstream,
+            upstream: &upstream,
             server: Capabilities::PYTHON,
             thread_id: "T",
             record: record(),
@@ -714,16 +846,14 @@ fn attach(schedule: &Arc<Schedule>, last: Option<&str>) -> Option<(RunReader, bo
         }
         attached
     } else {
-        shared
-            .live
-            .find(&RunKey::of(&world.upstream, "T", "R", Emit::default()), &world.upstream)?
+        shared.live.find(&RunKey::of(&world.upstream, "T", "R", Emit::default()))?
     };
     pass();
     let event = last.and_then(|last| last.parse::<EventId>().ok());
     // If events may be evicted, the last event may not be found.
     Some(match event.filter(|_| !world.plan.has_time && world.plan.log_bytes > 10_000) {
-        Some(event) => (RunReader::after(run, event), true),
-        None => (RunReader::from_now(run, Baseline::Empty), false),
+        Some(event) => (RunReader::after(run, event).for_caller(&upstream), true),
+        None => (RunReader::from_now(run, Baseline::Empty).for_caller(&upstream), false),
     })
 }
 
@@ -764,6 +894,28 @@ async fn server(schedule: Arc<Schedule>, mut chance: Chance) {
     world.server.ends();
 }
 
+/// The task that withdraws the access of viewers, never the owner's, and breaks connections. Once
+/// it refuses everybody for a while.
+async fn authority(schedule: Arc<Schedule>, mut chance: Chance) {
+    let world = &schedule.world;
+    let outage = chance.below(4);
+    for round in 0..4 {
+        for _ in 0..chance.below(40) {
+            moment().await;
+        }
+        world.server.is_down(round == outage);
+        let status = [401, 403, 404][usize::try_from(chance.below(3)).unwrap()];
+        let viewer = 1 + chance.below(world.plan.viewers as u64);
+        if chance.of_eight(5) {
+            world.server.withdraws(&format!("caller-{viewer}"), status);
+        }
+        if chance.of_eight(6) {
+            world.server.cuts();
+        }
+    }
+    world.server.is_down(false);
+}
+
 /// Checks that no reader still waits for the first `said` parts.
 fn all_hold(world: &World, said: usize) {
     let Runs { shared, .. } = &world.runs;
@@ -796,9 +948,19 @@ async fn clock(schedule: Arc<Schedule>, mut chance: Chance) {
     }
 }
 
-/// Runs one interleaving. Returns a hash of its decisions and how many times the run was read, or
-/// the failure.
-fn interleave(seed: u64, plan: Plan) -> Result<(u64, usize), String> {
+/// What has happened in an interleaving.
+struct Interleaved {
+    /// A hash of all decisions.
+    trace: u64,
+    /// How many times the run was read.
+    readings: usize,
+    refusals: u64,
+    /// How many callers were shown no more.
+    barred: usize,
+}
+
+/// Runs one interleaving. Returns the failure, if there is one.
+fn interleave(seed: u64, plan: Plan) -> Result<Interleaved, String> {
     static UPSTREAM: OnceLock<Client> = OnceLock::new();
     let base = || "http://127.0.0.1:1".parse().unwrap();
     let upstream = UPSTREAM.get_or_init(|| Client::new(base(), None).unwrap()).clone();
@@ -862,7 +1024,9 @@ fn interleave(seed: u64, plan: Plan) -> Result<(u64, usize), String> {
         return Err("a run is listed that nobody reads".to_owned());
     }
     let readings = state.tasks.iter().filter(|task| task.name == "driver").count();
-    Ok((state.trace.finish(), readings))
+    let trace = state.trace.finish();
+    let said = schedule.world.server.said();
+    Ok(Interleaved { trace, readings, refusals: said.refusals, barred: said.barred.len() })
 }
 
 /// Starts the first tasks.
@@ -872,22 +1036,23 @@ fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
     let Runs { shared, .. } = &world.runs;
     // As `Runs::started` does.
     let mut feed = Feed::new("T", Some("R"), Some("R"));
-    let (run, changed) = shared.open(&mut feed, History::Complete);
+    let upstream = for_caller(&world.upstream, 0);
+    let credentials = Arc::new(CredentialRing::new(upstream.clone(), true));
+    let (run, changed) = shared.open(&mut feed, History::Complete, credentials);
     let reading = Reading::started(feed, Capabilities::PYTHON, Instant::now());
-    let reader = RunReader::for_owner(Arc::clone(&run), None);
-    let upstream = world.upstream.clone();
+    let reader = RunReader::for_owner(Arc::clone(&run)).for_caller(&upstream);
     let driver = Driver::new(DriverParts {
         upstream,
         run,
         changed,
         shared: Arc::clone(shared),
         origin: Origin::Started,
-        owner: Owner::None,
         stay: None,
     });
     drives(schedule, driver, reading, Some(world.server.connects("-1")));
 
-    let leaves_after = world.plan.has_time.then(|| chance.below(4));
+    let leaves = world.plan.has_time && !world.plan.refuses();
+    let leaves_after = leaves.then(|| chance.below(4));
     schedule.spawn("owner", owner(Arc::clone(schedule), reader, leaves_after));
     for n in 0..world.plan.viewers {
         let own = Chance(chance.below(u64::MAX));
@@ -895,7 +1060,10 @@ fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
     }
     schedule.spawn("server", server(Arc::clone(schedule), chance.clone()));
     schedule.add("clock", true, clock(Arc::clone(schedule), chance.clone()));
-    if world.plan.goes_down {
+    if world.plan.refuses() {
+        schedule.spawn("authority", authority(Arc::clone(schedule), chance.clone()));
+    }
+    if world.plan.goes_down() {
         let (shutdown, waits) = (shared.shutdown.clone(), chance.below(60));
         schedule.spawn("shutdown", async move {
             for _ in 0..waits {
@@ -911,17 +1079,21 @@ fn explore(plan: impl Fn(&mut Chance) -> Plan) -> Explored {
     let count = std::env::var_os("THREADWAY_SCHEDULES");
     let count = count.and_then(|count| count.to_str()?.parse().ok()).unwrap_or(SCHEDULES);
     let (mut traces, mut joined_again) = (HashSet::new(), 0);
+    let (mut refusals, mut barred) = (0, 0);
     for seed in 0..count {
         let plan = plan(&mut Chance(seed));
         match interleave(seed, plan.clone()) {
-            Ok((trace, readings)) => {
-                traces.insert(trace);
-                joined_again += u64::from(readings > 1);
+            Ok(run) => {
+                traces.insert(run.trace);
+                joined_again += u64::from(run.readings > 1);
+                refusals += run.refusals;
+                barred += run.barred;
             }
             Err(failure) => panic_any(format!("seed {seed}, {plan:?}: {failure}")),
         }
     }
-    let explored = Explored { count, different: traces.len() as u64, joined_again };
+    let different = traces.len() as u64;
+    let explored = Explored { count, different, joined_again, refusals, barred };
     println!("{explored:?}");
     assert!(explored.different > count * 9 / 10, "{explored:?}");
     explored
@@ -934,6 +1106,10 @@ struct Explored {
     different: u64,
     /// In how many the run was no longer read, and then joined again.
     joined_again: u64,
+    /// How many requests were refused.
+    refusals: u64,
+    /// How many callers were shown no more.
+    barred: usize,
 }
 
 /// A log size for the whole run, or for one or two parts.
@@ -949,7 +1125,7 @@ fn no_reader_waits_for_ever_and_all_come_to_the_same_end() {
         log_bytes: log_bytes(chance),
         is_patient: chance.of_eight(5),
         has_time: false,
-        goes_down: false,
+        trouble: Trouble::None,
     });
 }
 
@@ -961,9 +1137,24 @@ fn a_run_that_is_found_is_read_to_its_end_whoever_leaves() {
         log_bytes: log_bytes(chance),
         is_patient: chance.of_eight(4),
         has_time: true,
-        goes_down: false,
+        trouble: Trouble::None,
     });
     assert!(explored.joined_again > explored.count / 10, "{explored:?}");
+}
+
+/// The owner's credentials are good at the run's end, so it gets everything, whichever viewers come,
+/// leave and are refused. A viewer who is refused gets nothing that only others' credentials could read.
+#[test]
+fn refused_viewers_take_nothing_from_the_owner_and_get_nothing_that_is_not_for_them() {
+    let explored = explore(|chance| Plan {
+        viewers: 3,
+        log_bytes: log_bytes(chance),
+        is_patient: false,
+        has_time: true,
+        trouble: Trouble::Refusals,
+    });
+    assert!(explored.refusals > explored.count / 2, "{explored:?}");
+    assert!(explored.barred > 0, "{explored:?}");
 }
 
 #[test]
@@ -973,6 +1164,6 @@ fn when_the_gateway_shuts_down_each_reader_is_sent_an_end() {
         log_bytes: log_bytes(chance),
         is_patient: chance.of_eight(2),
         has_time: chance.of_eight(4),
-        goes_down: true,
+        trouble: Trouble::Shutdown,
     });
 }

@@ -1,5 +1,7 @@
 //! The actions that the reading asks its driver to perform.
 
+use std::time::Duration;
+
 use crate::metrics::Rejoin;
 use crate::runs::ending::{BodyEnd, Ending};
 use crate::runs::feed::StreamSummary;
@@ -24,7 +26,10 @@ pub(in crate::runs) enum Request {
         again: Option<Rejoin>,
     },
     /// The thread's state. Answered by [`on_state`](super::Reading::on_state).
-    State,
+    State {
+        /// How long a read that fails is repeated.
+        patience: Duration,
+    },
     /// The run's record. Answered by [`on_record`](super::Reading::on_record).
     Record { run_id: String },
     /// How the run ended, if it has. Answered by

@@ -236,7 +236,9 @@ impl Rig {
     }
 
     fn holds(&mut self, state: Option<&str>) {
-        let Some(Request::State) = self.asked.take() else { panic!("the state is not wanted") };
+        let Some(Request::State { .. }) = self.asked.take() else {
+            panic!("the state is not wanted")
+        };
         self.feed(|reading, now, out| reading.on_state(state, now, out));
     }
 
@@ -298,7 +300,7 @@ impl Rig {
                     |why| format!("the stream after {cursor} again: {why:?}"),
                 )
             }
-            (Some(Request::State), _) => "the state".to_owned(),
+            (Some(Request::State { .. }), _) => "the state".to_owned(),
             (Some(Request::Record { run_id }), _) => {
                 assert_eq!(run_id, "R");
                 "the record".to_owned()
@@ -1116,8 +1118,40 @@ fn a_replay_that_brings_nothing_is_over_after_two_seconds_with_the_state() {
 }
 
 #[test]
+fn a_stream_that_the_server_ends_is_asked_about_once_in_a_silence_and_once_after_a_stop() {
+    let minute = Duration::from_mins(1);
+    let mut rig = Rig::started();
+    rig.sends(&whole_run()[..3]);
+    assert_eq!(rig.next(), "bytes");
+    let asked_in = |rig: &mut Rig, time: Duration| {
+        let (until, mut asked) = (rig.now + time, 0);
+        while rig.now < until {
+            rig.passes(Duration::from_secs(5));
+            if rig.asked.is_some() {
+                assert_eq!(rig.next(), BEATS);
+                rig.looks(EndStatus::Running);
+                asked += 1;
+            }
+            rig.sends_bytes(HEARTBEAT);
+            assert_eq!(rig.next(), "bytes");
+        }
+        asked
+    };
+    assert_eq!(asked_in(&mut rig, Duration::from_secs(55)), 0);
+    assert_eq!(asked_in(&mut rig, Duration::from_secs(10)), 1);
+    assert_eq!(asked_in(&mut rig, minute * 10), 0, "not again");
+    rig.reading.on_stop(rig.now);
+    assert_eq!(asked_in(&mut rig, Duration::from_secs(15)), 1, "after a stop");
+    assert_eq!(asked_in(&mut rig, minute * 10), 0, "not again");
+    // The next part begins another silence.
+    rig.sends(&whole_run()[3..4]);
+    assert_eq!(rig.next(), "bytes");
+    assert_eq!(asked_in(&mut rig, minute * 10), 1);
+}
+
+#[test]
 fn a_run_that_waits_for_its_turn_is_never_taken_for_caught_up() {
-    for (server, often) in [(Capabilities::PYTHON, 0..=0), (Capabilities::AEGRA, 8..=11)] {
+    for (server, often) in [(Capabilities::PYTHON, 1..=1), (Capabilities::AEGRA, 8..=11)] {
         let mut rig = Rig::joined_on(server, record(RunStatus::Pending), Source::Stream);
         rig.opens();
         let mut asked = 0;
@@ -1483,7 +1517,7 @@ impl Rig {
                     self.gives_none(cut());
                 }
             }
-            (Comes::Answer { state, .. }, Some(Request::State)) => {
+            (Comes::Answer { state, .. }, Some(Request::State { .. })) => {
                 self.holds(state.then(|| thread_state(&["hi", "a"])).as_deref());
             }
             (Comes::Answer { record: answer, .. }, Some(Request::Record { .. })) => {
@@ -1551,7 +1585,7 @@ proptest! {
         while rig.end.is_none() {
             match rig.asked {
                 Some(Request::Stream { .. }) => rig.gives_none(cut()),
-                Some(Request::State) => rig.holds(None),
+                Some(Request::State { .. }) => rig.holds(None),
                 Some(Request::Record { .. }) => rig.records(Err(cut())),
                 Some(Request::EndStatus { .. }) => rig.looks(EndStatus::Unknown("503".to_owned())),
                 None => rig.passes(Duration::from_secs(1)),

@@ -5,15 +5,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{
-    Action, CATCH_UP, PARTLESS, PARTLESS_JOIN, PROVEN, Phase, QUIET, Reading, ReadingEnd, Request,
-    SILENCE, SILENCE_WITHOUT_HEARTBEATS, STATUS_INTERVAL, Source, StateReason, Streaming,
-    TIMED_CATCH_UP, TIMED_QUIET,
+    Action, Beats, CATCH_UP, PARTLESS, PARTLESS_BEFORE_END, PARTLESS_JOIN, PROVEN, Phase, QUIET,
+    Reading, ReadingEnd, Request, SILENCE, SILENCE_WITHOUT_HEARTBEATS, STATUS_INTERVAL, Source,
+    StateReason, Streaming, TIMED_CATCH_UP, TIMED_QUIET,
 };
 use crate::metrics::Rejoin;
 use crate::runs::batch::Events;
 use crate::runs::ending::BodyEnd;
 use crate::runs::feed::Progress;
 use crate::runs::published::History;
+use crate::runs::retry::UPSTREAM_PATIENCE;
 use threadway_translate::langgraph::RunStatus;
 use threadway_translate::sse;
 
@@ -88,12 +89,16 @@ impl Reading {
         // The replay of a run that is over ends with the run's end.
         let is_live = self.record.as_ref().is_none_or(|record| record.status.is_live());
         let is_replayed = is_live && self.history == History::Replaying;
-        let partless = if self.is_joined { PARTLESS_JOIN } else { PARTLESS };
+        let partless = match (self.is_joined, self.server.ends_streams) {
+            (_, true) => PARTLESS_BEFORE_END,
+            (true, false) => PARTLESS_JOIN,
+            (false, false) => PARTLESS,
+        };
         self.phase = Phase::Streaming(Streaming {
             opened_at: now,
             last_bytes_at: now,
             quiet_at: is_replayed.then(|| now + CATCH_UP),
-            has_beaten: false,
+            beats: Beats::None,
             partless_at: now + partless,
             count: self.feed.count(),
         });
@@ -102,7 +107,8 @@ impl Reading {
     pub(super) fn read_state(&mut self, why: StateReason) {
         if let Phase::Streaming(stream) = self.phase {
             self.phase = Phase::ReadingState { stream, why };
-            self.action = Some(Action::Ask(Request::State));
+            let patience = UPSTREAM_PATIENCE;
+            self.action = Some(Action::Ask(Request::State { patience }));
         }
     }
 

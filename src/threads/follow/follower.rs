@@ -8,7 +8,7 @@ use super::super::Shared;
 use super::super::pace::LOOK_INTERVAL;
 use super::super::schedule::LONGEST_PAUSE;
 use super::{FollowKey, FollowedThread};
-use crate::runs::{self, Run};
+use crate::runs::{self, Attendance, Run};
 use crate::upstream::{Client, Visibility};
 
 /// One follower of a thread.
@@ -20,6 +20,7 @@ pub(in crate::threads) struct Follower {
     /// The position of the next run in the sequence.
     pub(super) position: u64,
     thread_id: String,
+    attendance: Box<Attendance<()>>,
     /// The upstream with this follower's credentials. `None` if the watcher reads for this caller
     /// alone, or the caller has no credentials.
     own: Option<Client>,
@@ -48,13 +49,18 @@ impl Follower {
         let is_shared = key.hidden_from.is_none();
         let own = (is_shared && upstream.caller().is_personal()).then(|| upstream.clone());
         let shared = Arc::clone(shared);
-        Self { shared, thread, changes, position: 0, thread_id: key.thread_id.clone(), own }
+        let attendance = Box::new(thread.followers.attend(upstream));
+        let thread_id = key.thread_id.clone();
+        Self { shared, thread, changes, position: 0, thread_id, attendance, own }
     }
 
     /// The next run of the thread, or `None` when following has ended. Cancel safe.
     pub(in crate::threads) async fn next(&mut self) -> Option<Arc<Run>> {
         let mut failures = 0_u32;
         loop {
+            if self.attendance.bar().is_some() {
+                return None;
+            }
             let next = self.thread.sequence().next_from(self.position);
             let Some((position, run)) = next else {
                 self.changes.changed().await.ok()?;

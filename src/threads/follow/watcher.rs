@@ -16,8 +16,8 @@ use super::relay_log::RelayLog;
 use super::{FollowKey, FollowedThread, LastLook, RecentRuns};
 use crate::agents::AgentServer;
 use crate::metrics::GaugeGuard;
-use crate::runs::{self, IdleThread, Run};
-use crate::upstream::{AnswerText, Client, Error, RunFilter};
+use crate::runs::{self, IdleThread, Lender, Run};
+use crate::upstream::{AnswerText, Client, Error, RunFilter, UnknownThread};
 use threadway_translate::langgraph::{
     Capabilities, KeptAnswers, RunRecord, RunStatus, ThreadState,
 };
@@ -29,6 +29,7 @@ const STATE_BYTES_PER_SECOND: u64 = 1_000_000;
 pub(super) struct Watcher {
     shared: Arc<Shared>,
     key: FollowKey,
+    /// The upstream with the credentials of the follower for whom it is asked.
     upstream: Client,
     /// What the upstream can do, as of the last look's beginning.
     pub(super) server: Capabilities,
@@ -44,6 +45,8 @@ pub(super) struct Watcher {
     /// The idle thread as it was read last, with a digest of what was read. A checkpoint may get
     /// its interrupts after its id, so the id alone does not show a change.
     idle: Option<(u64, Arc<Run>)>,
+    /// Whether the thread had a state.
+    has_state: bool,
     /// The newest finished run.
     last: Option<RunRecord>,
     /// Whether a run waits for its turn.
@@ -86,6 +89,7 @@ impl Watcher {
             past: None,
             relayed: RelayLog::default(),
             idle: None,
+            has_state: false,
             last: None,
             has_pending: false,
             state_due: Instant::now(),
@@ -114,11 +118,15 @@ impl Watcher {
 
     /// Waits until a look is due, looks, and relays what it finds. Breaks if the look is refused.
     async fn step(&mut self) -> ControlFlow<()> {
-        let (cause, permit) = self.schedule.next(&self.thread.look_requests).await;
-        if let Some(upstream) = self.newest_upstream() {
-            self.schedule.use_credentials(&upstream);
-            self.upstream = upstream;
-        }
+        let (cause, permit) = loop {
+            self.use_credentials();
+            let next = self.schedule.next(&self.thread.look_requests);
+            tokio::select! {
+                biased;
+                () = self.thread.followers.left() => {}
+                due = next => break due,
+            }
+        };
         self.use_newest_capabilities();
         if cause == Cause::Requested {
             self.state_due = Instant::now();
@@ -130,7 +138,8 @@ impl Watcher {
             sequence.looks
         };
         let is_first = self.first.is_some();
-        let found = self.look(look).await;
+        let joined = self.shared.followed.joined(&self.key);
+        let found = self.look_for_any(look).await;
         permit.record(&found);
         match found {
             Ok(Found::Run(run)) => {
@@ -150,7 +159,7 @@ impl Watcher {
                 let error = Arc::new(error);
                 self.publish(LastLook::Failed { look, error: Arc::clone(&error) });
                 if error.depends_on_caller() {
-                    return self.give_up();
+                    return self.give_up(joined);
                 }
             }
         }
@@ -168,6 +177,61 @@ impl Watcher {
         self.shared.runs.spawn(async move {
             known.capabilities(&upstream).await;
         });
+    }
+
+    /// Uses the credentials of the newest follower, or of the one for whom the last look succeeded.
+    fn use_credentials(&mut self) {
+        if let Some(first) = self.thread.followers.lenders().into_iter().next() {
+            self.schedule.use_credentials(&first.upstream);
+            self.upstream = first.upstream;
+        }
+    }
+
+    /// Looks with the credentials of one follower after the other, until the upstream accepts some.
+    /// The streams of those it refuses end, if it accepts others.
+    async fn look_for_any(&mut self, look: u64) -> Result<Found, Error> {
+        let followers = Arc::clone(&self.thread.followers);
+        let (mut refused, mut last) = (Vec::<Lender>::new(), None);
+        for lender in followers.lenders() {
+            // A follower may have left since.
+            if last.is_some() && !followers.has(&lender) {
+                continue;
+            }
+            self.upstream = lender.upstream.clone();
+            match self.look(look).await {
+                Err(error) if error.depends_on_caller() => {
+                    followers.refused(&lender);
+                    refused.push(lender);
+                    last = Some(error);
+                }
+                found => {
+                    if found.is_ok() {
+                        self.bar(refused).await;
+                    }
+                    return found;
+                }
+            }
+        }
+        // A ring is never empty.
+        let reason = "the followers have left".to_owned();
+        Err(last.unwrap_or(Error::Interrupted { reason }))
+    }
+
+    async fn bar(&self, refused: Vec<Lender>) {
+        let barred = runs::still_refused(refused, &self.key.thread_id).await;
+        if barred.is_empty() {
+            return;
+        }
+        for lender in &barred {
+            self.thread.followers.bar(lender, ());
+        }
+        self.changes.send_replace(());
+        let (thread_id, callers) = (&self.key.thread_id, barred.len());
+        tracing::info!(
+            thread_id,
+            callers,
+            "ended the streams of followers whose credentials LangGraph refuses; others follow on"
+        );
     }
 
     /// Finds the next run to relay. Without one, brings the idle thread up to date.
@@ -189,6 +253,12 @@ impl Watcher {
             return Ok(Found::Idle(LookOutcome::Partial { state_due: self.state_due }));
         }
         let body = self.upstream.thread_state(&self.key.thread_id).await?;
+        let is_refused = self.upstream.caller().unknown_thread() == UnknownThread::Refused;
+        if body.is_none() && self.has_state && is_refused {
+            // aegra lists no runs of a thread that it hides, as of one without runs.
+            return Err(Error::Status { code: 404, detail: String::new(), retry_after: None });
+        }
+        self.has_state = body.is_some();
         let state = body.as_ref().and_then(|body| body.read(ThreadState::parse));
         let made_by = state.as_ref().and_then(|state| state.run_id.as_deref());
         // A run has ended since the list was read. It is relayed before the state that it made.
@@ -304,20 +374,15 @@ impl Watcher {
         self.changes.send_replace(());
     }
 
-    /// Removes the thread, so that the next follower starts a new watcher. If a follower has joined
-    /// since the look, its credentials are tried first.
-    fn give_up(&self) -> ControlFlow<()> {
+    /// Removes the thread, so that the next follower starts a new watcher. `joined` is how many
+    /// followers had joined before the look. If there are more, their credentials are tried first.
+    fn give_up(&self, joined: u64) -> ControlFlow<()> {
         let mut threads = self.shared.followed.lock();
-        if threads.get(&self.key).is_some_and(|entry| entry.newest_upstream.is_some()) {
+        if threads.get(&self.key).is_some_and(|entry| entry.joined > joined) {
             return ControlFlow::Continue(());
         }
         threads.remove(&self.key);
         ControlFlow::Break(())
-    }
-
-    /// Takes the credentials of the newest follower.
-    fn newest_upstream(&self) -> Option<Client> {
-        self.shared.followed.lock().get_mut(&self.key)?.newest_upstream.take()
     }
 
     /// Whether there is no follower left. If so, the thread is removed, and no follower can join
