@@ -30,6 +30,7 @@ mod routes;
 mod streams;
 mod websocket;
 
+use std::mem::discriminant;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
@@ -162,7 +163,7 @@ impl Server {
             request_log,
             shutdown,
         };
-        let (clients, admin) = state.endpoints(agents, settings);
+        let (clients, admin) = state.endpoints(agents, settings, CancellationToken::new());
         Self { state, clients: watch::Sender::new(clients), admin: watch::Sender::new(admin) }
     }
 
@@ -188,13 +189,25 @@ impl Server {
         }
     }
 
-    /// Serves the next requests with other agents and settings. Open streams go on as they began.
+    /// Serves the next requests with other agents and settings. Open streams go on as they began,
+    /// but what follows a thread for a caller who is not admitted any more ends.
     /// `limits.log_bytes` and `limits.owners` keep their first values.
     pub fn reload(&self, agents: Agents, settings: Settings) {
-        let auth = settings.auth.succeeding(&self.clients.borrow().auth);
-        let (clients, admin) = self.state.endpoints(agents, Settings { auth, ..settings });
+        let (auth, old, replaced) = {
+            let clients = self.clients.borrow();
+            let is_same_mode = discriminant(&settings.auth) == discriminant(&clients.auth);
+            let old = (!is_same_mode).then(|| clients.replaced.clone());
+            let replaced =
+                if is_same_mode { clients.replaced.clone() } else { CancellationToken::new() };
+            (settings.auth.succeeding(&clients.auth), old, replaced)
+        };
+        let settings = Settings { auth, ..settings };
+        let (clients, admin) = self.state.endpoints(agents, settings, replaced);
         self.clients.send_replace(clients);
         self.admin.send_replace(admin);
+        if let Some(old) = old {
+            old.cancel();
+        }
     }
 
     /// Serves clients until the shutdown, then waits for open connections and runs to end.
@@ -219,7 +232,12 @@ impl Server {
 
 impl LongLived {
     /// What the listener for clients and the admin listener serve.
-    fn endpoints(&self, agents: Agents, settings: Settings) -> (Endpoint, Endpoint) {
+    fn endpoints(
+        &self,
+        agents: Agents,
+        settings: Settings,
+        replaced: CancellationToken,
+    ) -> (Endpoint, Endpoint) {
         let Settings {
             limits,
             forward,
@@ -270,11 +288,19 @@ impl LongLived {
             allowance,
             page,
             disallowed_log: LogLimiter::default(),
-            admission: Admission { auth: auth.clone(), cors, hosts, rates, state, proof },
+            admission: Admission {
+                auth: auth.clone(),
+                cors,
+                hosts,
+                rates,
+                state,
+                proof,
+                replaced: replaced.clone(),
+            },
         });
         let refusals = self.request_log.refusals.clone();
         let full = routes::full(&gateway);
         let routes = routes::routes(gateway, self.request_log.clone(), compression);
-        (Endpoint { routes, full, limits, auth, refusals }, admin)
+        (Endpoint { routes, full, limits, auth, replaced, refusals }, admin)
     }
 }

@@ -14,7 +14,7 @@
 //! - `stream`: the response body of a run.
 //! - `http1`: HTTP/1.1. `dial`: its connections, and those of a WebSocket. `tls`: certificates.
 //! - `error`: why a request failed. `availability`: log lines for outages.
-//! - `caller`: the client's headers that are forwarded.
+//! - `caller`: the client's headers that are forwarded. `until`: how long it is admitted.
 //! - `base_url`, `api_key`: checked settings. `key_set`: the public keys of a token issuer.
 
 mod addresses;
@@ -38,6 +38,7 @@ mod run;
 mod stream;
 mod thread;
 mod tls;
+mod until;
 
 use std::time::Duration;
 
@@ -65,6 +66,7 @@ pub use stream::{Body, RunStream};
 pub use thread::{MAX_THREAD_PAGE, ThreadSearch};
 pub use threadway_translate::langgraph::ThreadRecord;
 pub use tls::{NotTls, Tls};
+pub(crate) use until::Until;
 
 /// How long connecting to a server may take. A slow network needs less, and a client still waits
 /// this long. Several addresses of one server share this time.

@@ -155,6 +155,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Facts<K, V> {
 }
 
 /// Makes room for another fact.
+#[expect(clippy::mutable_key_type, reason = "a caller's end takes no part in comparisons")]
 fn make_room<K: Eq + Hash, V>(facts: &mut Remembered<K, V>, now: Instant) {
     // Removing old facts also removes the credentials in their keys.
     facts.retain(|_, fact| fact.is_kept(now));

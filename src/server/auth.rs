@@ -82,12 +82,20 @@ impl Auth {
         matches!(self, Self::Jwt(_) | Self::Upstream(_))
     }
 
-    /// Keeps what was learnt before a reload.
+    /// Keeps what was learnt before a reload. Keys that are not accepted any more are withdrawn.
     #[must_use]
     pub(in crate::server) fn succeeding(self, old: &Self) -> Self {
         match (self, old) {
             (Self::Jwt(jwt), Self::Jwt(old)) => Self::Jwt(jwt.succeeding(old)),
-            (auth, _) => auth,
+            (Self::Bearer(keys), Self::Bearer(old)) => Self::Bearer(keys.succeeding(old)),
+            (auth, old) => {
+                match old {
+                    Self::Jwt(old) => old.withdraw(),
+                    Self::Bearer(old) => old.withdraw(),
+                    Self::None | Self::Upstream(_) => {}
+                }
+                auth
+            }
         }
     }
 }

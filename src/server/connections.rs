@@ -85,6 +85,8 @@ pub(super) struct Endpoint {
     pub(super) limits: Limits,
     /// Kept so that the next endpoint can take over what was learnt, such as an issuer's keys.
     pub(super) auth: Auth,
+    /// Cancelled when a reload sets another `auth.mode`.
+    pub(super) replaced: CancellationToken,
     /// Logs what is refused before any route.
     pub(super) refusals: RefusalLog,
 }
@@ -143,8 +145,14 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) {
     let (limits, refusals, full) = (limits.clone(), RefusalLog::default(), Full::new(|full| full));
-    let endpoint =
-        watch::Sender::new(Endpoint { routes, full, limits, auth: Auth::None, refusals });
+    let endpoint = watch::Sender::new(Endpoint {
+        routes,
+        full,
+        limits,
+        auth: Auth::None,
+        replaced: CancellationToken::new(),
+        refusals,
+    });
     serve_endpoint(listener, endpoint.subscribe(), &Metrics::default(), shutdown).await;
 }
 

@@ -26,7 +26,7 @@ use super::{Endpoint, Service, Settings, fork, history, prompt_end, turn};
 use crate::metrics::AcpMeter;
 use crate::offload::offload;
 use crate::sync::{Guard, Mutex};
-use crate::upstream::Caller;
+use crate::upstream::{Caller, Until};
 use threadway_translate::acp::destination::{Destination, session_in};
 use threadway_translate::acp::prompt::Accepts;
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming, Malformed};
@@ -116,6 +116,11 @@ impl Connection {
     /// request.
     pub fn called_by(&self, caller: Caller) {
         self.link.called_by(caller);
+    }
+
+    /// Until when the gateway admits the caller of the newest request.
+    pub(crate) fn until(&self) -> Until {
+        self.link.caller().until().clone()
     }
 
     /// Answers a request without handling it, or with [`Id::NULL`] a message that is no request.

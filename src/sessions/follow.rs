@@ -33,6 +33,8 @@ enum Unfollowed {
     ForNow,
     /// The upstream has ended it.
     Ended,
+    /// The gateway does not admit the credentials any more with which it was followed.
+    NotAdmitted,
 }
 
 impl Link {
@@ -64,7 +66,9 @@ impl Link {
                 tokio::time::sleep(IDLE_BEFORE_FOLLOWING).await;
                 match self.follow_thread(&session).await {
                     Ok(Unfollowed::ForNow) => return,
-                    Ok(Unfollowed::Ended) => {}
+                    // A newer request has brought other credentials.
+                    Ok(Unfollowed::NotAdmitted) if !self.caller().until().is_over() => return,
+                    Ok(Unfollowed::Ended | Unfollowed::NotAdmitted) => {}
                     Err(error) => {
                         tracing::debug!(session_id = session.id, %error, "a session is not followed");
                     }
@@ -81,6 +85,10 @@ impl Link {
 
     async fn follow_thread(&self, session: &Arc<Session>) -> Result<Unfollowed, Error> {
         let thread = self.thread(session, &*session.config.lock().await)?;
+        let until = thread.agent().upstream.caller().until().clone();
+        if until.is_over() {
+            return Ok(Unfollowed::NotAdmitted);
+        }
         let reader = Box::pin(thread.follow(None)).await;
         let mut reader = reader.map_err(|refusal| self.refused(&refusal))?;
         let mut is_run = false;
@@ -128,6 +136,6 @@ impl Link {
             drop(view);
             next = reader.next().await;
         }
-        Ok(Unfollowed::Ended)
+        Ok(if until.is_over() { Unfollowed::NotAdmitted } else { Unfollowed::Ended })
     }
 }

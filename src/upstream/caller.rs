@@ -8,6 +8,8 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::header::HeaderName;
 
+use super::until::Until;
+
 /// Trace headers. They do not identify the caller.
 const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
 
@@ -24,6 +26,7 @@ pub struct Caller {
     unknown_thread: Option<UnknownThread>,
     /// The name in log lines. LangGraph does not get it.
     name: Option<Arc<str>>,
+    until: Until,
 }
 
 /// The agent and thread that a client is used for, as log lines name them. The upstream does not
@@ -78,7 +81,7 @@ impl Identity {
 impl Caller {
     /// A caller whose headers are all forwarded.
     pub fn new(headers: HeaderMap) -> Self {
-        Self { headers: Arc::new(headers), unknown_thread: None, name: None }
+        Self { headers: Arc::new(headers), ..Self::default() }
     }
 
     /// Sets the name in log lines. The name does not take part in comparisons.
@@ -90,6 +93,17 @@ impl Caller {
     /// The name in log lines.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
+    }
+
+    /// Sets until when the gateway admits the caller. It does not take part in comparisons.
+    #[must_use]
+    pub(crate) fn admitted(self, until: Until) -> Self {
+        Self { until, ..self }
+    }
+
+    /// Until when the gateway admits the caller.
+    pub(crate) fn until(&self) -> &Until {
+        &self.until
     }
 
     /// Sets how unknown threads are treated. `None` is the default of

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::stdio::within;
-use crate::support::clock::HeldClock;
+use crate::support::clock::{HeldClock, within};
 use crate::support::editor::{CWD, Editor, Setup, open_with, outline};
 use crate::support::langgraph::{LangGraph, state};
 

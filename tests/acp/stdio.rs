@@ -3,11 +3,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
-use std::task::Poll;
 use std::time::Duration;
 
 use crate::support::capture::Capture;
-use crate::support::clock::HeldClock;
+use crate::support::clock::{HeldClock, within};
 use crate::support::editor::{CWD, Editor, Frames, Setup, open, open_with, outline, said};
 use crate::support::gateway::{part, token};
 use crate::support::langgraph::{LangGraph, assistant, soon, state};
@@ -1250,29 +1249,6 @@ fn selected(option: &str) -> Value {
 
 /// How long the response to a cancel may take.
 const SECOND: Duration = Duration::from_secs(1);
-
-/// Fails if the future is not ready before the clock has advanced this far.
-pub(crate) async fn within<T>(
-    clock: &HeldClock,
-    limit: Duration,
-    happens: impl Future<Output = T>,
-) -> T {
-    const STEP: Duration = Duration::from_millis(50);
-    let mut happens = std::pin::pin!(happens);
-    let mut passed = Duration::ZERO;
-    loop {
-        // Bytes on the way arrive.
-        for _ in 0..2_000 {
-            if let Poll::Ready(happened) = futures_util::poll!(&mut happens) {
-                return happened;
-            }
-            tokio::task::yield_now().await;
-        }
-        assert!(passed + STEP < limit, "nothing happened within {limit:?}");
-        clock.advance(STEP).await;
-        passed += STEP + Duration::from_millis(1);
-    }
-}
 
 // === permissions ===
 

@@ -57,7 +57,7 @@ impl Front {
     }
 
     /// Serves with other settings from now on.
-    fn reload(&self, settings: Settings) {
+    pub(super) fn reload(&self, settings: Settings) {
         self.gateway.reload(agents(&[("default", &self.server.url)], &[]), settings);
     }
 
@@ -329,10 +329,9 @@ async fn a_key_that_belongs_to_another_caller_now_has_no_connection() {
     let front = Front::with(Settings { auth: bearer("a"), ..Settings::default() }).await;
     let mut editor = RemoteEditor::initialized(front.address, &[BEARER]).await;
     front.reload(Settings { auth: bearer("b"), ..Settings::default() });
-    editor.request("session/list", json!({})).await;
     let (code, reason) = editor.closed().await;
-    assert_eq!(code, 4403);
-    assert!(reason.starts_with("unknown_connection: "), "{reason}");
+    assert_eq!(code, 4401);
+    assert!(reason.starts_with("invalid_token: "), "{reason}");
 }
 
 /// Two callers whose credentials LangGraph checks.

@@ -22,11 +22,11 @@ const NOBODY: &str = "22222222-2222-4222-8222-222222222222";
 type Header<'a> = (&'a str, &'a str);
 
 /// A client of one connection.
-struct Client {
+pub(super) struct Client {
     address: SocketAddr,
     id: String,
     /// The credentials of each request.
-    headers: Vec<(String, String)>,
+    pub(super) headers: Vec<(String, String)>,
     frames: Frames,
     last: u64,
 }
@@ -85,7 +85,7 @@ impl Answer {
 // === impl Client ===
 
 impl Client {
-    async fn connect(address: SocketAddr, credentials: &[Header<'_>]) -> Self {
+    pub(super) async fn connect(address: SocketAddr, credentials: &[Header<'_>]) -> Self {
         let mut frames = Frames::default();
         frames.sends(&initialize());
         let headers: Vec<_> = [JSON].iter().chain(credentials).copied().collect();
@@ -140,7 +140,7 @@ impl Client {
     }
 
     /// Opens a stream: of the connection, or of a session.
-    async fn stream(&self, session: Option<&str>) -> Response {
+    pub(super) async fn stream(&self, session: Option<&str>) -> Response {
         let response = self.get(session).await;
         assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
         assert!(response.head.contains("content-type: text/event-stream\r\n"), "{}", response.head);
@@ -172,7 +172,7 @@ impl Client {
         }
     }
 
-    async fn session(&mut self, stream: &mut Response) -> String {
+    pub(super) async fn session(&mut self, stream: &mut Response) -> String {
         let id = self.request("session/new", json!({"cwd": CWD, "mcpServers": []})).await;
         let (_, made) = self.until(stream, id).await;
         made["result"]["sessionId"].as_str().unwrap().to_owned()

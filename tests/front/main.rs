@@ -18,4 +18,5 @@ mod secrets;
 mod threads;
 mod tls;
 mod two_upstreams;
+mod until;
 mod websocket;

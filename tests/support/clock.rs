@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::task::Poll;
 use std::time::Duration;
 
 /// How long, in real time, a test may hold the clock. Such tests take less than a second. A test
@@ -35,5 +36,28 @@ impl HeldClock {
     pub(crate) async fn advance(&self, duration: Duration) {
         // Timers fire at the next whole millisecond.
         tokio::time::advance(duration + Duration::from_millis(1)).await;
+    }
+}
+
+/// Fails if the future is not ready before the clock has advanced this far.
+pub(crate) async fn within<T>(
+    clock: &HeldClock,
+    limit: Duration,
+    happens: impl Future<Output = T>,
+) -> T {
+    const STEP: Duration = Duration::from_millis(50);
+    let mut happens = std::pin::pin!(happens);
+    let mut passed = Duration::ZERO;
+    loop {
+        // Bytes on the way arrive.
+        for _ in 0..2_000 {
+            if let Poll::Ready(happened) = futures_util::poll!(&mut happens) {
+                return happened;
+            }
+            tokio::task::yield_now().await;
+        }
+        assert!(passed + STEP < limit, "nothing happened within {limit:?}");
+        clock.advance(STEP).await;
+        passed += STEP + Duration::from_millis(1);
     }
 }

@@ -51,7 +51,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Serves a connection that was inserted, until it is closed, abandoned, idle or stalled.
+    /// Serves a connection that was inserted, until it is closed, abandoned, idle or stalled, or its
+    /// caller is not admitted any more.
     pub(super) async fn serve(
         self,
         remote: Remote,
@@ -62,7 +63,9 @@ impl Registry {
         let mut working = FuturesUnordered::new();
         loop {
             let quiet_until = remote.quiet_until();
-            if quiet_until <= Instant::now() {
+            let until = remote.until();
+            let is_over = until.is_over();
+            if quiet_until <= Instant::now() || is_over && remote.connection().is_idle() {
                 break;
             }
             tokio::select! {
@@ -70,6 +73,8 @@ impl Registry {
                 () = shutdown.cancelled() => break,
                 () = remote.closed().cancelled() => break,
                 () = remote.outbox().stalled() => break,
+                // A newer request may have brought other credentials.
+                () = until.over(), if !is_over => {}
                 Some(work) = works.recv() => working.push(work),
                 Some(()) = working.next() => {}
                 // The connection is given up sooner now.

@@ -15,6 +15,7 @@ use crate::server::auth::caller_id::Fingerprint;
 use crate::server::gateway::Call;
 use crate::sessions::{Authentication, Connection, Outbox, Service, Work};
 use crate::sync::Mutex;
+use crate::upstream::Until;
 
 /// The work of a connection's requests, for its transport to poll. The connection limits how many
 /// requests are in progress, so the queue needs no limit of its own.
@@ -95,6 +96,12 @@ impl Remote {
     /// Cancelled when the connection ends. Cancelling it ends the connection.
     pub(super) fn closed(&self) -> &CancellationToken {
         &self.0.closed
+    }
+
+    /// Until when the caller of the newest request is admitted. Without a request in progress, the
+    /// connection ends then.
+    pub(super) fn until(&self) -> Until {
+        self.0.connection.until()
     }
 
     /// Notes that something happens on the connection.

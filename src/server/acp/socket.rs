@@ -154,6 +154,7 @@ where
         let Opened { remote, works, outbox, .. } = &mut self.opened;
         let (is_writing, ping_at) = (self.socket.is_writing(), self.socket.ping_at());
         let is_idle = remote.connection().is_idle();
+        let until = remote.until();
         if !is_idle {
             self.idle_at = Instant::now() + IDLE;
         }
@@ -192,6 +193,10 @@ where
                 Exchanged::Left => Ok(Some(End::Left)),
             },
             () = sleep_until(ping_at), if !is_writing => Ok(self.socket.queue_ping()),
+            () = until.over(), if is_idle => Ok(Some(End::closed(
+                UNAUTHORIZED,
+                "invalid_token: these credentials have expired or were withdrawn; connect with new ones",
+            ))),
             () = sleep_until(self.idle_at), if is_idle => {
                 Ok(Some(End::closed(CloseCode::Normal, "no request and no frame for an hour")))
             }

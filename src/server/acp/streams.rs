@@ -66,6 +66,7 @@ pub(super) fn stream(call: &Call, request: &Request) -> Result<Response, Reject>
     }
     let id = header(headers, &CONNECTION_ID)?.ok_or_else(no_connection)?;
     let remote = find(call, id)?;
+    remote.connection().called_by(call.caller.clone());
     let read = match header(headers, &SESSION_ID)? {
         None => remote.outbox().read_connection(),
         Some(session) if session.len() > MAX_SESSION_ID_BYTES => return Err(unknown_session()),

@@ -19,6 +19,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderMap, StatusCode, Version};
 use ring::hmac;
+use tokio_util::sync::CancellationToken;
 
 use super::accepted::Accepted;
 use super::caller_id::{CallerId, Fingerprint, fingerprint_key};
@@ -38,7 +39,7 @@ use crate::server::observe::request_log;
 use crate::server::reject::Reject;
 use crate::server::request::thread_name::ThreadNames;
 use crate::server::websocket::Turn;
-use crate::upstream::Caller;
+use crate::upstream::{Caller, Until};
 
 /// How often credentials from one network may fail before the network is refused. A person who
 /// corrects a configuration needs a few tries, and nobody guesses a key at this rate.
@@ -59,6 +60,8 @@ pub(in crate::server) struct Admission {
     pub(in crate::server) rates: Rates,
     pub(in crate::server) state: CallerState,
     pub(in crate::server) proof: IsolationProof,
+    /// Cancelled when a reload sets another `auth.mode`.
+    pub(in crate::server) replaced: CancellationToken,
 }
 
 /// What is known of callers. A reload keeps it.
@@ -104,6 +107,7 @@ struct Identified {
     subject: Option<Arc<str>>,
     /// The caller's names of threads.
     names: ThreadNames,
+    until: Until,
 }
 
 /// Admits a request as its caller's, or refuses it.
@@ -135,7 +139,7 @@ pub(in crate::server) async fn admit(
             )));
         }
         let identified = admission.identify(peer, &head.headers, &caller).await?;
-        let names = identified.names;
+        let (names, until) = (identified.names, identified.until);
         request_log::note(|facts| {
             facts.caller.clone_from(&identified.name);
             facts.subject = identified.subject;
@@ -146,14 +150,15 @@ pub(in crate::server) async fn admit(
             (None, None) => (None, Charge::Request),
         };
         let streams = admission.streams(identified.identity, of_socket, charge)?;
-        Ok((streams, identified.credentials, identified.name, names))
+        let caller = caller.named(identified.name).admitted(until);
+        Ok((streams, identified.credentials, caller, names))
     };
-    let (streams, credentials, name, names) = match admitted.await {
+    let (streams, credentials, caller, names) = match admitted.await {
         Ok(admitted) => admitted,
         Err(reject) => return reject.into_response(),
     };
     request = Request::from_parts(head, body);
-    request.extensions_mut().insert(caller.named(name));
+    request.extensions_mut().insert(caller);
     request.extensions_mut().insert(streams.clone());
     request.extensions_mut().insert(names);
     let response = next.run(request).await;
@@ -220,21 +225,28 @@ impl Admission {
     ) -> Result<Identified, Reject> {
         let digest = &self.state.digest;
         let proven = match &self.auth {
-            Auth::None => Ok((CallerId::of_peer(peer), None, None, ThreadNames::SHARED)),
+            Auth::None => Ok((
+                CallerId::of_peer(peer),
+                None,
+                None,
+                ThreadNames::SHARED,
+                self.until_replaced(),
+            )),
             Auth::Bearer(keys) => bearer(headers).and_then(|key| {
-                let owner = keys.owner(key).ok_or(CredentialError::Wrong)?;
+                let (owner, removed) = keys.owner(key).ok_or(CredentialError::Wrong)?;
                 let names = ThreadNames::of_caller(&["key", owner]);
-                Ok((CallerId::Key(Arc::clone(owner)), Some(Arc::clone(owner)), None, names))
+                let until = Until::new(removed.clone(), None);
+                Ok((CallerId::Key(Arc::clone(owner)), Some(Arc::clone(owner)), None, names, until))
             }),
             Auth::Jwt(jwt) => match bearer(headers) {
                 Ok(token) => match jwt.verify(token).await {
-                    Ok(claims) => {
+                    Ok((claims, until)) => {
                         let sub = claims.sub.get(..claims.sub.floor_char_boundary(MAX_NAME_BYTES));
                         let sub = sub.map(Arc::from);
                         let names = ThreadNames::of_caller(&["token", &claims.iss, &claims.sub]);
                         let subject = Fingerprint::of(digest, [claims.iss, claims.sub]);
                         let name = Arc::from(subject.word("subject"));
-                        Ok((CallerId::Fingerprint(subject), Some(name), sub, names))
+                        Ok((CallerId::Fingerprint(subject), Some(name), sub, names, until))
                     }
                     Err(error) => Err(error.into()),
                 },
@@ -246,12 +258,13 @@ impl Admission {
                 return Ok(self.identify_by_credentials(judged, peer, caller));
             }
         };
-        let proven = proven.map(|(identity, name, subject, names)| Identified {
+        let proven = proven.map(|(identity, name, subject, names, until)| Identified {
             identity,
             credentials: None,
             name,
             subject,
             names,
+            until,
         });
         proven.map_err(|error| {
             let reject = error.reject(&self.auth);
@@ -286,7 +299,13 @@ impl Admission {
         let accepted = credentials.filter(|shown| self.state.accepted.contains(shown));
         let identity = accepted.map_or_else(|| CallerId::of_peer(peer), CallerId::Fingerprint);
         let name = credentials.map(|shown| Arc::from(shown.word("credentials")));
-        Identified { identity, credentials, name, subject: None, names: ThreadNames::SHARED }
+        let (names, until) = (ThreadNames::SHARED, self.until_replaced());
+        Identified { identity, credentials, name, subject: None, names, until }
+    }
+
+    /// Until when a caller is admitted whose credentials the gateway does not check.
+    fn until_replaced(&self) -> Until {
+        Until::new(self.replaced.clone(), None)
     }
 
     /// Counts wrong credentials. Refuses a network that has sent too many.

@@ -12,11 +12,16 @@ use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::jwk::{
     AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse,
 };
-use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation, decode, decode_header};
+use jsonwebtoken::{
+    Algorithm, DecodingKey, Header, Validation, decode, decode_header, get_current_timestamp,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::verifier;
+use crate::upstream::Until;
 
 /// How many keys of a set are kept. Providers have two or three.
 const MAX_KEYS: usize = 100;
@@ -26,10 +31,15 @@ const MAX_KEYS: usize = 100;
 pub(super) struct KeySet(Vec<Key>);
 
 /// One public key, and the algorithms that it is for.
+#[derive(Clone)]
 struct Key {
     id: Option<String>,
     algorithms: Vec<Algorithm>,
     public: DecodingKey,
+    /// What `public` was made of, to compare.
+    parameters: AlgorithmParameters,
+    /// Cancelled when the issuer withdraws the key.
+    withdrawn: CancellationToken,
 }
 
 /// Why a text is not a usable key set.
@@ -56,14 +66,16 @@ pub(super) struct TokenHeader {
 const TYPES: [&str; 4] = ["JWT", "application/jwt", "at+jwt", "application/at+jwt"];
 
 /// The claims that identify a caller.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[derive(Debug, PartialEq, Deserialize)]
 pub(super) struct Claims {
     pub(super) iss: String,
     pub(super) sub: String,
+    /// In seconds of the Unix epoch.
+    exp: f64,
 }
 
 /// The claims that a token must have.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ExpectedClaims(Arc<Validation>);
 
 /// Why a token is not verified. More detail would only help somebody who forges tokens.
@@ -100,13 +112,13 @@ impl KeySet {
         self.find(header).is_some()
     }
 
-    /// Verifies a token, and returns its claims.
+    /// Verifies a token, and returns its claims and until when it is accepted.
     pub(super) fn verify(
         &self,
         token: &str,
         header: &TokenHeader,
         expected: &ExpectedClaims,
-    ) -> Result<Claims, VerifyError> {
+    ) -> Result<(Claims, Until), VerifyError> {
         let key = self.find(header).ok_or(VerifyError::Invalid)?;
         let ExpectedClaims(validation) = expected;
         let algorithms = vec![header.algorithm];
@@ -118,7 +130,42 @@ impl KeySet {
         })?;
         // RFC 7519, section 4.1.2: `sub` identifies the caller. All callers without one would be
         // the same caller.
-        if claims.sub.trim().is_empty() { Err(VerifyError::Invalid) } else { Ok(claims) }
+        if claims.sub.trim().is_empty() {
+            return Err(VerifyError::Invalid);
+        }
+        let until = Until::new(key.withdrawn.clone(), expected.end_of(&claims));
+        Ok((claims, until))
+    }
+
+    /// This set in place of an older one. The old keys that are missing are withdrawn.
+    pub(super) fn succeeding(&self, old: &Self) -> Self {
+        let keys = self.0.iter().map(|key| old.same(key).unwrap_or(key).clone());
+        let keys = Self(keys.collect());
+        for key in old.0.iter().filter(|key| keys.same(key).is_none()) {
+            key.withdrawn.cancel();
+        }
+        keys
+    }
+
+    /// The same keys, under which what was accepted before has to be accepted again.
+    pub(super) fn renewed(&self) -> Self {
+        self.withdraw();
+        let renewed = |key: &Key| Key { withdrawn: CancellationToken::new(), ..key.clone() };
+        Self(self.0.iter().map(renewed).collect())
+    }
+
+    /// Withdraws all keys.
+    pub(super) fn withdraw(&self) {
+        self.0.iter().for_each(|key| key.withdrawn.cancel());
+    }
+
+    fn same(&self, other: &Key) -> Option<&Key> {
+        let is_same = |key: &&Key| {
+            key.id == other.id
+                && key.algorithms == other.algorithms
+                && key.parameters == other.parameters
+        };
+        self.0.iter().find(is_same)
     }
 
     fn find(&self, header: &TokenHeader) -> Option<&Key> {
@@ -154,7 +201,8 @@ impl Key {
             return None;
         }
         let public = DecodingKey::from_jwk(jwk).ok()?;
-        Some(Self { id: common.key_id.clone(), algorithms, public })
+        let (id, parameters) = (common.key_id.clone(), jwk.algorithm.clone());
+        Some(Self { id, algorithms, public, parameters, withdrawn: CancellationToken::new() })
     }
 }
 
@@ -181,8 +229,11 @@ fn algorithms(key: &AlgorithmParameters) -> Option<&'static [Algorithm]> {
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, algorithms, public: _ } = self;
-        f.debug_struct("Key").field("id", id).field("algorithms", algorithms).finish()
+        let Self { id, algorithms, .. } = self;
+        f.debug_struct("Key")
+            .field("id", id)
+            .field("algorithms", algorithms)
+            .finish_non_exhaustive()
     }
 }
 
@@ -213,11 +264,19 @@ impl ExpectedClaims {
         validation.leeway = skew.as_secs();
         Self(Arc::new(validation))
     }
+
+    /// When a token with these claims is refused as expired: the second after `exp` and the skew.
+    /// `None` if the clock does not reach so far.
+    fn end_of(&self, claims: &Claims) -> Option<Instant> {
+        let exp = Duration::try_from_secs_f64(claims.exp.max(0.0)).ok()?;
+        let end = exp.checked_add(Duration::from_secs(self.0.leeway + 1))?;
+        let now = Duration::from_secs(get_current_timestamp());
+        Instant::now().checked_add(end.saturating_sub(now))
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use jsonwebtoken::get_current_timestamp;
     use serde_json::{Value, json};
 
     use super::*;
@@ -255,7 +314,7 @@ mod tests {
         let audiences = ["threadway".to_owned(), "other".to_owned()];
         let expected = ExpectedClaims::new("https://issuer", &audiences, Duration::from_mins(1));
         let header = TokenHeader::parse(token).ok_or(VerifyError::Invalid)?;
-        keys.verify(token, &header, &expected).map(|claims| claims.sub)
+        keys.verify(token, &header, &expected).map(|(claims, _)| claims.sub)
     }
 
     #[test]

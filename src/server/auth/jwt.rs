@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::jwks::{Claims, ExpectedClaims, KeySet, NotAKeySet, TokenHeader, VerifyError};
 use crate::sync::Mutex;
-use crate::upstream::{KeySetUrl, KeySets, SetupError, Tls};
+use crate::upstream::{KeySetUrl, KeySets, SetupError, Tls, Until};
 
 /// The default of [`JwtSettings::skew`].
 pub const DEFAULT_SKEW: Duration = Duration::from_mins(1);
@@ -193,23 +193,49 @@ impl Jwt {
         Ok(Self { expected, keys })
     }
 
-    /// Keeps the keys that were fetched before a reload, if the URL is the same.
+    /// Keeps the keys that were fetched before a reload, if the URL is the same. Old keys that are
+    /// no keys of the new settings are withdrawn; all are if other claims are expected.
     #[must_use]
     pub(super) fn succeeding(self, old: &Self) -> Self {
-        match (&self.keys, &old.keys) {
+        let is_same = self.expected == old.expected;
+        let keys = match (&self.keys, &old.keys) {
             (KeySource::Remote(new), KeySource::Remote(old))
                 if new.key_sets.url() == old.key_sets.url() =>
             {
                 let keys = old.fetched.borrow().keys.clone();
-                let remote = Remote::new(new.key_sets.clone(), keys);
-                Self { keys: KeySource::Remote(Arc::new(remote)), ..self }
+                let keys = if is_same {
+                    keys
+                } else {
+                    keys.map(|(keys, at)| (Arc::new(keys.renewed()), at))
+                };
+                KeySource::Remote(Arc::new(Remote::new(new.key_sets.clone(), keys)))
             }
-            _ => self,
+            (KeySource::Fixed(new), KeySource::Fixed(old)) if is_same => {
+                KeySource::Fixed(Arc::new(new.succeeding(old)))
+            }
+            _ => {
+                old.withdraw();
+                self.keys
+            }
+        };
+        Self { keys, ..self }
+    }
+
+    /// Withdraws all keys.
+    pub(super) fn withdraw(&self) {
+        match &self.keys {
+            KeySource::Fixed(keys) => keys.withdraw(),
+            KeySource::Remote(remote) => {
+                let keys = remote.fetched.borrow().keys.clone();
+                if let Some((keys, _)) = keys {
+                    keys.withdraw();
+                }
+            }
         }
     }
 
-    /// The claims of a token, if it is accepted.
-    pub(super) async fn verify(&self, token: &str) -> Result<Claims, TokenError> {
+    /// The claims of a token, and until when it is accepted, if it is now.
+    pub(super) async fn verify(&self, token: &str) -> Result<(Claims, Until), TokenError> {
         let header = TokenHeader::parse(token).ok_or(TokenError::Invalid)?;
         let keys = match &self.keys {
             KeySource::Fixed(keys) => Arc::clone(keys),
@@ -275,6 +301,10 @@ impl Remote {
             fetched.send_modify(|fetched| {
                 fetched.ended += 1;
                 if let Some(keys) = keys {
+                    let keys = match &fetched.keys {
+                        Some((old, _)) => keys.succeeding(old),
+                        None => keys,
+                    };
                     fetched.keys = Some((Arc::new(keys), Instant::now()));
                 }
             });

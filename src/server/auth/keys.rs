@@ -4,10 +4,11 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use ring::hmac;
 use subtle::ConstantTimeEq;
+use tokio_util::sync::CancellationToken;
 
 use super::caller_id::{Fingerprint, fingerprint_key};
 
@@ -21,6 +22,10 @@ const MAX_KEY_CHARS: usize = 4 * 1024;
 /// The largest number of keys. Each request is compared with all of them.
 const MAX_KEYS: usize = 1_000;
 
+/// The key of the digests. It is the same for all keys of the process, so that a reload can compare
+/// them.
+static DIGEST: LazyLock<hmac::Key> = LazyLock::new(fingerprint_key);
+
 /// The keys that are accepted, and the name of each.
 ///
 /// Parsed from entries `NAME=KEY`, on lines of their own or separated by commas. Lines that begin
@@ -28,8 +33,16 @@ const MAX_KEYS: usize = 1_000;
 /// a comparison nor a copy of the memory reveals a key.
 #[derive(Clone)]
 pub struct Keys {
-    digest: Arc<hmac::Key>,
-    keys: Arc<[(Arc<str>, Fingerprint)]>,
+    keys: Arc<[Key]>,
+}
+
+/// One key, and its name.
+#[derive(Clone)]
+struct Key {
+    name: Arc<str>,
+    digest: Fingerprint,
+    /// Cancelled when the key is removed, or gets another name.
+    removed: CancellationToken,
 }
 
 /// Why a text is not a list of [`Keys`]. The texts say what is expected, and repeat names, never
@@ -70,20 +83,42 @@ pub enum KeysError {
 
 impl Keys {
     /// The name of a key. Every key is compared, so that the time does not depend on the match.
-    pub(super) fn owner(&self, key: &str) -> Option<&Arc<str>> {
-        let shown = Fingerprint::of(&self.digest, [key]);
+    /// With it comes what is cancelled when the key is removed.
+    pub(super) fn owner(&self, key: &str) -> Option<(&Arc<str>, &CancellationToken)> {
+        let shown = Fingerprint::of(&DIGEST, [key]);
         let mut owner = None;
-        for (name, kept) in &*self.keys {
-            if shown.as_ref().ct_eq(kept.as_ref()).into() {
-                owner = Some(name);
+        for Key { name, digest, removed } in &*self.keys {
+            if shown.as_ref().ct_eq(digest.as_ref()).into() {
+                owner = Some((name, removed));
             }
         }
         owner
     }
 
+    /// These keys after a reload. Those of the old ones that are missing are removed.
+    pub(super) fn succeeding(&self, old: &Self) -> Self {
+        let keys = self.keys.iter().map(|key| old.same(key).unwrap_or(key).clone());
+        let keys = Self { keys: keys.collect() };
+        for key in old.keys.iter().filter(|key| keys.same(key).is_none()) {
+            key.removed.cancel();
+        }
+        keys
+    }
+
+    /// Removes all keys.
+    pub(super) fn withdraw(&self) {
+        self.keys.iter().for_each(|key| key.removed.cancel());
+    }
+
+    /// The same key with the same name.
+    fn same(&self, other: &Key) -> Option<&Key> {
+        let is_same = |key: &&Key| key.name == other.name && key.digest == other.digest;
+        self.keys.iter().find(is_same)
+    }
+
     /// The names, in the order of the text.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.keys.iter().map(|(name, _)| &**name)
+        self.keys.iter().map(|key| &*key.name)
     }
 }
 
@@ -93,7 +128,6 @@ impl FromStr for Keys {
     fn from_str(text: &str) -> Result<Self, KeysError> {
         let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
         let entries = lines.flat_map(|line| line.split(',')).map(str::trim);
-        let digest = fingerprint_key();
         let (mut keys, mut known) = (Vec::new(), HashSet::new());
         for (at, entry) in (1..).zip(entries.filter(|entry| !entry.is_empty())) {
             let (name, key) = entry.split_once('=').ok_or(KeysError::Form { at })?;
@@ -107,11 +141,12 @@ impl FromStr for Keys {
             if !known.insert(key) {
                 return Err(KeysError::Shared { name: name.to_owned() });
             }
-            keys.push((Arc::from(name), Fingerprint::of(&digest, [key])));
+            let (name, digest) = (Arc::from(name), Fingerprint::of(&DIGEST, [key]));
+            keys.push(Key { name, digest, removed: CancellationToken::new() });
         }
         match keys.len() {
             0 => Err(KeysError::None),
-            1..=MAX_KEYS => Ok(Self { digest: Arc::new(digest), keys: keys.into() }),
+            1..=MAX_KEYS => Ok(Self { keys: keys.into() }),
             _ => Err(KeysError::TooMany),
         }
     }
@@ -153,7 +188,7 @@ mod tests {
             ("web", None),
             ("", None),
         ] {
-            assert_eq!(keys.owner(key).map(|name| &**name), owner, "{key}");
+            assert_eq!(keys.owner(key).map(|(name, _)| &**name), owner, "{key}");
         }
     }
 

@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
+use tokio_util::sync::CancellationToken;
 
 use super::health::{self, Readiness};
 use crate::metrics::{Format, Metrics};
@@ -49,7 +50,8 @@ pub(in crate::server) fn endpoint(
     let header_timeout = limits.header_timeout.min(ADMIN_HEADER_TIMEOUT);
     let limits = Limits { connections: ADMIN_CONNECTIONS, header_timeout, ..limits.clone() };
     let (full, refusals) = (Full::new(|full| full), RefusalLog::default());
-    Endpoint { routes, full, limits, auth: Auth::None, refusals }
+    let replaced = CancellationToken::new();
+    Endpoint { routes, full, limits, auth: Auth::None, replaced, refusals }
 }
 
 async fn scrape(State(metrics): State<Metrics>, headers: HeaderMap) -> Response {

@@ -9,7 +9,7 @@ use super::super::pace::LOOK_INTERVAL;
 use super::super::schedule::LONGEST_PAUSE;
 use super::{FollowKey, FollowedThread};
 use crate::runs::{self, Attendance, Run};
-use crate::upstream::{Client, Visibility};
+use crate::upstream::{Client, Until, Visibility};
 
 /// One follower of a thread.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub(in crate::threads) struct Follower {
     /// The upstream with this follower's credentials. `None` if the watcher reads for this caller
     /// alone, or the caller has no credentials.
     own: Option<Client>,
+    /// Until when the gateway admits this follower.
+    until: Until,
 }
 
 /// Whether a follower may get the next run.
@@ -51,11 +53,24 @@ impl Follower {
         let shared = Arc::clone(shared);
         let attendance = Box::new(thread.followers.attend(upstream));
         let thread_id = key.thread_id.clone();
-        Self { shared, thread, changes, position: 0, thread_id, attendance, own }
+        let until = upstream.caller().until().clone();
+        Self { shared, thread, changes, position: 0, thread_id, attendance, own, until }
     }
 
     /// The next run of the thread, or `None` when following has ended. Cancel safe.
     pub(in crate::threads) async fn next(&mut self) -> Option<Arc<Run>> {
+        let until = self.until.clone();
+        tokio::select! {
+            biased;
+            () = until.over() => {
+                tracing::debug!(thread_id = self.thread_id, "a follower is not admitted any more");
+                None
+            }
+            next = self.next_admitted() => next,
+        }
+    }
+
+    async fn next_admitted(&mut self) -> Option<Arc<Run>> {
         let mut failures = 0_u32;
         loop {
             if self.attendance.bar().is_some() {
