@@ -33,7 +33,7 @@ mod websocket;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -47,6 +47,7 @@ pub use browser::cors::{Cors, CorsError, Credentials, Origin};
 pub use browser::host::{HostName, NotAHostName};
 pub use browser::refused::{MAX_LOGGED_ORIGINS, ORIGIN_LOG_PAUSE};
 pub use connections::{GRACE, WRITE_TIMEOUT, serve};
+pub(crate) use limits::BODIES_IN_MEMORY;
 pub use limits::rates::{Rates, RequestRate};
 pub use limits::{Limits, MIN_HEADER_BYTES};
 pub use observe::Observer;
@@ -72,6 +73,7 @@ use self::observe::request_log::RequestLog;
 use self::routes::admin;
 use self::routes::health::Readiness;
 use self::routes::threads::Access;
+use self::streams::unread::Unread;
 use crate::agents::Agents;
 use crate::audit::Audit;
 use crate::metrics::Metrics;
@@ -120,6 +122,10 @@ pub struct Server {
     admin: watch::Sender<Endpoint>,
 }
 
+/// How many whole threads are made into one answer at the same time. It takes about five times the
+/// memory of the answer.
+const CONVERSIONS: usize = 4;
+
 /// State that a reload keeps.
 #[derive(Debug)]
 struct LongLived {
@@ -130,6 +136,7 @@ struct LongLived {
     callers: CallerState,
     readiness: Readiness,
     observer: Observer,
+    unread: Unread,
     request_log: RequestLog,
     shutdown: CancellationToken,
 }
@@ -152,6 +159,7 @@ impl Server {
         let request_log = RequestLog::default();
         let tasks = TaskTracker::new();
         let acp_connections = acp::Registry::default();
+        let unread = Unread::new(observer.metrics.memory().clone());
         let state = LongLived {
             threads,
             tasks,
@@ -159,6 +167,7 @@ impl Server {
             callers,
             readiness,
             observer,
+            unread,
             request_log,
             shutdown,
         };
@@ -236,6 +245,7 @@ impl LongLived {
             acp,
         } = settings;
         self.threads.runs().set_error_detail(error_detail);
+        self.observer.metrics.memory().set_limit(limits.memory_bytes);
         let readiness = self.readiness.of(agents.clone());
         let admin = admin::endpoint(&readiness, &self.observer.metrics, &limits);
         let state = self.callers.clone();
@@ -269,6 +279,8 @@ impl LongLived {
             observer: self.observer.clone(),
             allowance,
             page,
+            unread: self.unread.clone(),
+            conversions: Semaphore::new(CONVERSIONS),
             disallowed_log: LogLimiter::default(),
             admission: Admission { auth: auth.clone(), cors, hosts, rates, state, proof },
         });

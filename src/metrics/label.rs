@@ -82,6 +82,18 @@ label! {
 }
 
 label! {
+    /// What is held for clients.
+    Held("what") {
+        /// Bodies of requests and messages, until they are handled.
+        Body = "body",
+        /// Answers that their clients have not read yet.
+        Answer = "answer",
+        /// What open ACP sessions keep of their clients' requests.
+        Session = "session",
+    }
+}
+
+label! {
     /// How an ACP client is connected.
     Transport("transport") {
         /// By a WebSocket.
@@ -431,6 +443,7 @@ mod tests {
     fn each_label_has_words_of_its_own() {
         is_a_set_of_words::<Protocol>();
         is_a_set_of_words::<StreamEnd>();
+        is_a_set_of_words::<Held>();
         is_a_set_of_words::<Transport>();
         is_a_set_of_words::<PromptEnd>();
         is_a_set_of_words::<Route>();

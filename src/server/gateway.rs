@@ -6,12 +6,14 @@ use axum::Extension;
 use axum::extract::FromRequestParts;
 use axum::extract::rejection::ExtensionRejection;
 use http::request::Parts;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::acp;
 use super::auth::admit::{Admission, Streams};
 use super::auth::caller_id::Fingerprint;
 use super::limits::Limits;
 use super::limits::log_limiter::LogLimiter;
+use super::limits::rates::StreamSlot;
 use super::observe::Observer;
 use super::observe::request_log;
 use super::reject::{Effect, Reject};
@@ -20,11 +22,17 @@ use super::request::thread_name::ThreadName;
 use super::routes::health::Readiness;
 use super::routes::page::Page;
 use super::routes::threads::Access;
+use super::streams::unread::{Answers, Unread};
 use crate::agents::{Agent, Agents};
+use crate::metrics::{Full, Holder};
 use crate::threads::{Refusal, Thread, Threads};
 use crate::upstream::{Caller, Error};
 use threadway_translate::agui::{Allowance, OnMessage};
 use threadway_translate::run::ErrorDetail;
+
+/// The graph that LangGraph is asked for to learn whether it accepts a caller. Whether it has that
+/// graph does not matter.
+const PROOF_GRAPH: &str = "agent";
 
 /// What all requests share. A reload makes a new one.
 #[derive(Debug)]
@@ -45,6 +53,9 @@ pub(super) struct Gateway {
     pub(super) admission: Admission,
     pub(super) thread_access: Access,
     pub(super) acp: acp::Front,
+    pub(super) unread: Unread,
+    /// Admits the conversions of whole threads into one answer.
+    pub(super) conversions: Semaphore,
 }
 
 /// A request that was admitted: the gateway, its caller, and the streams that the caller may have.
@@ -97,6 +108,76 @@ impl Call {
             facts.upstream = Some(agent.upstream.base().to_string());
         });
         Ok(self.gateway.threads.thread(agent, id, client_id.map(str::to_owned)))
+    }
+
+    /// The caller's unread answers.
+    pub(super) fn answers(&self) -> Answers {
+        self.gateway.unread.of(self.holder())
+    }
+
+    /// Waits until a whole thread of this size may be made into one answer: until what is returned
+    /// is dropped. The thread is charged while it waits.
+    pub(super) async fn conversion(&self, bytes: usize) -> Result<SemaphorePermit<'_>, Reject> {
+        let conversions = &self.gateway.conversions;
+        if let Ok(place) = conversions.try_acquire() {
+            return Ok(place);
+        }
+        let mut charge = self.answers().charge();
+        charge.set(bytes)?;
+        let place = conversions.acquire().await;
+        // The semaphore is never closed.
+        place.map_err(|_| Full::Budget.into())
+    }
+
+    /// A slot for one more stream, if there is room for what its client may leave unread.
+    pub(super) fn slot(&self) -> Result<StreamSlot, Reject> {
+        self.gateway.observer.metrics.memory().has_room(self.holder())?;
+        self.streams.slot()
+    }
+
+    /// Whose share of the memory for clients this call uses.
+    pub(super) fn holder(&self) -> Holder {
+        if self.streams.is_stranger(&self.gateway.admission.auth) {
+            Holder::Stranger
+        } else {
+            self.share()
+        }
+    }
+
+    /// Fails unless the caller's credentials are accepted. Asks LangGraph, where it checks them and
+    /// has not accepted them before. Returns the caller's share of the memory for clients.
+    pub(super) async fn prove(&self) -> Result<Holder, Reject> {
+        if self.holder() != Holder::Stranger {
+            return Ok(self.share());
+        }
+        let mut refused = None;
+        for upstream in self.gateway.agents.upstreams() {
+            let client = upstream.client.called_by(&self.caller);
+            let accepted = match client.search_any_thread().await {
+                // Known callers may be forbidden to list threads.
+                Err(Error::Status { code: 403, .. }) => {
+                    client.shows_assistant_of(PROOF_GRAPH).await.map(drop)
+                }
+                accepted => accepted,
+            };
+            match accepted {
+                Ok(()) => return Ok(self.share()),
+                Err(error) => {
+                    let reject = self.upstream_failed(&error, client.caller());
+                    refused = refused.or(Some(reject));
+                }
+            }
+        }
+        Err(refused.unwrap_or_else(|| Reject::unknown_agent("the gateway has no upstream")))
+    }
+
+    /// A caller whose credentials are not counted by themselves shares with its owner's fingerprint.
+    pub(super) fn share(&self) -> Holder {
+        let memory = self.gateway.observer.metrics.memory();
+        match self.streams.is_stranger(&self.gateway.admission.auth) {
+            true => memory.caller(&self.owner()),
+            false => memory.caller(self.streams.identity()),
+        }
     }
 
     /// Whom a connection belongs to that this call opens or uses.

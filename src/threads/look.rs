@@ -70,21 +70,31 @@ pub(super) async fn look(
     })
 }
 
-/// Looks at a thread without reading a run. Returns the thread as its state is, and the live run,
-/// or else the newest.
+/// A thread as its state is.
+#[derive(Clone, Debug)]
+pub(super) struct LookedAtRest {
+    pub(super) run: Arc<Run>,
+    /// The live run, or else the newest.
+    pub(super) newest: Option<RunRecord>,
+    /// The length of the state, in bytes.
+    pub(super) bytes: usize,
+}
+
+/// Looks at a thread without reading a run.
 pub(super) async fn look_without_reading(
     runs: &Runs,
     upstream: &Client,
     server: impl Future<Output = Capabilities>,
     thread_id: &str,
-) -> Result<(Arc<Run>, Option<RunRecord>), Error> {
+) -> Result<LookedAtRest, Error> {
     let (state, newest) = match contents(upstream, thread_id).await? {
         Contents::Live(live) => (upstream.thread_state(thread_id).await?, Some(live)),
         Contents::Idle { state, last } => (state, last),
     };
+    let bytes = state.as_ref().map_or(0, String::len);
     let rested = idle_thread(upstream, thread_id, state, newest.clone()).await?;
     let run = runs.idle(upstream, server, thread_id, rested).await?;
-    Ok((run, newest))
+    Ok(LookedAtRest { run, newest, bytes })
 }
 
 /// Reads the stored answers to a state's interrupts.

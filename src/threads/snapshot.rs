@@ -1,7 +1,8 @@
 //! What a thread contains now, without reading its live run.
 
 use super::Threads;
-use super::look;
+use super::key::LookKey;
+use super::look::{self, LookedAtRest};
 use super::reader::ThreadReader;
 use super::refusal::Refusal;
 use super::thread::Thread;
@@ -20,6 +21,8 @@ pub struct ThreadSnapshot {
     pub live: Option<String>,
     /// The id of the newest finished run, if no run is live.
     pub last: Option<String>,
+    /// The length of the state as LangGraph sends it, in bytes.
+    pub bytes: usize,
 }
 
 // === impl Thread ===
@@ -44,12 +47,15 @@ impl Threads {
         thread_id: &str,
     ) -> Result<ThreadSnapshot, Refusal> {
         let runs = self.runs();
-        let looked = look::look_without_reading(&runs, upstream, server, thread_id);
-        let (run, newest) = looked.await?;
+        // As for clients that connect: those who ask at the same time share a look.
+        let key = LookKey::new(upstream, thread_id, self.emit);
+        let read = async || look::look_without_reading(&runs, upstream, server, thread_id).await;
+        let looked = self.shared.rests.share(key, read).await?;
+        let LookedAtRest { run, newest, bytes } = looked;
         let reader = RunReader::new(run, None).into();
         let is_live = newest.as_ref().is_some_and(|newest| newest.status.is_live());
         let name = newest.map(|newest| newest.client_id.unwrap_or(newest.id));
         let (live, last) = if is_live { (name, None) } else { (None, name) };
-        Ok(ThreadSnapshot { reader, live, last })
+        Ok(ThreadSnapshot { reader, live, last, bytes })
     }
 }

@@ -350,6 +350,15 @@ impl CallerState {
 // === impl Streams ===
 
 impl Streams {
+    /// Whether LangGraph checks the caller's credentials, and has not accepted them yet.
+    pub(in crate::server) fn is_stranger(&self, auth: &Auth) -> bool {
+        matches!((auth, &self.identity), (Auth::Upstream(_), CallerId::Peer(_)))
+    }
+
+    pub(in crate::server) fn identity(&self) -> &CallerId {
+        &self.identity
+    }
+
     /// Takes a slot for one more stream, held until the stream ends. A turn on a WebSocket uses the
     /// socket's slot.
     pub(in crate::server) fn slot(&self) -> Result<StreamSlot, Reject> {

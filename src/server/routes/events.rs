@@ -66,7 +66,7 @@ pub(in crate::server) async fn events(
         .encoder(wire, client, thread.agent().emit, for_new)
         .with_comments(is_inspected && thread.agent().emit.raw);
     let reader = reader.at_shutdown(AtShutdown::BreakOff);
-    let stream = EventStream { reader, encoder, slot, ids };
+    let stream = EventStream { reader, encoder, slot, ids, answers: call.answers() };
     Ok(stream.into_response(&call.gateway.observer.metrics))
 }
 
@@ -79,7 +79,7 @@ async fn open(
     if last.is_end() && scope == Scope::Present {
         return connect::no_more_events(call, thread).await.map(Connected::NoMoreEvents);
     }
-    let slot = call.streams.slot()?;
+    let slot = call.slot()?;
     let reader = connect::read(call, thread, scope, last).await?;
     Ok(Connected::Reader(Box::new(reader), slot))
 }

@@ -26,7 +26,7 @@ use crate::server::request::accept;
 use crate::server::request::last_event::LastEvent;
 use crate::server::request::query::param;
 use crate::server::request::thread_name::{ThreadName, expect_id};
-use crate::server::response::uncached_json;
+use crate::server::response::large_json;
 use crate::server::streams::event_stream::EventStream;
 use crate::server::streams::wire::Wire;
 use crate::threads::{Thread, ThreadReader};
@@ -101,7 +101,7 @@ impl TanStackQuery {
         let agent = call.agent(name)?;
         match self {
             Self::Load { thread_id, limit, before } => {
-                let _slot = call.streams.slot()?;
+                let _slot = call.slot()?;
                 load(call, agent, &thread_id, limit.as_deref(), before.as_deref()).await
             }
             Self::Join { run_id, thread_id, offset } => {
@@ -141,6 +141,7 @@ async fn load(
     let held = Box::pin(thread.of_known_agent(thread.snapshot())).await;
     let held = held.map_err(|refusal| call.refuse_read(&refusal, &thread))?;
     let client = client(client_thread.to_owned(), RunId::Unnamed);
+    let _held = call.conversion(held.bytes).await?;
     let events = ThreadEvents::read(held.reader, client).await;
     let window = agui::window(&events.messages(), limit, before);
     let Window { messages, cursor } = window.map_err(|_| {
@@ -167,7 +168,7 @@ async fn load(
         .raw("activeRun", active.as_ref().map_or("null", |active| active.get()))
         .raw("interrupts", pending.as_ref().map_or("null", |pending| pending.get()))
         .raw("page", page.finish().get());
-    let mut response = uncached_json(&answer.finish());
+    let mut response = large_json(&call.answers(), &answer.finish())?;
     response.extensions_mut().insert(RunIds::of(&thread));
     Ok(response)
 }
@@ -189,7 +190,7 @@ async fn join(
 ) -> Result<Response, Reject> {
     let name = RunName::parse(&asked);
     let run_id = name.as_ref().map_or(&asked, |name| &name.run_id);
-    let slot = call.streams.slot()?;
+    let slot = call.slot()?;
     let found = match name.as_ref().map(|name| &name.thread_id).or(thread_id.as_ref()) {
         Some(client_thread) => {
             let thread = call.thread(agent, client_thread)?;
@@ -214,7 +215,8 @@ async fn join(
     let client = client(client_thread, RunId::Own(asked));
     let for_new = |client| Projector::new(client, Vec::new()).resending_text();
     let encoder = last.encoder(wire, client, thread.agent().emit, for_new);
-    let stream = EventStream { reader, encoder, slot, ids: RunIds::of(&thread) };
+    let (ids, answers) = (RunIds::of(&thread), call.answers());
+    let stream = EventStream { reader, encoder, slot, ids, answers };
     Ok(stream.into_response(&call.gateway.observer.metrics))
 }
 

@@ -7,6 +7,7 @@ use http::{HeaderName, HeaderValue};
 
 use super::body::RunBody;
 use super::encoder::Encoder;
+use super::unread::Answers;
 use super::wire::Wire;
 use crate::metrics::{Metrics, Protocol};
 use crate::server::limits::rates::StreamSlot;
@@ -20,6 +21,8 @@ pub(in crate::server) struct EventStream {
     /// The caller's slot, held until the stream ends.
     pub(in crate::server) slot: StreamSlot,
     pub(in crate::server) ids: RunIds,
+    /// The caller's unread answers.
+    pub(in crate::server) answers: Answers,
 }
 
 // === impl EventStream ===
@@ -28,13 +31,15 @@ impl EventStream {
     /// The response that streams the events.
     pub(in crate::server) fn into_response(self, metrics: &Metrics) -> Response {
         let wire = self.encoder.wire();
-        let body = RunBody::new(self.reader, self.encoder, metrics).holding(self.slot);
+        let body =
+            RunBody::new(self.reader, self.encoder, self.answers, metrics).holding(self.slot);
         streamed(wire, Body::new(body), self.ids)
     }
 
     /// The body alone, counted as a stream of `protocol`.
     pub(in crate::server) fn into_body(self, protocol: Protocol, metrics: &Metrics) -> RunBody {
-        RunBody::counted_as(protocol, self.reader, self.encoder, metrics).holding(self.slot)
+        RunBody::counted_as(protocol, self.reader, self.encoder, self.answers, metrics)
+            .holding(self.slot)
     }
 }
 

@@ -16,6 +16,8 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
+use crate::metrics::Charge;
+use crate::server::limits::incoming::{Charged, NoRoom};
 use crate::server::streams::body::KEEP_ALIVE;
 
 /// How long a socket may be silent before a ping is sent.
@@ -38,7 +40,7 @@ const WRITE_BUFFER_BYTES: usize = 16 * 1024;
 
 /// A socket that is open.
 pub(in crate::server) struct Socket<S> {
-    stream: WebSocketStream<S>,
+    stream: WebSocketStream<Charged<S>>,
     ping_at: Instant,
     /// When the ping was sent that has no answer yet.
     pinged_at: Option<Instant>,
@@ -77,24 +79,30 @@ pub(in crate::server) enum End {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     /// The server's end of a socket. `read` holds bytes that were read after the opening request.
-    /// Larger messages than `limit` bytes are errors.
-    pub(in crate::server) async fn new(io: S, read: Bytes, limit: usize) -> Self {
+    /// Larger messages than `limit` bytes are errors. `charge` counts what is read of a message.
+    pub(in crate::server) async fn new(io: S, read: Bytes, limit: usize, charge: Charge) -> Self {
         let config = WebSocketConfig::default()
             .read_buffer_size(READ_BUFFER_BYTES)
             .write_buffer_size(WRITE_BUFFER_BYTES)
             .max_message_size(Some(limit))
             .max_frame_size(Some(limit));
-        let part = read.to_vec();
+        let (part, io) = (read.to_vec(), Charged::new(io, charge));
         let stream =
             WebSocketStream::from_partially_read(io, part, Role::Server, Some(config)).await;
         let (outgoing, ping_at) = (VecDeque::new(), Instant::now() + PING);
         Self { stream, ping_at, pinged_at: None, outgoing, is_unflushed: false }
     }
 
+    /// The charge of the message that was received last.
+    pub(in crate::server) fn take_charge(&mut self) -> Charge {
+        self.stream.get_mut().take()
+    }
+
     /// The client's next message. `None` after the end.
     pub(in crate::server) async fn next(&mut self) -> Option<Result<Message, Error>> {
         let message = self.stream.next().await;
         self.pinged_at = None;
+        self.note_control(message.as_ref());
         message
     }
 
@@ -169,12 +177,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             }
             let received = ready!(self.stream.poll_next_unpin(cx));
             self.pinged_at = None;
+            self.note_control(received.as_ref());
             Poll::Ready(match received {
                 Some(message) => message.map(Exchanged::Received),
                 None => Ok(Exchanged::Left),
             })
         })
         .await
+    }
+
+    fn note_control(&mut self, received: Option<&Result<Message, Error>>) {
+        if let Some(Ok(Message::Ping(payload) | Message::Pong(payload))) = received {
+            self.stream.get_mut().passed(payload.len());
+        }
     }
 
     /// Writes and flushes the queued frames.
@@ -229,6 +244,9 @@ impl End {
             Error::Capacity(_) => Self::closed(CloseCode::Size, "the message is too large"),
             Error::Utf8(_) => Self::closed(CloseCode::Invalid, "a text frame is not UTF-8"),
             Error::Protocol(_) => Self::closed(CloseCode::Protocol, "a frame is malformed"),
+            Error::Io(error) if error.get_ref().is_some_and(|error| error.is::<NoRoom>()) => {
+                Self::closed(CloseCode::Again, "the gateway has no room for the message")
+            }
             Error::ConnectionClosed
             | Error::AlreadyClosed
             | Error::Io(_)

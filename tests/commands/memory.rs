@@ -1,0 +1,189 @@
+//! What clients can make the gateway hold, with as much address space as the chart's memory and a
+//! half: each load leaves the process alive, and others are served.
+
+use std::net::SocketAddr;
+
+use crate::support::gateway::{Response, input};
+use crate::support::langgraph::{LangGraph, state};
+use crate::support::process::{File, Process};
+use crate::support::socket::Socket;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+const THREAD: &str = "0b7c9a52-1111-4000-8000-000000000001";
+
+/// In KiB.
+const ADDRESS_SPACE: usize = 1_572_864;
+
+/// Almost the largest body.
+const LARGE: usize = 9_900_000;
+
+/// A gateway in front of LangGraph with a thread of 9 MB, and its admin listener.
+struct Limited {
+    process: Process,
+    admin: SocketAddr,
+    langgraph: LangGraph,
+    _file: File,
+}
+
+// === impl Limited ===
+
+impl Limited {
+    async fn start(auth: &str) -> Self {
+        let langgraph = LangGraph::start().await;
+        let texts: Vec<_> = (0..9)
+            .map(|at| json!({"type": "human", "id": at.to_string(), "content": "x".repeat(1_000_000)}))
+            .collect();
+        langgraph.thread(
+            THREAD,
+            json!({"owner": "alice"}),
+            Some(state("r", &json!(texts), &json!([]))),
+        );
+        let file = File::new(&format!("upstream.url = \"{}\"\n{auth}", langgraph.url));
+        let options = ["--config", file.path(), "--admin-listen", "127.0.0.1:0"];
+        let mut process = Process::limited(ADDRESS_SPACE, &options).await;
+        let admin = process.address_behind("metrics on http://").await;
+        Self { process, admin, langgraph, _file: file }
+    }
+
+    /// The bytes that are held, by the metric.
+    async fn held(&self) -> usize {
+        let request = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        let metrics = Response::to(self.admin, request.as_bytes()).await.body().await;
+        let held = metrics.lines().filter(|line| line.starts_with("threadway_held_bytes{"));
+        held.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
+    }
+
+    async fn get(&self, path: &str, headers: &str) -> Response {
+        Response::to(self.process.address, get(path, headers).as_bytes()).await
+    }
+}
+
+fn get(path: &str, headers: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{headers}connection: close\r\n\r\n")
+}
+
+fn post(path: &str, headers: &str, body: &Value) -> String {
+    let body = body.to_string();
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         {headers}content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// Sends a part of a body, and then nothing.
+async fn stalled(address: SocketAddr, head: String, body: Vec<u8>) -> TcpStream {
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    // The gateway may refuse the request before it has all of this, and close the connection.
+    let _ = socket.write_all(head.as_bytes()).await;
+    let _ = socket.write_all(&body).await;
+    socket
+}
+
+#[tokio::test]
+async fn bodies_of_strangers_are_not_kept() {
+    let auth = "auth = { mode = \"upstream\", credential_header = \"x-api-key\" }\n";
+    let gateway = Limited::start(auth).await;
+    gateway.langgraph.books().tenants.insert("alice-key".to_owned(), "alice".to_owned());
+    let address = gateway.process.address;
+    let mut sockets = JoinSet::new();
+    for at in 0..220 {
+        let path = ["/agui/agent/agent/run", "/agui/agent/agent/connect", "/agui", "/acp"][at % 4];
+        let (framing, begin) = match at % 3 {
+            0 => ("content-length: 10000000".to_owned(), String::new()),
+            1 => ("transfer-encoding: chunked".to_owned(), format!("{LARGE:x}\r\n")),
+            // Within what is read of a stranger.
+            _ => (format!("content-length: {}", 64 * 1024), String::new()),
+        };
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             x-api-key: invented\r\n{framing}\r\n\r\n{begin}"
+        );
+        let length = if at % 3 == 2 { 60_000 } else { LARGE };
+        sockets.spawn(stalled(address, head, vec![b'['; length]));
+    }
+    let sockets = sockets.join_all().await;
+    let held = gateway.held().await;
+    assert!(held <= 16 * 1024 * 1024, "{held}");
+    // LangGraph has not accepted this key before, and the body is large.
+    let mut body = input(&["hi"]);
+    body["threadId"] = json!(THREAD);
+    body["messages"][0]["content"] = json!("x".repeat(9_000_000));
+    let request = post("/agui/agent/agent/connect", "x-api-key: alice-key\r\n", &body);
+    let response = Response::to(address, request.as_bytes()).await;
+    assert!(response.head.starts_with("HTTP/1.1 200"), "{}", response.head);
+    drop((sockets, response));
+}
+
+#[tokio::test]
+async fn answers_that_nobody_reads_are_held_once() {
+    let gateway = Limited::start("").await;
+    let address = gateway.process.address;
+    let mut body = input(&[]);
+    body["threadId"] = json!(THREAD);
+    let connect = |accept: &str, at: usize| {
+        let mut body = body.clone();
+        body["runId"] = json!(format!("run-{at}"));
+        post("/agui/agent/agent/connect", &format!("accept: {accept}\r\n"), &body)
+    };
+    let of_thread = |part: &str| get(&format!("/agui/threads/{THREAD}/{part}"), "");
+    let mut unread = Vec::new();
+    for at in 0..12 {
+        for request in [
+            get(&format!("/agui/agent/agent/threads/{THREAD}/events"), ""),
+            connect("application/x-ndjson", at),
+            connect("application/json", at),
+            connect("application/vnd.ag-ui.event+proto", at),
+            of_thread("messages"),
+            of_thread("state"),
+            of_thread("events"),
+            get(&format!("/agui/agent/agent/run?threadId={THREAD}"), ""),
+        ] {
+            // The head is read, and no more.
+            let response = Response::to(address, request.as_bytes()).await;
+            assert!(response.head.starts_with("HTTP/1.1 200"), "{}", response.head);
+            unread.push(response);
+        }
+    }
+    let held = gateway.held().await;
+    assert!((9_000_000..100_000_000).contains(&held), "{held}");
+    // Who reads gets all of it.
+    for request in [
+        get(&format!("/agui/agent/agent/threads/{THREAD}/events"), ""),
+        connect("application/json", 0),
+        of_thread("messages"),
+    ] {
+        let mut response = Response::to(address, request.as_bytes()).await;
+        assert!(response.body().await.len() > 9_000_000);
+    }
+    drop(unread);
+}
+
+#[tokio::test]
+async fn a_long_directory_opens_no_session() {
+    let gateway = Limited::start("").await;
+    let mut socket = Socket::with(gateway.process.address, "/acp", &[]).await.unwrap();
+    let call = |id: usize, method: &str, params: Value| json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+    let capabilities = json!({"protocolVersion": 1, "clientCapabilities": {}});
+    socket.send(&call(0, "initialize", capabilities)).await;
+    socket.next().await.unwrap();
+    let long = format!("/{}", "a".repeat(9_000_000));
+    for id in 1..=90 {
+        let method = ["session/new", "session/load", "session/resume", "session/fork"][id % 4];
+        let params = json!({"cwd": long, "mcpServers": [], "sessionId": THREAD});
+        socket.send(&call(id, method, params)).await;
+        let answer: Value = serde_json::from_str(&socket.next().await.unwrap()).unwrap();
+        let message = format!("{method}: `cwd` is longer than 4096 bytes; send less");
+        assert_eq!(answer["error"], json!({"code": -32602, "message": message}));
+    }
+    let usual = json!({"cwd": format!("/{}", "a/".repeat(2_000)), "mcpServers": []});
+    socket.send(&call(91, "session/new", usual)).await;
+    let answer: Value = serde_json::from_str(&socket.next().await.unwrap()).unwrap();
+    assert!(answer["result"]["sessionId"].is_string(), "{answer}");
+    assert!(gateway.get("/agui/info", "").await.head.starts_with("HTTP/1.1 200"));
+    // The session is counted.
+    assert!((8_000..200_000).contains(&gateway.held().await));
+}
