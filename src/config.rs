@@ -477,7 +477,7 @@ impl Raw {
             );
             mistakes.note(given.mistaken(expected));
         }
-        bytes.unwrap_or(DEFAULT_MEMORY_BYTES.max(least))
+        bytes.unwrap_or_else(|| DEFAULT_MEMORY_BYTES.max(least))
     }
 
     fn limits(&mut self, mistakes: &mut Mistakes) -> Limits {

@@ -141,7 +141,7 @@ pub(super) async fn open(call: Call, request: Request) -> Result<Response, Rejec
     if !is_checked_by_langgraph(&call) {
         response.extensions_mut().insert(UpstreamNotAsked);
     }
-    opening.put(Upgrade::Acp(Opened {
+    opening.put(Upgrade::Acp(Box::new(Opened {
         remote,
         works,
         outbox,
@@ -151,7 +151,7 @@ pub(super) async fn open(call: Call, request: Request) -> Result<Response, Rejec
         peer: head.extensions.get::<Peer>().copied(),
         limit: call.gateway.limits.body_bytes,
         charge,
-    }));
+    })));
     Ok(response)
 }
 

@@ -297,7 +297,7 @@ impl Connections {
                     websocket::serve(*opened, io.into_inner(), read_buf, routes, shutdown).await;
                 }
                 Upgrade::Acp(opened) => {
-                    acp::serve(opened, io.into_inner(), read_buf, routes, shutdown).await;
+                    acp::serve(*opened, io.into_inner(), read_buf, routes, shutdown).await;
                 }
             }
             return ended;

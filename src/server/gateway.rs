@@ -174,9 +174,10 @@ impl Call {
     /// A caller whose credentials are not counted by themselves shares with its owner's fingerprint.
     pub(super) fn share(&self) -> Holder {
         let memory = self.gateway.observer.metrics.memory();
-        match self.streams.is_stranger(&self.gateway.admission.auth) {
-            true => memory.caller(&self.owner()),
-            false => memory.caller(self.streams.identity()),
+        if self.streams.is_stranger(&self.gateway.admission.auth) {
+            memory.caller(&self.owner())
+        } else {
+            memory.caller(self.streams.identity())
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! - [`Limits`]: sizes, times and connections.
 //! - [`rates`]: requests and streams of one caller.
-//! - [`incoming`]: messages on WebSockets that are not whole yet.
+//! - [`incoming`]: messages on sockets that are not whole yet.
 //! - [`log_limiter`]: log lines that anybody can cause.
 
 pub(super) mod incoming;

@@ -75,7 +75,7 @@ pub(super) struct Opening(Arc<Mutex<Option<Upgrade>>>);
 pub(super) enum Upgrade {
     /// AG-UI: turns.
     Turns(Box<Opened>),
-    Acp(acp::Opened),
+    Acp(Box<acp::Opened>),
 }
 
 /// A socket that was opened.

@@ -29,8 +29,8 @@ pub(super) fn check(method: &str, params: &Json) -> Result<(), Error> {
     let members = json::members(params).unwrap_or_default();
     for (name, limit) in LIMITS {
         let Some(value) = members.get(name) else { continue };
-        let is_long = value.get().len() > limit
-            && json::string(value).map_or(value.get().len(), |text| text.len()) > limit;
+        let is_long =
+            value.get().len() > limit && json::string(value).is_none_or(|text| text.len() > limit);
         if is_long {
             let message = format!("{method}: `{name}` is longer than {limit} bytes; send less");
             return Err(Error::new(Code::InvalidParams, message));

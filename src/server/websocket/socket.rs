@@ -244,7 +244,11 @@ impl End {
             Error::Capacity(_) => Self::closed(CloseCode::Size, "the message is too large"),
             Error::Utf8(_) => Self::closed(CloseCode::Invalid, "a text frame is not UTF-8"),
             Error::Protocol(_) => Self::closed(CloseCode::Protocol, "a frame is malformed"),
-            Error::Io(error) if error.get_ref().is_some_and(|error| error.is::<NoRoom>()) => {
+            Error::Io(error)
+                if error
+                    .get_ref()
+                    .is_some_and(<dyn std::error::Error + Send + Sync>::is::<NoRoom>) =>
+            {
                 Self::closed(CloseCode::Again, "the gateway has no room for the message")
             }
             Error::ConnectionClosed
