@@ -7,6 +7,7 @@ mod check;
 mod demo;
 mod lines;
 mod manual;
+mod open_files;
 mod serve;
 mod signal;
 mod translate;

@@ -44,9 +44,9 @@ pub use auth::{
     NotAKeySet, Trust,
 };
 pub use browser::cors::{Cors, CorsError, Credentials, Origin};
-pub use browser::host::{HostName, NotAHostName};
+pub use browser::host::{HostName, NotAHostName, under_safe_names};
 pub use browser::refused::{MAX_LOGGED_ORIGINS, ORIGIN_LOG_PAUSE};
-pub use connections::{GRACE, WRITE_TIMEOUT, serve};
+pub use connections::{GRACE, IDLE_TIMEOUT, WRITE_TIMEOUT, serve};
 pub(crate) use limits::BODIES_IN_MEMORY;
 pub use limits::rates::{Rates, RequestRate};
 pub use limits::{Limits, MIN_HEADER_BYTES};
@@ -247,7 +247,7 @@ impl LongLived {
         self.threads.runs().set_error_detail(error_detail);
         self.observer.metrics.memory().set_limit(limits.memory_bytes);
         let readiness = self.readiness.of(agents.clone());
-        let admin = admin::endpoint(&readiness, &self.observer.metrics, &limits);
+        let admin = admin::endpoint(&readiness, &self.observer.metrics, &limits, hosts.clone());
         let state = self.callers.clone();
         let blocked = match &auth {
             Auth::Upstream(Judged { trust: Trust::Proven, .. }) => Blocked::Requests,
@@ -285,7 +285,8 @@ impl LongLived {
             admission: Admission { auth: auth.clone(), cors, hosts, rates, state, proof },
         });
         let refusals = self.request_log.refusals.clone();
+        let full = routes::full(&gateway);
         let routes = routes::routes(gateway, self.request_log.clone(), compression);
-        (Endpoint { routes, limits, auth, refusals }, admin)
+        (Endpoint { routes, full, limits, auth, refusals }, admin)
     }
 }

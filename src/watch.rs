@@ -23,6 +23,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 pub use args::{MAX_TIMEOUT, NotHeaders, duration, headers};
 
+use crate::terminal;
 use crate::upstream::{BaseUrl, MAX_DETAIL_CHARS};
 use event::{Event, Outcome};
 use print::Printer;
@@ -431,7 +432,7 @@ impl Sink {
             Self::Text(printer) => printer.print(&event, out),
             Self::Json => {
                 // A line feed between JSON tokens is white space.
-                out.extend(data.lines());
+                out.extend(data.lines().map(terminal::harmless_json));
                 out.push('\n');
             }
         }
@@ -471,9 +472,11 @@ mod tests {
     fn an_event_is_one_line_of_json_and_garbage_is_none() {
         let mut sink = Sink::new(Format::Json);
         let mut out = String::new();
-        for data in ["{\"type\":\n \"NEW\",\"x\":1.10}", "garbage", "[1]", "{\"type\":\"RAW\"}"] {
+        for data in
+            ["{\"type\":\n \"NEW\",\"x\":1.10}", "garbage", "[1]", "{\"type\":\"RAW\u{9b}\"}"]
+        {
             sink.take(data, &mut out);
         }
-        assert_eq!(out, "{\"type\": \"NEW\",\"x\":1.10}\n{\"type\":\"RAW\"}\n");
+        assert_eq!(out, "{\"type\": \"NEW\",\"x\":1.10}\n{\"type\":\"RAW\\u009b\"}\n");
     }
 }

@@ -3,7 +3,7 @@
 // the result is compared with LangGraph's thread.
 
 import assert from "node:assert/strict";
-import { randomUUID } from "node:crypto";
+import { generateKeyPairSync, randomUUID, sign } from "node:crypto";
 import { mkdtemp, rm } from "node:fs/promises";
 import { createServer, request } from "node:http";
 import { tmpdir } from "node:os";
@@ -42,6 +42,7 @@ let browser, profile, origin, proxy;
 let replicas = [server.threadway]; // the proxy sends its connections to these in turn
 let cuts = []; // the cuts of the proxy's next responses
 let taken = []; // the replica and the status of each response
+let added = {}; // the headers that the proxy adds, since a page cannot set any on an `EventSource`
 let latest; // the follower that was opened last
 const toThreadway = new Set(); // the proxy's connections
 
@@ -71,7 +72,7 @@ async function servePage() {
     const replica = replicas.shift();
     replicas.push(replica);
     const { hostname, port } = new URL(replica);
-    const passed = request({ hostname, port, method, path, headers, agent: false }, (answer) => {
+    const passed = request({ hostname, port, method, path, headers: { ...headers, ...added }, agent: false }, (answer) => {
       const at = taken.push({ replica, status: answer.statusCode }) - 1;
       outgoing.writeHead(answer.statusCode, answer.headers);
       let left = cuts.shift() ?? Infinity;
@@ -334,3 +335,99 @@ test("a page that follows a thread is cut three times in one run, and resumes af
   assert.equal(follower.errors, CUTS.length);
   await follower.page.close();
 });
+
+/** What can be away: LangGraph, which accepts one key, and the keys of an issuer. Each start has the same port. */
+class Away {
+  port = 0;
+
+  constructor(key, keySet) {
+    Object.assign(this, { key, keySet });
+  }
+
+  async start() {
+    this.listener = createServer((incoming, outgoing) => {
+      const { method, url: path, headers } = incoming;
+      if (path === "/keys") return outgoing.end(JSON.stringify(this.keySet));
+      if (this.key && headers["x-api-key"] !== this.key) return outgoing.writeHead(401, JSON_BODY).end('{"detail":"Unauthorized"}');
+      const { hostname, port } = new URL(server.langgraph);
+      const passed = request({ hostname, port, method, path, headers, agent: false }, (answer) => {
+        outgoing.writeHead(answer.statusCode, answer.headers);
+        answer.on("error", () => outgoing.destroy()).pipe(outgoing);
+      });
+      outgoing.on("close", () => passed.destroy());
+      passed.on("error", () => outgoing.destroy());
+      incoming.pipe(passed);
+    });
+    await new Promise((listening) => this.listener.listen(this.port, "127.0.0.1", listening));
+    this.port = this.listener.address().port;
+    this.url = `http://127.0.0.1:${this.port}`;
+  }
+
+  async stop() {
+    const closed = new Promise((closed) => this.listener.close(closed));
+    this.listener.closeAllConnections();
+    await closed;
+  }
+}
+
+/** A token of an issuer that has this key set. */
+function issued() {
+  const { publicKey, privateKey } = generateKeyPairSync("ed25519");
+  const text = (value) => Buffer.from(JSON.stringify(value)).toString("base64url");
+  const claims = { iss: "issuer", aud: "threadway", sub: "ada", exp: Math.floor(Date.now() / 1000) + 3600 };
+  const signed = `${text({ alg: "EdDSA", kid: "k" })}.${text(claims)}`;
+  const token = `${signed}.${sign(null, Buffer.from(signed), privateKey).toString("base64url")}`;
+  return { token, keySet: { keys: [{ ...publicKey.export({ format: "jwk" }), kid: "k", alg: "EdDSA", use: "sig" }] } };
+}
+
+const KEY = "0123456789abcdef";
+const ISSUED = issued();
+const MODES = {
+  none: { headers: {}, options: () => [] },
+  // On a non-loopback address nobody is admitted before LangGraph has refused an invented key.
+  upstream: { headers: { "x-api-key": KEY }, key: KEY, host: "0.0.0.0", options: () => ["--auth-mode", "upstream"] },
+  bearer: { headers: { authorization: `Bearer ${KEY}` }, options: () => ["--auth-mode", "bearer", "--auth-keys", `me=${KEY}`] },
+  jwt: {
+    headers: { authorization: `Bearer ${ISSUED.token}` },
+    options: ({ url }) => ["--auth-mode", "jwt", "--auth-jwks", `${url}/keys`, "--auth-issuer", "issuer", "--auth-audience", "threadway"],
+  },
+};
+
+for (const [mode, { headers, key, host = "127.0.0.1", options }] of Object.entries(MODES)) {
+  test(`a page follows a thread on after the gateway and LangGraph have restarted together (auth.mode ${mode})`, OPTIONS, async (t) => {
+    const away = new Away(key, ISSUED.keySet);
+    await away.start();
+    const start = (port) => startThreadway(`restarted-${mode}`, away.url, "--listen", `${host}:${port}`, ...options(away));
+    let gateway = await start(0);
+    t.after(async () => {
+      added = {};
+      replicas = [server.threadway];
+      await gateway.stop();
+      await away.stop();
+    });
+    const { port } = new URL(gateway.url);
+    [replicas, cuts, taken, added] = [[`http://127.0.0.1:${port}`], [], [], headers];
+    const threadId = randomUUID();
+    const first = await background(threadId, { flavour: "v1" }, { stream_mode: ["values"], stream_resumable: true });
+    const follower = await Follower.open("agent", threadId);
+    await follower.until(({ streams }) => runsOf(streams.flat()).some(({ end }) => end), `the run ${first}`);
+
+    await away.stop();
+    await gateway.stop();
+    const before = taken.length;
+    gateway = await start(port);
+    await follower.until(() => taken.length > before + 1, "two connections while LangGraph is away");
+    await away.start();
+    const second = await background(threadId, { flavour: "v1" }, { stream_mode: ["values"], stream_resumable: true });
+    await fetch(`${server.langgraph}/threads/${threadId}/runs/${second}/join`).then((ended) => ended.text());
+    const { id } = (await readThread(server, threadId)).state.values.messages.at(-1);
+    // The page may have come back during the run, or after it.
+    const isWhole = (events) => JSON.stringify(events).includes(id) && TERMINAL.includes(events.at(-1).type);
+    await follower.until(({ streams }) => isWhole(streams.flat()), "the second run");
+
+    assert.deepEqual([...new Set(taken.map(({ status }) => status))], [200]);
+    assert.equal(await follower.readyState, 1, "it is still open");
+    await check(follower.streams.flat(), threadId);
+    await follower.page.close();
+  });
+}

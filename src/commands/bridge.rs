@@ -65,7 +65,8 @@ pub(super) fn chosen(args: &cli::Acp) -> Result<Option<&str>, u8> {
 
 pub(super) fn run(args: &cli::Acp, url: &str, log: Option<&str>) -> Result<(), u8> {
     let url: GatewayUrl = url.parse().map_err(|expected: GatewayUrlError| {
-        misused(format!("--gateway (THREADWAY_GATEWAY): `{url}` is not {expected}"))
+        // The text may have a password or a token in it.
+        misused(format!("--gateway (THREADWAY_GATEWAY): expected {expected}"))
     })?;
     if let Some(editor) = args.print_config {
         return print_config(args, editor, &url);

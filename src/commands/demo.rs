@@ -43,12 +43,13 @@ pub(super) fn run(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
         let thread_routes =
             if listen.ip().is_loopback() { ThreadRoutes::All } else { ThreadRoutes::Off };
         let limits = Limits::default();
+        let routes = server::under_safe_names(demo.routes(), Vec::new());
         let settings =
             Settings { cors: cors.clone(), page: Page::On, thread_routes, ..Settings::default() };
         let server = Server::new(agents.clone(), settings, observer, shutdown.clone());
         let (done, (), ()) = tokio::join!(
             serve_agents(&server, listener, &agents, &cors, &shutdown, announced),
-            server::serve(scripted, demo.routes(), &limits, shutdown.clone()),
+            server::serve(scripted, routes, &limits, shutdown.clone()),
             demo.run_background()
         );
         demo.drain().await;

@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::lines::read_config;
+use super::open_files;
 use super::{bind, failed, others_of, runtime, say, signal, start_log, url_of};
 
 pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
@@ -24,6 +25,7 @@ pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
     let metrics = Metrics::default();
     let agents = config.agents(&metrics).map_err(failed)?;
     start_log(config.log.clone());
+    let open_files = open_files::raise_limit();
     let traces = config.otlp_endpoint.as_ref().map(Traces::to_collector);
     let traces = traces.transpose().map_err(failed)?;
     let recorder = config.record.as_ref().map(record).transpose()?;
@@ -39,6 +41,7 @@ pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
         let shutdown = CancellationToken::new();
         let address = listener.local_addr().map_err(failed)?;
         warn_of_open_listeners(&config, address);
+        open_files::warn_if_few(open_files, config.settings.limits.connections);
         advise_on_system_messages(&config.settings);
         let signal = ReloadSignal::new(&config.files).map_err(failed)?;
         let settings = config.settings.clone();

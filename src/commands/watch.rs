@@ -16,7 +16,8 @@ pub(super) fn run(args: cli::Watch, log: Option<&str>) -> Result<(), u8> {
         args;
     let url = gateway.as_deref().unwrap_or(watch::DEFAULT_GATEWAY);
     let gateway = url.parse().map_err(|expected: BaseUrlError| {
-        misused(format!("--gateway (THREADWAY_GATEWAY): `{url}` is not {expected}"))
+        // The text may have a password or a token in it.
+        misused(format!("--gateway (THREADWAY_GATEWAY): expected {expected}"))
     })?;
     for (place, name) in [("THREAD", Some(&thread_id)), ("--agent", agent.as_ref())] {
         if name.is_some_and(|name| !watch::is_segment(name)) {

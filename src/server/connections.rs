@@ -1,13 +1,20 @@
 //! The TCP connections: how many there may be, how long a request may take to arrive, and how they
 //! end.
 //!
-//! - [`framing`]: finds requests that state the length of their body twice.
+//! - [`framing`]: finds requests whose body has no single meaning.
+//! - [`inbound`]: how far a request is read, and the timeout of its head.
+//! - [`silent`]: the connections that wait for a request.
+//! - [`linger`]: closes a connection whose client is still sending.
 
 mod framing;
+mod inbound;
+pub(super) mod linger;
+mod silent;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -16,21 +23,24 @@ use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::Service;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::service::{TowerToHyperService, TowerToHyperServiceFuture};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
 use self::framing::{FramingCheck, TwoLengths};
+use self::inbound::{Inbound, RequestBody};
+use self::silent::Silent;
 use super::acp;
 use super::auth::Auth;
 use super::auth::caller_id::CallerId;
 use super::limits::Limits;
-use super::limits::rates::{Callers, StreamSlot};
+use super::limits::rates::Callers;
 use super::observe::request_log::{Facts, RefusalLog, RefusedRequest};
 use super::reject;
 use super::websocket::{self, Opening, Upgrade};
@@ -48,22 +58,52 @@ const SPARE_CONNECTIONS: usize = 64;
 /// still reads. A client that does not is disconnected, and its position in a run is released.
 pub const WRITE_TIMEOUT: Duration = Duration::from_mins(2);
 
+/// How long a connection may rest between two requests. Proxies and load balancers keep theirs for
+/// 60 s or 75 s, and do not repeat a `POST` that meets a closed one.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+
 /// The pause after a failed accept. Without free file descriptors, the next one fails at once too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// The pause between two log lines about failed accepts.
+const ACCEPT_LOG_PAUSE: Duration = Duration::from_secs(1);
+
 /// How long the last response of a connection may take to send. It is short, and fits any socket's
-/// buffer.
+/// buffer. A connection that has no place may also take as long to begin its request.
 const LAST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a connection that has no place is read: for the head of its request, and for the rest
+/// after the refusal.
+const REFUSED_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a listener serves. A reload replaces it.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     pub(super) routes: Router,
+    /// Answers connections for which there is no place.
+    pub(super) full: Full,
     pub(super) limits: Limits,
     /// Kept so that the next endpoint can take over what was learnt, such as an issuer's keys.
     pub(super) auth: Auth,
     /// Logs what is refused before any route.
     pub(super) refusals: RefusalLog,
+}
+
+/// The routes of connections for which there is no place.
+#[derive(Clone, Debug)]
+pub(super) struct Full {
+    /// The gateway has too many connections.
+    pub(super) of_gateway: Router,
+    /// The client's network has too many connections.
+    pub(super) of_peer: Router,
+}
+
+/// Which routes a connection has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Served,
+    NoneInGateway,
+    NoneForPeer,
 }
 
 /// The address that a request comes from.
@@ -74,8 +114,10 @@ pub(super) struct Peer(pub(super) SocketAddr);
 #[derive(Clone)]
 struct Routes {
     endpoint: watch::Receiver<Endpoint>,
+    place: Place,
     peer: Peer,
     two_lengths: TwoLengths,
+    inbound: Inbound,
     /// Where a request leaves the socket that it opens.
     opening: Opening,
 }
@@ -85,6 +127,7 @@ struct Routes {
 struct Connections {
     http1: http1::Builder,
     header_timeout: Duration,
+    silent: Silent,
     shutdown: CancellationToken,
 }
 
@@ -99,8 +142,9 @@ pub async fn serve(
     limits: &Limits,
     shutdown: CancellationToken,
 ) {
-    let (limits, refusals) = (limits.clone(), RefusalLog::default());
-    let endpoint = watch::Sender::new(Endpoint { routes, limits, auth: Auth::None, refusals });
+    let (limits, refusals, full) = (limits.clone(), RefusalLog::default(), Full::new(|full| full));
+    let endpoint =
+        watch::Sender::new(Endpoint { routes, full, limits, auth: Auth::None, refusals });
     serve_endpoint(listener, endpoint.subscribe(), &Metrics::default(), shutdown).await;
 }
 
@@ -111,16 +155,14 @@ pub(super) async fn serve_endpoint(
     metrics: &Metrics,
     shutdown: CancellationToken,
 ) {
-    let full = Endpoint {
-        routes: Router::new().fallback(reject::too_many_connections),
-        limits: Limits::default(),
-        auth: Auth::None,
-        refusals: endpoint.borrow().refusals.clone(),
-    };
-    let full = watch::Sender::new(full);
     // Counts the connections of each network, also while there is no limit: a reload may bring one.
     let peers = Callers::default();
+    let silent = Silent::default();
+    // Connections of networks without a place whose request is read. Further ones are answered
+    // without it: slow ones would take the places of other networks.
+    let spare = Arc::new(Semaphore::new(SPARE_CONNECTIONS));
     let mut open = JoinSet::new();
+    let mut accept_logged: Option<Instant> = None;
     loop {
         let (most, most_of_peer) = {
             let Limits { connections, connections_per_peer, .. } = endpoint.borrow().limits;
@@ -136,33 +178,47 @@ pub(super) async fn serve_endpoint(
             accepted = listener.accept(), if has_room => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "a connection was not accepted");
+                    if accept_logged.is_none_or(|at| at.elapsed() >= ACCEPT_LOG_PAUSE) {
+                        accept_logged = Some(Instant::now());
+                        tracing::warn!(%error, "a connection was not accepted");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             }
         };
+        let connections =
+            Connections::new(&endpoint.borrow().limits, silent.clone(), shutdown.clone());
+        let routes = |place| Routes {
+            endpoint: endpoint.clone(),
+            place,
+            peer: Peer(peer),
+            two_lengths: TwoLengths::default(),
+            inbound: Inbound::default(),
+            opening: Opening::default(),
+        };
         let Ok(slot) = peers.stream(&CallerId::of_peer(Some(peer.ip())), most_of_peer) else {
             metrics.connection_refused();
             log_refusal(&endpoint, StatusCode::TOO_MANY_REQUESTS, "too_many_connections", peer);
-            // Its request is not awaited: a slow one would hold a connection.
-            open.spawn(refuse(socket));
+            let (routes, spare) = (routes(Place::NoneForPeer), Arc::clone(&spare));
+            open.spawn(async move {
+                match spare.try_acquire() {
+                    Ok(_held) => connections.serve(routes, socket).await,
+                    Err(_) => send_last(&mut { socket }, &reject::too_many_of_peer()).await,
+                }
+            });
             continue;
         };
-        let is_full = open.len() >= most;
+        let is_full = open.len() >= most && !silent.close_one();
+        let place = if is_full { Place::NoneInGateway } else { Place::Served };
         if is_full {
             metrics.connection_refused();
             log_refusal(&endpoint, StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", peer);
         }
-        let counted = metrics.connection();
-        let two_lengths = TwoLengths::default();
-        let connections = Connections::new(&endpoint.borrow().limits, shutdown.clone());
-        let endpoint = if is_full { full.subscribe() } else { endpoint.clone() };
-        let routes =
-            Routes { endpoint, peer: Peer(peer), two_lengths, opening: Opening::default() };
+        let (counted, routes) = (metrics.connection(), routes(place));
         open.spawn(async move {
-            let _counted = counted;
-            connections.serve(routes, socket, slot).await;
+            let _held = (counted, slot);
+            connections.serve(routes, socket).await;
         });
     }
     drop(listener);
@@ -207,13 +263,8 @@ fn log_panic(ended: Result<(), JoinError>) {
     }
 }
 
-/// Refuses a network that has too many connections, without waiting for a request.
-async fn refuse(mut socket: TcpStream) {
-    send_last(&mut socket, &reject::too_many_of_peer()).await;
-}
-
-/// Sends a whole response, and closes the socket.
-async fn send_last<S: AsyncWrite + Unpin>(mut socket: S, response: &[u8]) {
+/// Sends a whole response, and closes the sending half of the socket.
+async fn send_last<S: AsyncWrite + Unpin>(socket: &mut S, response: &[u8]) {
     let sent = async {
         socket.write_all(response).await?;
         socket.shutdown().await
@@ -223,23 +274,62 @@ async fn send_last<S: AsyncWrite + Unpin>(mut socket: S, response: &[u8]) {
     }
 }
 
+/// Waits for the first byte of a request. Returns whether one has come.
+async fn is_asked(socket: &TcpStream, patience: Duration) -> bool {
+    let first = tokio::time::timeout(patience, socket.peek(&mut [0])).await;
+    matches!(first, Ok(Ok(1..)))
+}
+
+/// A socket whose requests are checked as they are read.
+fn checked(routes: &Routes, socket: TcpStream) -> Socket {
+    let (two_lengths, inbound) = (routes.two_lengths.clone(), routes.inbound.clone());
+    let socket = TimeoutStream::new(FramingCheck::new(socket, two_lengths, inbound));
+    let mut socket: Socket = Box::pin(socket);
+    socket.as_mut().set_write_timeout_pinned(Some(WRITE_TIMEOUT));
+    socket
+}
+
+// === impl Full ===
+
+impl Full {
+    /// Routes that refuse every request. `wrap` adds layers.
+    pub(super) fn new(wrap: impl Fn(Router) -> Router) -> Self {
+        let of_gateway = Router::new().fallback(reject::too_many_connections);
+        let of_peer = Router::new().fallback(reject::too_many_connections_of_peer);
+        Self { of_gateway: wrap(of_gateway), of_peer: wrap(of_peer) }
+    }
+}
+
 // === impl Routes ===
 
 impl Service<Request<Incoming>> for Routes {
     type Response = Response;
     type Error = Infallible;
-    type Future = TowerToHyperServiceFuture<Router, Request<Incoming>>;
+    type Future = TowerToHyperServiceFuture<Router, Request<RequestBody>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.peer);
         request.extensions_mut().insert(self.opening.clone());
         websocket::take_token(request.headers_mut());
-        let routes = if self.two_lengths.is_seen() {
-            log_refusal(&self.endpoint, StatusCode::BAD_REQUEST, "invalid_request", self.peer.0);
-            Router::new().fallback(reject::two_lengths)
+        let malformed = if self.two_lengths.is_seen() {
+            Some(Router::new().fallback(reject::two_lengths))
+        } else if framing::is_encoded(request.headers()) {
+            Some(Router::new().fallback(reject::unknown_encoding))
         } else {
-            self.endpoint.borrow().routes.clone()
+            None
         };
+        if malformed.is_some() {
+            log_refusal(&self.endpoint, StatusCode::BAD_REQUEST, "invalid_request", self.peer.0);
+        }
+        let routes = malformed.unwrap_or_else(|| {
+            let endpoint = self.endpoint.borrow();
+            match self.place {
+                Place::Served => endpoint.routes.clone(),
+                Place::NoneInGateway => endpoint.full.of_gateway.clone(),
+                Place::NoneForPeer => endpoint.full.of_peer.clone(),
+            }
+        });
+        let request = request.map(|body| self.inbound.body(body));
         TowerToHyperService::new(routes).call(request)
     }
 }
@@ -247,24 +337,26 @@ impl Service<Request<Incoming>> for Routes {
 // === impl Connections ===
 
 impl Connections {
-    fn new(limits: &Limits, shutdown: CancellationToken) -> Self {
+    fn new(limits: &Limits, silent: Silent, shutdown: CancellationToken) -> Self {
         let mut http1 = http1::Builder::new();
         http1
-            .timer(TokioTimer::new())
-            .header_read_timeout(limits.header_timeout)
             .max_header_size(limits.header_bytes)
             // This also bounds what is buffered of a stream for a client that does not read.
             .max_buf_size(limits.header_bytes);
-        Self { http1, header_timeout: limits.header_timeout, shutdown }
+        Self { http1, header_timeout: limits.header_timeout, silent, shutdown }
     }
 
-    /// Serves one connection, which holds its network's slot.
-    async fn serve(self, routes: Routes, socket: TcpStream, _slot: StreamSlot) {
+    async fn serve(self, routes: Routes, socket: TcpStream) {
         let Peer(peer) = routes.peer;
         // With Nagle's algorithm, each token would wait for the acknowledgement of the last one.
-        let ended = match socket.set_nodelay(true) {
-            Ok(()) => self.serve_http1(routes, socket).await.map_err(|error| error.to_string()),
-            Err(error) => Err(error.to_string()),
+        let ended = match (socket.set_nodelay(true), routes.place) {
+            (Err(error), _) => Err(error.to_string()),
+            (Ok(()), Place::Served) => {
+                self.serve_http1(&routes, socket).await.map_err(|error| error.to_string())
+            }
+            (Ok(()), Place::NoneInGateway | Place::NoneForPeer) => {
+                self.refuse(&routes, socket).await.map_err(|error| error.to_string())
+            }
         };
         if let Err(error) = ended {
             // Clients disconnect as they like, so this is no warning.
@@ -272,13 +364,52 @@ impl Connections {
         }
     }
 
-    async fn serve_http1(&self, routes: Routes, socket: TcpStream) -> hyper::Result<()> {
-        let socket = TimeoutStream::new(FramingCheck::new(socket, routes.two_lengths.clone()));
-        let mut socket: Socket = Box::pin(socket);
-        socket.as_mut().set_write_timeout_pinned(Some(WRITE_TIMEOUT));
-        let (endpoint, opening) = (routes.endpoint.clone(), routes.opening.clone());
-        let Peer(peer) = routes.peer;
-        let mut connection = self.http1.serve_connection(TokioIo::new(socket), routes);
+    /// Refuses the first request of a connection that has no place, if it comes soon.
+    async fn refuse(mut self, routes: &Routes, mut socket: TcpStream) -> hyper::Result<()> {
+        self.header_timeout = self.header_timeout.min(REFUSED_TIMEOUT);
+        if is_asked(&socket, LAST_RESPONSE_TIMEOUT).await {
+            self.serve_requests(routes, checked(routes, socket)).await?;
+        } else if routes.place == Place::NoneForPeer {
+            send_last(&mut socket, &reject::too_many_of_peer()).await;
+        }
+        Ok(())
+    }
+
+    async fn serve_http1(&self, routes: &Routes, socket: TcpStream) -> hyper::Result<()> {
+        let mut socket = checked(routes, socket);
+        // For the first head; then for what is left of the rest between two requests.
+        let mut patience = self.header_timeout;
+        while self.is_asked(socket.get_ref().get_ref(), patience).await {
+            match self.serve_requests(routes, socket).await? {
+                Some(idle) => socket = idle,
+                None => break,
+            }
+            patience = IDLE_TIMEOUT.saturating_sub(self.header_timeout);
+        }
+        Ok(())
+    }
+
+    /// Waits for the first byte of a request. A connection that waits is closed at the shutdown, and
+    /// for another one when there is no place.
+    async fn is_asked(&self, socket: &TcpStream, patience: Duration) -> bool {
+        let seat = self.silent.sit();
+        tokio::select! {
+            is_asked = is_asked(socket, patience) => is_asked,
+            () = self.shutdown.cancelled() => false,
+            () = seat.closed() => false,
+        }
+    }
+
+    /// Serves requests until the connection ends. Returns the socket of one that is idle.
+    async fn serve_requests(
+        &self,
+        routes: &Routes,
+        socket: Socket,
+    ) -> hyper::Result<Option<Socket>> {
+        let Routes { endpoint, opening, inbound, peer: Peer(peer), place, .. } = routes;
+        let mut http1 = self.http1.clone();
+        http1.timer(inbound.clone()).header_read_timeout(self.header_timeout);
+        let mut connection = http1.serve_connection(TokioIo::new(socket), routes.clone());
         let ended = tokio::select! {
             ended = &mut connection => ended,
             () = self.shutdown.cancelled() => {
@@ -286,32 +417,40 @@ impl Connections {
                 (&mut connection).await
             }
         };
+        let http1::Parts { io, read_buf, .. } = connection.into_parts();
+        let mut socket = io.into_inner();
         if ended.is_ok()
             && let Some(upgrade) = opening.take()
         {
-            let http1::Parts { io, read_buf, .. } = connection.into_parts();
             let routes = || endpoint.borrow().routes.clone();
             let shutdown = self.shutdown.clone();
             match upgrade {
                 Upgrade::Turns(opened) => {
-                    websocket::serve(*opened, io.into_inner(), read_buf, routes, shutdown).await;
+                    websocket::serve(*opened, socket, read_buf, routes, shutdown).await;
                 }
                 Upgrade::Acp(opened) => {
-                    acp::serve(*opened, io.into_inner(), read_buf, routes, shutdown).await;
+                    acp::serve(*opened, socket, read_buf, routes, shutdown).await;
                 }
             }
-            return ended;
+            return Ok(None);
         }
-        // hyper closes a connection without a response if its headers do not arrive in time. A
-        // client that has sent a part of them gets a response here; an idle connection is only
-        // closed.
-        if ended.as_ref().is_err_and(hyper::Error::is_timeout) {
-            let http1::Parts { io, read_buf, .. } = connection.into_parts();
-            if !read_buf.is_empty() {
-                log_refusal(&endpoint, StatusCode::REQUEST_TIMEOUT, "header_timeout", peer);
-                send_last(io.into_inner(), &reject::header_timeout(self.header_timeout)).await;
-            }
+        let is_late = ended.as_ref().is_err_and(hyper::Error::is_timeout);
+        if is_late && read_buf.is_empty() {
+            return Ok(Some(socket));
         }
-        ended
+        if is_late {
+            // hyper closes a connection without a response if a head does not arrive in time.
+            log_refusal(endpoint, StatusCode::REQUEST_TIMEOUT, "header_timeout", *peer);
+            send_last(&mut socket, &reject::header_timeout(self.header_timeout)).await;
+        }
+        let is_refused = is_late || ended.as_ref().is_err_and(hyper::Error::is_parse);
+        if is_refused || ended.is_ok() && inbound.is_unread() {
+            let most = match place {
+                Place::Served => linger::TIME,
+                Place::NoneInGateway | Place::NoneForPeer => REFUSED_TIMEOUT,
+            };
+            linger::linger(&mut socket, most, &self.shutdown).await;
+        }
+        ended.map(|()| None)
     }
 }

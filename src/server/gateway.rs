@@ -18,7 +18,7 @@ use super::observe::Observer;
 use super::observe::request_log;
 use super::reject::{Effect, Reject};
 use super::request::forward::Forward;
-use super::request::thread_name::ThreadName;
+use super::request::thread_name::{ThreadName, ThreadNames};
 use super::routes::health::Readiness;
 use super::routes::page::Page;
 use super::routes::threads::Access;
@@ -64,6 +64,7 @@ pub(super) struct Call {
     pub(super) gateway: Arc<Gateway>,
     pub(super) caller: Caller,
     pub(super) streams: Streams,
+    pub(super) names: ThreadNames,
 }
 
 impl FromRequestParts<Arc<Gateway>> for Call {
@@ -76,7 +77,8 @@ impl FromRequestParts<Arc<Gateway>> for Call {
     ) -> Result<Self, ExtensionRejection> {
         let Extension(caller) = Extension::from_request_parts(parts, gateway).await?;
         let Extension(streams) = Extension::from_request_parts(parts, gateway).await?;
-        Ok(Self { gateway: Arc::clone(gateway), caller, streams })
+        let Extension(names) = Extension::from_request_parts(parts, gateway).await?;
+        Ok(Self { gateway: Arc::clone(gateway), caller, streams, names })
     }
 }
 
@@ -100,7 +102,7 @@ impl Call {
 
     /// The thread that the client calls `client_thread`, for an agent. A blank name is refused.
     pub(super) fn thread(&self, agent: Agent, client_thread: &str) -> Result<Thread, Reject> {
-        let ThreadName { id, client_id } = ThreadName::of(client_thread)?;
+        let ThreadName { id, client_id } = self.names.thread(client_thread)?;
         request_log::note(|facts| {
             facts.agent = Some(agent.name.to_string());
             facts.thread = Some(client_thread.to_owned());

@@ -27,8 +27,8 @@ pub struct Limits {
     /// proxies let pass, with some cookies and a token. It is also the size of the buffer for a
     /// client that does not read, besides one whole frame.
     pub header_bytes: usize,
-    /// How long a client may take to send a request's head. The time starts when the connection
-    /// becomes idle.
+    /// How long a client may take to send a request's head, from its first byte on. A new
+    /// connection has as long to begin with it.
     pub header_timeout: Duration,
     /// How many connections may be open. Each stream also needs one to the upstream.
     pub connections: usize,

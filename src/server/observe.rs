@@ -85,7 +85,8 @@ pub(super) async fn observe(
         observer.metrics.refused(refused.code);
     }
     let ids = response.extensions().get::<RunIds>();
-    pending.answered(route, response.status(), refused.as_ref(), ids);
+    let status = refused.as_ref().map_or_else(|| response.status(), |refused| refused.status);
+    pending.answered(route, status, refused.as_ref(), ids);
     match span {
         Some(span) => spanned(response, span),
         None => response,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
-use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, StatusCode, Uri};
 use serde::Serialize;
 
@@ -34,6 +34,8 @@ pub(super) struct Reject {
 /// What the logs and metrics keep of a refusal, as an extension of its response.
 #[derive(Clone, Debug)]
 pub(super) struct Refused {
+    /// That of the refusal. [`defer`](super::routes::events::defer) may answer with another one.
+    pub(super) status: StatusCode,
     pub(super) code: &'static str,
     pub(super) fault: Option<UpstreamFault>,
 }
@@ -101,17 +103,37 @@ pub(super) fn header_timeout(waited: Duration) -> Vec<u8> {
     Reject::new(StatusCode::REQUEST_TIMEOUT, "header_timeout", message).bytes()
 }
 
+pub(super) async fn too_many_connections_of_peer() -> Response {
+    closing(of_full_peer())
+}
+
 /// The bytes of the response to a network that has too many connections.
 pub(super) fn too_many_of_peer() -> Vec<u8> {
+    of_full_peer().bytes()
+}
+
+fn of_full_peer() -> Reject {
     let message = "your network has as many connections as it may have; close some, or raise \
                    `limits.connections_per_peer`";
-    Reject::too_many("too_many_connections", message).bytes()
+    Reject::too_many("too_many_connections", message)
 }
 
 /// Refuses a request that states two lengths, and closes the connection.
 pub(super) async fn two_lengths() -> Response {
     let message = "the request has both `content-length` and `transfer-encoding`; send one";
-    let mut response = Reject::invalid(message).into_response();
+    closing(Reject::invalid(message))
+}
+
+/// Refuses a request whose body the gateway cannot decode, and closes the connection.
+pub(super) async fn unknown_encoding() -> Response {
+    let message = "`transfer-encoding` is not `chunked` once; send `chunked`, or a \
+                   `content-length`";
+    closing(Reject::invalid(message))
+}
+
+/// The response to a request after which the connection is closed.
+fn closing(reject: Reject) -> Response {
+    let mut response = reject.into_response();
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
@@ -126,6 +148,14 @@ impl Reject {
     /// The request itself is malformed.
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
+    }
+
+    /// The request names a host that a web site could own.
+    pub(super) fn wrong_host() -> Self {
+        let message = "a gateway without `auth` does not answer under a name that any web page \
+                       could have; call it by its address or `localhost`, or have its operator \
+                       add the name to `hosts`";
+        Self::new(StatusCode::FORBIDDEN, "wrong_host", message)
     }
 
     /// LangGraph does not have the agent, or does not show it to the caller. The Python server
@@ -180,6 +210,14 @@ impl Reject {
         Self::new(StatusCode::NOT_FOUND, "unknown_run", message)
     }
 
+    /// A GET of the run route names neither a thread nor a run.
+    pub(super) fn unnamed_run() -> Self {
+        let message = "a GET of this route has to name a thread or a run in its query: send \
+                       `threadId=THREAD` to load the thread, or `runId=RUN` to join the run; a run \
+                       is started with POST";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
+    }
+
     fn shutting_down() -> Self {
         let message = "the gateway is shutting down; send the request again";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "gateway_shutdown", message)
@@ -206,11 +244,6 @@ impl Reject {
     pub(super) fn logged(self) -> Self {
         let fault = self.fault.map(|fault| UpstreamFault { is_news: false, ..fault });
         Self { fault, ..self }
-    }
-
-    /// Whether the same request may succeed later.
-    pub(super) fn is_passing(&self) -> bool {
-        self.status.is_server_error() || self.status == StatusCode::TOO_MANY_REQUESTS
     }
 
     /// The whole response, as it is sent on the connection.
@@ -408,8 +441,9 @@ impl IntoResponse for Reject {
         let body = self.body();
         // The message may contain private data, so the logs do not get it.
         let Self { status, code, message: _, wait, fault } = self;
-        let mut response = (status, [(CONTENT_TYPE, "application/json")], body).into_response();
-        response.extensions_mut().insert(Refused { code, fault });
+        let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
+        let mut response = (status, headers, body).into_response();
+        response.extensions_mut().insert(Refused { status, code, fault });
         let headers = response.headers_mut();
         if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             // Whole seconds, rounded up.

@@ -11,11 +11,6 @@ use super::streams::unread::Answers;
 use super::streams::whole::Whole;
 use threadway_translate::json::Json;
 
-/// A JSON document and a line break.
-pub(super) fn json(document: &Json) -> Response {
-    ([(CONTENT_TYPE, "application/json")], line(document)).into_response()
-}
-
 /// A JSON document that may be as large as a thread, and that no cache may keep. Its bytes are held
 /// as an unread answer.
 pub(super) fn large_json(answers: &Answers, document: &Json) -> Result<Response, Reject> {
@@ -24,7 +19,8 @@ pub(super) fn large_json(answers: &Answers, document: &Json) -> Result<Response,
     Ok((headers, Body::new(Whole::from(VecDeque::from([body])))).into_response())
 }
 
-/// A JSON document that no cache may keep.
+/// A JSON document and a line break. No cache may keep it: what a caller gets depends on its
+/// credentials, and caches know only `authorization`.
 pub(super) fn uncached_json(document: &Json) -> Response {
     let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
     (headers, line(document)).into_response()

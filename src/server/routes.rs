@@ -19,7 +19,7 @@
 
 pub(in crate::server) mod admin;
 mod connect;
-mod events;
+pub(in crate::server) mod events;
 pub(in crate::server) mod health;
 mod info;
 mod openapi;
@@ -35,11 +35,13 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware;
 use axum::routing::{get, patch, post};
+use tower_http::cors::CorsLayer;
 
 use self::page::Page;
 use super::acp;
 use super::auth::admit;
 use super::browser::refused;
+use super::connections::Full;
 use super::gateway::Gateway;
 use super::observe;
 use super::observe::request_log::RequestLog;
@@ -77,12 +79,10 @@ pub(super) fn routes(
         .route("/agui/threads/{thread}/{part}", get(threads::inspect))
         .route_layer(compressed)
         .route_layer(admitted)
+        .route_layer(middleware::from_fn(events::defer))
         .method_not_allowed_fallback(reject::wrong_method);
     // CORS is outside of `admitted`, since a preflight carries no credentials.
-    let routes = match cors {
-        Some(cors) => routes.layer(cors),
-        None => routes,
-    };
+    let routes = with_cors(routes, cors);
     let refused = middleware::from_fn_with_state(Arc::clone(&gateway), refused::preflight);
     let routes = routes.layer(refused);
     let routes = match page {
@@ -97,4 +97,21 @@ pub(super) fn routes(
         .fallback(reject::unknown_route)
         .layer(observed)
         .with_state(gateway)
+}
+
+/// Refuses connections for which there is no place. A page can read the refusal, and an
+/// `EventSource` survives it.
+pub(super) fn full(gateway: &Gateway) -> Full {
+    let cors = gateway.admission.cors.layer(gateway.forward.names());
+    Full::new(|routes| with_cors(routes.layer(middleware::from_fn(events::defer)), cors.clone()))
+}
+
+fn with_cors<S: Clone + Send + Sync + 'static>(
+    routes: Router<S>,
+    cors: Option<CorsLayer>,
+) -> Router<S> {
+    match cors {
+        Some(cors) => routes.layer(cors),
+        None => routes,
+    }
 }

@@ -43,7 +43,7 @@ use super::auth::admit::UpstreamNotAsked;
 use super::connections::Peer;
 use super::gateway::Call;
 use super::limits::rates::StreamSlot;
-use super::reject::{self, Reject};
+use super::reject::Reject;
 use super::request::query::{InPath, param};
 use super::routes::tanstack::{RunName, TanStackQuery, id_param};
 use super::streams::unread::Answers;
@@ -119,8 +119,7 @@ pub(super) async fn on_run_route(
         let (parts, _) = request.into_parts();
         return Box::pin(query.respond(&call, &name, &parts.headers)).await;
     }
-    let (method, uri) = (request.method().clone(), request.uri().clone());
-    let mut response = reject::wrong_method(method, uri).await.into_response();
+    let mut response = Reject::unnamed_run().into_response();
     response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
     Ok(response)
 }

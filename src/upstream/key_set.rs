@@ -37,6 +37,10 @@ pub struct KeySetUrl(Url);
 )]
 pub struct NotAKeySetUrl;
 
+/// Why a key set was not fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FetchError(Error);
+
 /// Fetches an issuer's keys. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct KeySets {
@@ -59,8 +63,8 @@ impl KeySets {
     }
 
     /// Fetches the key set: the text of a JSON document, not parsed.
-    pub(crate) async fn fetch(&self) -> Result<String, Error> {
-        within(KEY_SET_TIMEOUT, self.read()).await
+    pub(crate) async fn fetch(&self) -> Result<String, FetchError> {
+        within(KEY_SET_TIMEOUT, self.read()).await.map_err(FetchError)
     }
 
     async fn read(&self) -> Result<String, Error> {
@@ -117,6 +121,13 @@ impl fmt::Display for KeySetUrl {
     }
 }
 
+impl fmt::Display for FetchError {
+    /// The words of [`Error`] name the server of nearly all requests, which is LangGraph's.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.to_string().replace("LangGraph server", "issuer"))
+    }
+}
+
 impl fmt::Debug for KeySetUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
@@ -126,6 +137,17 @@ impl fmt::Debug for KeySetUrl {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failed_fetch_names_the_issuer() {
+        let failed = |error| FetchError(error).to_string();
+        let status = Error::Status { code: 500, detail: String::new(), retry_after: None };
+        assert_eq!(failed(status), "the issuer answered 500");
+        let away = Error::Unreachable { reason: "refused".to_owned() };
+        assert_eq!(failed(away), "the issuer cannot be reached: refused");
+        let text = Error::NotUnderstood { what: "text" };
+        assert_eq!(failed(text), "the issuer's answer is not text");
+    }
 
     #[test]
     fn keys_come_from_where_nobody_can_change_them_on_the_way() {

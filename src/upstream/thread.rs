@@ -318,13 +318,19 @@ impl Client {
         &self,
         thread_id: &str,
     ) -> Result<Option<ThreadRecord>, Error> {
-        let ids = &[thread_id];
-        let call = |select| self.search_threads(&ThreadsById { ids, select, limit: 1 });
+        Ok(self.listed_threads(&[thread_id]).await?.into_iter().next())
+    }
+
+    /// Threads without their states, by their UUIDs: those that the server shows to the caller.
+    pub(crate) async fn listed_threads(&self, ids: &[&str]) -> Result<Vec<ThreadRecord>, Error> {
+        let limit = ids.len();
+        let call = |select| self.search_threads(&ThreadsById { ids, select, limit });
         let body = self.list(Listed::Threads, &COLUMNS, call).await?;
         let threads = ThreadRecord::parse_list(&body);
-        let threads = self.understood(threads, "a list of threads")?;
+        let mut threads = self.understood(threads, "a list of threads")?;
         // A server that ignores `ids` lists other threads.
-        Ok(threads.into_iter().find(|thread| thread.id == thread_id))
+        threads.retain(|thread| ids.contains(&&*thread.id));
+        Ok(threads)
     }
 
     async fn searched(

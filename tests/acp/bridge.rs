@@ -616,9 +616,22 @@ async fn options_that_exclude_each_other_are_refused_and_a_flag_beats_the_enviro
     assert_eq!(printed(&print), json!(["acp", "--gateway", "http://127.0.0.1:1"]));
     let upstream = [print[0], print[1], "--upstream", "http://127.0.0.1:2"];
     assert_eq!(printed(&upstream), json!(["acp", "--upstream", "http://127.0.0.1:2"]));
-    let (code, told) = Process::start(&["--gateway", "ftp://x"], &[]).end();
-    assert_eq!(code, Some(64));
-    assert!(told.contains("`ftp://x` is not a URL that begins with https://"), "{told}");
+    for (url, expected) in [
+        ("ftp://s3cret", "expected a URL that begins with https://"),
+        ("s3cret", "expected a URL that begins with https://"),
+        ("wss://h/?token=s3cret", "expected a URL without user, password, query and fragment"),
+        ("https://u:s3cret@h", "expected a URL without user, password, query and fragment"),
+        ("https://u:s3cret@h:port", "expected an absolute URL"),
+    ] {
+        for (args, variable) in
+            [(&["--gateway", url][..], &[][..]), (&[], &[("THREADWAY_GATEWAY", url)])]
+        {
+            let (code, told) = Process::start(args, variable).end();
+            assert_eq!(code, Some(64));
+            let expected = format!("--gateway (THREADWAY_GATEWAY): {expected}");
+            assert!(told.contains(&expected) && !told.contains("s3cret"), "{told}");
+        }
+    }
     let (code, told) = Process::start(&["--gateway", "http://127.0.0.1:1", "--login"], &[]).end();
     assert_eq!(code, Some(64));
     assert!(told.contains("set THREADWAY_GATEWAY_TOKEN"), "{told}");

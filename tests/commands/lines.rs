@@ -137,3 +137,64 @@ async fn on_all_addresses_the_printed_urls_are_ones_that_a_browser_can_open() {
     assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
     process.stop().await;
 }
+
+// === the limit of open files ===
+
+/// Serves under `ulimit` with these options. Returns what is printed up to the address, and the
+/// process's limits of open files: the soft one and the hard one.
+#[cfg(target_os = "linux")]
+fn serves_under(ulimit: &str) -> (String, Vec<u64>) {
+    use std::io::{BufRead, BufReader};
+    let script = format!(
+        "ulimit {ulimit} && exec \"$0\" serve --upstream http://127.0.0.1:9 --listen 127.0.0.1:0 \
+         --limit-connections 300"
+    );
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", &script, env!("CARGO_BIN_EXE_threadway")])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    while !said.contains("listening on") {
+        assert_ne!(lines.read_line(&mut said).unwrap(), 0, "{said}");
+    }
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    (said, line.split_whitespace().filter_map(|word| word.parse().ok()).collect())
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_limit_of_open_files_is_raised_and_one_that_is_too_low_is_named_once() {
+    let (said, limits) = serves_under("-Sn 64 && ulimit -Hn 1000");
+    assert_eq!(limits, [1000, 1000]);
+    assert!(!said.contains("limits.connections"), "{said}");
+    let (said, limits) = serves_under("-n 500");
+    assert_eq!(limits, [500, 500]);
+    let warning = "the process may open 500 files, and `limits.connections` needs 600";
+    assert_eq!(said.matches(warning).count(), 1, "{said}");
+}
+
+// === the demo ===
+
+#[tokio::test]
+async fn the_demos_own_langgraph_answers_to_no_name_that_a_web_site_could_own() {
+    let mut demo = Process::start("demo", &[], &[]).await;
+    let langgraph = demo.address_behind("LangGraph's own API is at http://").await;
+    for (host, status) in [
+        (langgraph.to_string(), "200"),
+        (format!("localhost:{}", langgraph.port()), "200"),
+        ("127.0.0.1".to_owned(), "200"),
+        ("localhost".to_owned(), "200"),
+        ("evil.example".to_owned(), "403"),
+        (format!("evil.example:{}", langgraph.port()), "403"),
+    ] {
+        let request = format!("GET /ok HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        let response = Response::to(langgraph, request.as_bytes()).await;
+        let expected = format!("HTTP/1.1 {status} ");
+        assert!(response.head.starts_with(&expected), "{host}: {}", response.head);
+    }
+}

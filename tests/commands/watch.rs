@@ -371,9 +371,19 @@ async fn a_wrong_command_line_is_told() {
              x-api-key:KEY; the variable takes one per line",
         ),
         (
-            &["T", "--gateway", "ftp://h"],
-            "threadway: --gateway (THREADWAY_GATEWAY): `ftp://h` is not a URL that begins with \
-             http:// or https://",
+            &["T", "--gateway", "ftp://h/s3cret"],
+            "threadway: --gateway (THREADWAY_GATEWAY): expected a URL that begins with http:// or \
+             https://",
+        ),
+        (
+            &["T", "--gateway", "http://user:s3cret@h"],
+            "threadway: --gateway (THREADWAY_GATEWAY): expected a URL without user, password, query \
+             and fragment",
+        ),
+        (
+            &["T", "--gateway", "http://user:s3cret@h:port"],
+            "threadway: --gateway (THREADWAY_GATEWAY): expected an absolute URL, as \
+             http://127.0.0.1:2024 (invalid port number)",
         ),
     ] {
         assert_eq!(output(args).await, (64, String::new(), told.to_owned()));

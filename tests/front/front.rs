@@ -17,7 +17,8 @@ use threadway::server::Credentials;
 use threadway::server::auth::{FAILURES, FETCH_PAUSE, FRESH, Jwt, JwtSettings, KeysFrom, MAX_AGE};
 use threadway::server::isolation::PROBE_PAUSE;
 use threadway::server::{
-    Auth, Cors, Forward, Judged, Observer, RETRY, Rates, RequestRate, Server, Settings, Trust,
+    Auth, Cors, Forward, Judged, Limits, Observer, RETRY, Rates, RequestRate, Server, Settings,
+    Trust,
 };
 use threadway::upstream::Tls;
 use threadway_translate::agui::Allowance;
@@ -158,6 +159,56 @@ async fn a_key_opens_and_stays_here() {
         assert!(!head.contains("authorization") && !head.contains(KEY), "{head}");
         assert_eq!(head.contains("\r\nx-api-key: mine\r\n"), headers.contains("mine"), "{head}");
     }
+}
+
+/// LangGraph's ids of the thread that a client calls `support-42`, by the caller's headers.
+async fn ids_of_a_name<const N: usize>(front: &Front, headers: [String; N]) -> [String; N] {
+    let mut ids = Vec::new();
+    for headers in headers {
+        let mut named = input(&["hi"]);
+        named["threadId"] = json!("support-42");
+        let body = named.to_string();
+        let request = format!(
+            "POST /agui/agent/agent/run HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: \
+             application/json\r\n{headers}content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut id = None;
+        let answers = async {
+            loop {
+                let exchange = front.upstream.next().await;
+                id = exchange.line.split('/').nth(2).map(str::to_owned);
+                exchange.json(403, "{}").await;
+            }
+        };
+        tokio::select! {
+            response = Response::to(front.address, request.as_bytes()) => drop(response),
+            () = answers => {}
+        }
+        ids.push(id.unwrap());
+    }
+    ids.try_into().unwrap()
+}
+
+#[tokio::test]
+async fn a_thread_of_a_name_is_its_callers_own_where_the_gateway_knows_the_caller() {
+    // A key that is replaced keeps the name of its owner.
+    let new_key = "00112233445566778899";
+    let front = Front::guarded(keys(&format!("web={KEY}\nops={OTHER_KEY}\nweb={new_key}"))).await;
+    let [web, ops, new] =
+        ids_of_a_name(&front, [bearer(KEY), bearer(OTHER_KEY), bearer(new_key)]).await;
+    assert!(web != ops && web == new, "{web} {ops} {new}");
+    let signer = Signer::ed25519("k");
+    let front = Front::guarded(jwt_of_file("names", &[&signer])).await;
+    let of = |sub: &str, exp| bearer(&signer.token(&[("sub", json!(sub)), ("exp", from_now(exp))]));
+    let [ada, bob, renewed] =
+        ids_of_a_name(&front, [of("ada", 60), of("bob", 60), of("ada", 600)]).await;
+    assert!(ada != bob && ada == renewed, "{ada} {bob} {renewed}");
+    // Without `auth` all callers share the names.
+    let front = Front::with(Settings::default()).await;
+    let key = |key: &str| format!("x-api-key: {key}\r\n");
+    let [one, other] = ids_of_a_name(&front, [key("ada"), key("bob")]).await;
+    assert_eq!(one, other);
 }
 
 #[tokio::test]
@@ -1340,4 +1391,195 @@ async fn a_run_that_was_not_started_holds_no_place() {
         assert!(response.head.starts_with("HTTP/1.1 502 "), "{}", response.head);
     }
     front.run("").await;
+}
+
+// === clients that resume a stream ===
+
+/// A gateway that refuses requests for a while, and the headers of a caller whom it refuses.
+struct Refusing {
+    status: &'static str,
+    code: &'static str,
+    headers: String,
+    settings: Settings,
+    /// Requests that use up the caller's limits.
+    before: usize,
+}
+
+fn refusing() -> Vec<Refusing> {
+    let one = RequestRate { per_second: NonZeroU32::MIN, burst: NonZeroU32::MIN };
+    let (busy, away) = ("429 Too Many Requests", "503 Service Unavailable");
+    let refusing = |status, code, headers: &str, settings| Refusing {
+        status,
+        code,
+        headers: headers.to_owned(),
+        settings,
+        before: 0,
+    };
+    let guarded = |auth| Settings { auth, ..Settings::default() };
+    let limited = |limits| Settings { limits, ..Settings::default() };
+    let url = "http://127.0.0.1:9/keys".parse().unwrap();
+    let unreachable = KeysFrom::Url { url, tls: Tls::default() };
+    let token = Signer::ed25519("k").token(&[]);
+    let unproven = Judged { credential: None, trust: Trust::Proven };
+    let often = Rates { requests: Some(one), ..Rates::default() };
+    vec![
+        Refusing {
+            before: 1,
+            ..refusing(
+                busy,
+                "too_many_requests",
+                "",
+                Settings { rates: often, ..Settings::default() },
+            )
+        },
+        Refusing {
+            before: 1,
+            ..refusing(
+                busy,
+                "too_many_requests",
+                &bearer(KEY),
+                Settings { rates: often, ..guarded(keys(&format!("web={KEY}"))) },
+            )
+        },
+        Refusing {
+            before: usize::try_from(FAILURES.burst.get()).unwrap(),
+            ..refusing(
+                busy,
+                "too_many_failures",
+                &bearer(OTHER_KEY),
+                guarded(keys(&format!("web={KEY}"))),
+            )
+        },
+        refusing(away, "auth_unproven", "x-api-key: good\r\n", guarded(Auth::Upstream(unproven))),
+        refusing(away, "auth_unavailable", &bearer(&token), guarded(Auth::Jwt(jwt(unreachable)))),
+        refusing(
+            away,
+            "too_many_connections",
+            "",
+            limited(Limits { connections: 0, ..Limits::default() }),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn an_event_source_survives_each_refusal_that_passes() {
+    const EVENTS: &str = "/agui/agent/agent/threads/t/events";
+    let page = "origin: http://page.example.com\r\n";
+    let cors = || Cors::Origins {
+        origins: vec!["http://page.example.com".parse().unwrap()],
+        credentials: Credentials::Omitted,
+    };
+    let _clock = HeldClock::pause();
+    for Refusing { status, code, headers, settings, before } in refusing() {
+        let agents = agents(&[("default", "http://127.0.0.1:9")], &[]);
+        let settings = Settings { cors: cors(), ..settings };
+        let (address, _stop, _serving, _server) = serve_as(agents, settings).await;
+        let get = async |path: &str, more: &str| {
+            let request =
+                format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n{page}{headers}{more}\r\n");
+            Response::to(address, request.as_bytes()).await
+        };
+        for _ in 0..before {
+            get("/agui/info", "").await;
+        }
+        let sse = "accept: text/event-stream\r\n";
+        let last = "last-event-id: x\r\n";
+        for (path, more) in [
+            (EVENTS.to_owned(), format!("{sse}{last}")),
+            (EVENTS.to_owned(), last.to_owned()),
+            (format!("{EVENTS}?follow=thread"), format!("{sse}{last}")),
+            (format!("{EVENTS}?last_event_id=x"), sse.to_owned()),
+        ] {
+            let mut response = get(&path, &more).await;
+            let head = response.head.clone();
+            assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{code} {path}: {head}");
+            for header in [
+                "content-type: text/event-stream\r\n",
+                "cache-control: no-cache, no-transform\r\n",
+                "access-control-allow-origin: http://page.example.com\r\n",
+            ] {
+                assert!(head.contains(header), "{code} {path}: {head}");
+            }
+            assert_eq!(response.body().await, "retry: 3000\n\n", "{code} {path}");
+        }
+        // Everybody else is refused.
+        let lines = format!("accept: application/x-ndjson\r\n{last}");
+        for (path, more) in [
+            (EVENTS, sse),
+            ("/agui/info", last),
+            (EVENTS, &*lines),
+            ("/agui/agent/agent/threads/t/other", &*format!("{sse}{last}")),
+        ] {
+            let mut response = get(path, more).await;
+            if path.ends_with("other") && !code.contains("connections") {
+                assert!(response.head.starts_with("HTTP/1.1 404 "), "{}", response.head);
+                continue;
+            }
+            let (told, body) = refused(&mut response).await;
+            assert_eq!(told, format!("HTTP/1.1 {status}"), "{path} {more}");
+            assert!(body.starts_with(&format!("{{\"error\":\"{code}\"")), "{path}: {body}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_event_source_survives_a_network_with_too_many_connections() {
+    let connections_per_peer = NonZeroUsize::new(1);
+    let limits = Limits { connections_per_peer, ..Limits::default() };
+    let front = Front::with(Settings { limits, cors: Cors::Any, ..Settings::default() }).await;
+    let health = b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n";
+    let mut kept = Response::to(front.address, health).await;
+    assert_eq!(kept.body().await, "ok\n");
+    let request = "GET /agui/agent/agent/threads/t/events HTTP/1.1\r\nhost: h\r\n\
+                   origin: http://page.example.com\r\naccept: text/event-stream\r\n";
+    for (more, status) in [("last-event-id: x\r\n", "200"), ("", "429")] {
+        let request = format!("{request}{more}\r\n");
+        let response = Response::to(front.address, request.as_bytes()).await;
+        let head = &response.head;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+        assert!(head.contains("access-control-allow-origin: *\r\n"), "{head}");
+        assert!(head.contains("connection: close\r\n"), "{head}");
+    }
+    front.upstream.is_untouched().await;
+}
+
+// === caches ===
+
+#[tokio::test]
+async fn no_cache_keeps_what_depends_on_the_caller() {
+    let front = Front::guarded(keys(&format!("web={KEY}"))).await;
+    let thread = format!("/agui/threads/{THREAD}");
+    for path in [
+        "/agui/info".to_owned(),
+        "/agui/agent/agent/capabilities".to_owned(),
+        "/agui/agent/agent/run?threadId=t".to_owned(),
+        "/agui/agent/agent/run?runId=r".to_owned(),
+        "/agui/agent/agent/run".to_owned(),
+        "/agui/agent/agent/run/ws".to_owned(),
+        "/agui/agent/agent/threads/t/events".to_owned(),
+        "/acp".to_owned(),
+        "/agui/threads".to_owned(),
+        format!("{thread}/messages"),
+        format!("{thread}/state"),
+        format!("{thread}/events"),
+        "/nowhere".to_owned(),
+    ] {
+        for headers in [String::new(), bearer(OTHER_KEY), bearer(KEY)] {
+            let request = format!("GET {path} HTTP/1.1\r\nhost: h\r\n{headers}\r\n");
+            let asked = Response::to(front.address, request.as_bytes());
+            let answers = async {
+                loop {
+                    front.upstream.next().await.json(200, "[]").await;
+                }
+            };
+            let response = tokio::select! {
+                response = asked => response,
+                () = answers => unreachable!(),
+            };
+            let is_uncached = ["no-store", "no-cache"]
+                .iter()
+                .any(|word| response.head.contains(&format!("cache-control: {word}")));
+            assert!(is_uncached, "{path}: {}", response.head);
+        }
+    }
 }

@@ -91,6 +91,32 @@ impl Server {
     }
 }
 
+/// Why no connection was made.
+fn reason(asked: Result<(), Error>) -> String {
+    match asked {
+        Err(Error::Unreachable { reason }) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_not_trusted_is_explained() {
+    let ours = Authority::new();
+    let server = Server::start(&ours.issue("127.0.0.1"), None).await;
+    let why = reason(server.asked(&Tls::default()).await);
+    assert!(why.contains("name a file with the authority's certificate in `ca_file`"), "{why}");
+    // As `openssl req -x509` makes it: the server's certificate may sign others.
+    let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let pem = params.self_signed(&key).unwrap().pem();
+    let server = Server::start(&(pem.clone() + &key.serialize_pem()), None).await;
+    let mut tls = Tls::default();
+    tls.trust(pem.as_bytes()).unwrap();
+    let why = reason(server.asked(&tls).await);
+    assert!(why.contains("its certificate is itself an authority's"), "{why}");
+}
+
 fn is_refused(asked: &Result<(), Error>) -> bool {
     matches!(asked, Err(Error::Unreachable { .. } | Error::Interrupted { .. }))
 }

@@ -5,12 +5,15 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 
 use crate::support::gateway::{RUN, THREAD, agents, input, serve_as};
-use crate::support::socket::Socket;
+use crate::support::socket::{self, Socket};
 use crate::support::upstream::{Exchange, Upstream};
+use futures_util::StreamExt;
 use serde_json::{Value, json};
 use threadway::server::Credentials;
 use threadway::server::{Auth, Cors, Forward, Judged, Rates, RequestRate, Server, Settings};
+use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
+use tokio_tungstenite::tungstenite::Message;
 use tokio_util::sync::CancellationToken;
 
 const KEY: &str = "0123456789abcdef";
@@ -42,6 +45,19 @@ impl Front {
 
     async fn open(&self, headers: &[(&'static str, &str)]) -> Result<Socket, (u16, Value)> {
         Socket::with(self.address, PATH, headers).await
+    }
+
+    /// Opens a socket while LangGraph answers as it does to everybody.
+    async fn opened(&self, path: &str, headers: &[(&'static str, &str)]) -> Socket {
+        let answers = async {
+            loop {
+                self.upstream.next().await.json(200, "[]").await;
+            }
+        };
+        tokio::select! {
+            opened = Socket::with(self.address, path, headers) => opened.unwrap(),
+            () = answers => unreachable!(),
+        }
     }
 
     /// Opens a socket, which must be refused before any upstream request.
@@ -221,4 +237,78 @@ async fn an_agent_that_is_not_there_has_no_socket() {
     let refused = Socket::with(address, "/agui/agent/nobody/run", &[]).await.err().unwrap();
     assert_eq!((refused.0, &refused.1["error"]), (404, &json!("unknown_agent")));
     upstreams.is_untouched().await;
+}
+
+// === clients that ping ===
+
+/// More than the buffers of both systems hold.
+const FLOOD: usize = 48 * 1024 * 1024;
+
+/// How a socket is opened: who may, its path, and the headers.
+type Opening = (Auth, &'static str, Vec<(&'static str, &'static str)>);
+
+fn sockets() -> [Opening; 5] {
+    let invented = || (Auth::Upstream(Judged::default()), vec![("x-api-key", "invented")]);
+    let (auth, headers) = invented();
+    let (acp_auth, acp_headers) = invented();
+    let key = vec![("authorization", "Bearer 0123456789abcdef")];
+    [
+        (Auth::None, "/agui/agent/agent/run", vec![]),
+        (Auth::None, "/acp", vec![]),
+        (bearer(), "/agui/agent/agent/run/ws", key),
+        (auth, "/agui/agent/agent/run", headers),
+        (acp_auth, "/acp", acp_headers),
+    ]
+}
+
+#[tokio::test]
+async fn a_client_that_pings_and_reads_nothing_is_not_read_any_more() {
+    let ping = socket::frame(9, &[b'a'; 125]);
+    // A frame that needs no answer does not hide the pings.
+    let keep_alive = socket::frame(1, br#"{"type":"ping"}"#);
+    let method = br#"{"jsonrpc":"2.0","method":"_threadway/nothing"}"#;
+    let notification = socket::frame(1, method);
+    for (auth, path, headers) in sockets() {
+        let front = Front::with(Settings { auth, ..Settings::default() }).await;
+        let between = if path == "/acp" { &notification } else { &keep_alive };
+        for frames in [ping.repeat(512), [ping.repeat(64), between.clone()].concat()] {
+            let mut socket = front.opened(path, &headers).await;
+            let socket = socket.stream.get_mut();
+            let sent = socket::flooded(front.address, socket, &frames, FLOOD).await;
+            assert!(sent < FLOOD, "{path}: {sent} bytes of pings were read");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_reads_gets_a_pong_for_its_newest_ping() {
+    const PINGS: u32 = 5_000;
+    for (auth, path, headers) in sockets() {
+        let front = Front::with(Settings { auth, ..Settings::default() }).await;
+        let mut socket = front.opened(path, &headers).await;
+        let pings: Vec<_> = (0..PINGS).map(|at| socket::frame(9, &at.to_be_bytes())).collect();
+        socket.stream.get_mut().write_all(&pings.concat()).await.unwrap();
+        loop {
+            match socket.stream.next().await {
+                Some(Ok(Message::Pong(pong))) if *pong == (PINGS - 1).to_be_bytes() => break,
+                Some(Ok(Message::Pong(_))) => {}
+                other => panic!("{path}: {other:?}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_large_is_answered_with_a_close_frame_while_it_is_sent() {
+    const SIZE: usize = 11 * 1024 * 1024;
+    for path in ["/agui/agent/agent/run", "/agui/agent/agent/run/ws", "/acp"] {
+        for _ in 0..5 {
+            let front = Front::with(Settings::default()).await;
+            let mut socket = Socket::with(front.address, path, &[]).await.unwrap();
+            let message = [socket::large_frame(SIZE as u64), vec![b'a'; SIZE]].concat();
+            socket.stream.get_mut().write_all(&message).await.unwrap();
+            let (code, _) = socket.closed().await;
+            assert_eq!(code, 1009, "{path}");
+        }
+    }
 }

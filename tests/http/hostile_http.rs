@@ -2,13 +2,15 @@
 //! upstream, and the streams of other clients are not disturbed.
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use crate::support::clock::HeldClock;
-use crate::support::gateway::{Gateway, Response, events, refusal, refused, token};
+use crate::support::gateway::{
+    Gateway, Response, agents, counted, events, refusal, refused, serve_as, token,
+};
 use serde_json::{Value, json};
-use threadway::server::{BODY_TIMEOUT, Limits};
+use threadway::server::{Auth, BODY_TIMEOUT, Limits, Rates, RequestRate, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -97,12 +99,57 @@ async fn a_body_has_one_length() {
             "400",
         ),
         (
+            "chunked twice in a line",
+            format!("{RUN}transfer-encoding: chunked, chunked\r\n\r\n0\r\n\r\n{SMUGGLED}"),
+            "400",
+        ),
+        ("chunked in two lines", format!("{RUN}{chunked}{chunked}\r\n0\r\n\r\n{SMUGGLED}"), "400"),
+        (
+            "another coding before chunked",
+            format!("{RUN}transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n{SMUGGLED}"),
+            "400",
+        ),
+        (
+            "another coding in another line",
+            format!("{RUN}transfer-encoding: gzip\r\n{chunked}\r\n0\r\n\r\n{SMUGGLED}"),
+            "400",
+        ),
+        (
+            "identity before chunked",
+            format!("{RUN}transfer-encoding: identity, chunked\r\n\r\n0\r\n\r\n{SMUGGLED}"),
+            "400",
+        ),
+        (
+            "chunked with a parameter",
+            format!("{RUN}transfer-encoding: chunked;q=1\r\n\r\n0\r\n\r\n{SMUGGLED}"),
+            "400",
+        ),
+        (
+            "an empty element beside chunked",
+            format!("{RUN}transfer-encoding: , chunked\r\n\r\n0\r\n\r\n{SMUGGLED}"),
+            "400",
+        ),
+        (
             "chunked over HTTP/1.0",
             format!("{RUN}{chunked}\r\n0\r\n\r\n{SMUGGLED}").replacen("1.1", "1.0", 1),
             "400",
         ),
     ];
     are_refused(cases).await;
+}
+
+#[tokio::test]
+async fn one_chunked_is_read_in_any_case() {
+    let gateway = Gateway::start().await;
+    for coding in ["chunked", "Chunked", "CHUNKED", " chunked ", "\tchunked"] {
+        let body = "7\r\n{\"a\":1}\r\n0\r\n\r\n";
+        let request = format!("{RUN}transfer-encoding:{coding}\r\n\r\n{body}");
+        let mut response = Response::to(gateway.address, request.as_bytes()).await;
+        let (_, told) = refused(&mut response).await;
+        // The body is read, and it is no input.
+        assert!(told.contains("threadId"), "{coding}: {told}");
+    }
+    gateway.upstream.is_untouched().await;
 }
 
 #[tokio::test]
@@ -363,6 +410,117 @@ async fn a_thousand_who_drip_do_not_harm_a_hundred_who_stream() {
         ];
         assert_eq!(kinds, expected);
     }
+}
+
+#[tokio::test]
+async fn a_refusal_reaches_a_client_that_is_still_sending() {
+    const SIZE: usize = 24 * 1024 * 1024;
+    let keys = Auth::Bearer("a=0123456789abcdef".parse().unwrap());
+    let requests = NonZeroU32::MIN;
+    let rates = Rates {
+        requests: Some(RequestRate { per_second: requests, burst: requests }),
+        ..Rates::default()
+    };
+    let json = "content-type: application/json\r\n";
+    let length = format!("content-length: {SIZE}\r\n");
+    let chunked = "transfer-encoding: chunked\r\n".to_owned();
+    let (run, acp) = ("POST /agui/agent/a/run", "POST /acp");
+    for (what, settings, line, headers, status) in [
+        ("too large", Settings::default(), run, format!("{json}{length}"), "413"),
+        ("too large, in chunks", Settings::default(), run, format!("{json}{chunked}"), "413"),
+        ("too large for ACP", Settings::default(), acp, format!("{json}{length}"), "413"),
+        ("no JSON", Settings::default(), run, length.clone(), "415"),
+        ("no key", Settings { auth: keys, ..Settings::default() }, run, length.clone(), "401"),
+        ("no route", Settings::default(), "POST /nowhere", length.clone(), "404"),
+        ("two lengths", Settings::default(), run, format!("{length}{chunked}"), "400"),
+        ("too often", Settings { rates, ..Settings::default() }, run, length.clone(), "429"),
+        (
+            "too many connections",
+            Settings {
+                limits: Limits { connections: 0, ..Limits::default() },
+                ..Settings::default()
+            },
+            run,
+            length.clone(),
+            "503",
+        ),
+        (
+            "a head that is too large",
+            Settings::default(),
+            run,
+            format!("x: {}\r\n{length}", "x".repeat(1024 * 1024)),
+            "431",
+        ),
+    ] {
+        let agents = agents(&[("default", "http://127.0.0.1:9")], &[]);
+        let (address, _stop, _serving, _server) = serve_as(agents, settings).await;
+        if what == "too often" {
+            Response::to(address, b"GET /agui/info HTTP/1.1\r\nhost: h\r\n\r\n").await;
+        }
+        let head = format!("{line} HTTP/1.1\r\nhost: h\r\n{headers}\r\n");
+        let chunk = headers.contains("chunked").then(|| format!("{SIZE:x}\r\n"));
+        let chunk = chunk.unwrap_or_default();
+        let request = [head.as_bytes(), chunk.as_bytes(), &vec![b'a'; SIZE]];
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        // As a client that reads after it has sent everything.
+        socket.write_all(&request.concat()).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+        let mut told = Vec::new();
+        socket.read_to_end(&mut told).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+        let told = String::from_utf8(told).unwrap();
+        assert_eq!(statuses(&told), [status], "{what}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_sent_after_a_refusal_is_read_for_a_limited_time() {
+    let mut gateway = Gateway::start().await;
+    let clock = HeldClock::pause();
+    let large = format!("{RUN}content-length: 100000000\r\n\r\n");
+    for is_silent in [true, false] {
+        let mut socket = TcpStream::connect(gateway.address).await.unwrap();
+        // Otherwise the system collects single bytes.
+        socket.set_nodelay(true).unwrap();
+        socket.write_all(large.as_bytes()).await.unwrap();
+        let mut told = Vec::new();
+        // The gateway has closed its half, and the client goes on.
+        socket.read_to_end(&mut told).await.unwrap();
+        assert!(told.starts_with(b"HTTP/1.1 413 "));
+        let mut passed = Duration::ZERO;
+        while counted(&gateway.metrics, "open_connections") > 0.5 {
+            assert!(passed < Duration::from_mins(2), "the connection is still open");
+            if !is_silent {
+                socket.write_all(b"x").await.unwrap();
+            }
+            gateway.settled().await;
+            clock.advance(Duration::from_secs(1)).await;
+            passed += Duration::from_secs(1);
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let expected = if is_silent { 2..=4 } else { 29..=32 };
+        assert!(expected.contains(&passed.as_secs()), "{is_silent}: {passed:?}");
+    }
+    // A shutdown does not wait for such a client.
+    let mut socket = TcpStream::connect(gateway.address).await.unwrap();
+    socket.write_all(large.as_bytes()).await.unwrap();
+    socket.read_to_end(&mut Vec::new()).await.unwrap();
+    gateway.stop.cancel();
+    while gateway.serving.join_next().await.is_some() {}
+}
+
+#[tokio::test]
+async fn a_connection_that_says_nothing_gives_its_place_to_one_that_asks() {
+    let gateway = Gateway::with(Limits { connections: 8, ..Limits::default() }).await;
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        silent.push(TcpStream::connect(gateway.address).await.unwrap());
+    }
+    let health = b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n";
+    let mut response = Response::to(gateway.address, health).await;
+    assert_eq!(response.body().await, "ok\n");
+    // The one that has waited longest has lost its place.
+    assert_eq!(silent.remove(0).read(&mut [0]).await.unwrap(), 0);
 }
 
 #[tokio::test]

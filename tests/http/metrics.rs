@@ -13,7 +13,7 @@ use crate::support::upstream::Exchange;
 use serde_json::json;
 use threadway::metrics::{Format, Metrics};
 use threadway::server::{Limits, Observer, Settings};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -466,4 +466,33 @@ async fn the_admin_listener_is_there_until_the_gateway_has_come_to_rest() {
     while let Some(ended) = admin.serving.join_next().await {
         ended.unwrap();
     }
+}
+
+#[tokio::test]
+async fn the_admin_listener_answers_to_no_name_that_a_web_site_could_own() {
+    let gateway = Gateway::start().await;
+    let admin = Admin::of(&gateway).await;
+    let port = admin.address.port();
+    let own = [format!("127.0.0.1:{port}"), format!("localhost:{port}"), "[::1]".to_owned()];
+    let own = own.iter().map(String::as_str).chain(["127.0.0.1", "localhost"]);
+    let foreign = ["evil.example", "evil.example:80", "127.0.0.1.evil.example"];
+    let all = own.map(|host| (host, "200")).chain(foreign.map(|host| (host, "403")));
+    for (host, status) in all {
+        let request = format!("GET /metrics HTTP/1.1\r\nhost: {host}\r\n\r\n");
+        let response = Response::to(admin.address, request.as_bytes()).await;
+        let expected = format!("HTTP/1.1 {status} ");
+        assert!(response.head.starts_with(&expected), "{host}: {}", response.head);
+    }
+}
+
+#[tokio::test]
+async fn connections_that_say_nothing_do_not_keep_the_metrics_away() {
+    let gateway = Gateway::start().await;
+    let admin = Admin::of(&gateway).await;
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        silent.push(TcpStream::connect(admin.address).await.unwrap());
+    }
+    let _clock = HeldClock::pause();
+    assert!(admin.get("/metrics", "").await.head.starts_with("HTTP/1.1 200"));
 }

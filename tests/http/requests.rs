@@ -10,7 +10,7 @@ use crate::support::gateway::{
 };
 use crate::support::upstream::Upstream;
 use serde_json::json;
-use threadway::server::{BODY_TIMEOUT, Limits, Settings, ThreadRoutes};
+use threadway::server::{BODY_TIMEOUT, IDLE_TIMEOUT, Limits, Settings, ThreadRoutes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -33,7 +33,9 @@ async fn what_is_no_request_to_run_an_agent_is_refused() {
     let json = "content-type: application/json\r\n";
     let route = "there is no route /nowhere; runs are started with POST /agui/agent/{agent}/run, \
                  and GET /agui/info names the agents";
-    let method = "/agui/agent/a/run does not allow GET; use a method that the `allow` header names";
+    let method = "a GET of this route has to name a thread or a run in its query: send \
+                  `threadId=THREAD` to load the thread, or `runId=RUN` to join the run; a run is \
+                  started with POST";
     let large = "the body is longer than 10485760 bytes; send attachments by URL, or begin a new \
                  thread";
     for (request, expected) in [
@@ -439,20 +441,60 @@ async fn headers_that_come_too_slowly_are_told_so() {
 #[tokio::test]
 async fn the_headers_of_a_second_request_have_their_time_too() {
     let gateway = Gateway::start().await;
-    for (half, expected) in [("GET /healthz HTT", "HTTP/1.1 408 Request Timeout\r\n"), ("", "")] {
-        let mut response = Response::to(gateway.address, HEALTH).await;
+    let half = "GET /healthz HTT";
+    let (after_a_whole_one, rests) =
+        (format!("{}{half}", String::from_utf8_lossy(HEALTH)), [0, 5, 30, 75]);
+    let clock = HeldClock::pause();
+    // The half comes with the request before it, or after a rest.
+    for rest in [None].into_iter().chain(rests.map(Some)) {
+        let first = if rest.is_none() { after_a_whole_one.as_bytes() } else { HEALTH };
+        let mut response = Response::to(gateway.address, first).await;
         assert_eq!(response.body().await, "ok\n");
-        response.socket.write_all(half.as_bytes()).await.unwrap();
-        Response::to(gateway.address, HEALTH).await;
-        let clock = HeldClock::pause();
-        clock.advance(Limits::default().header_timeout).await;
-        let mut told = String::new();
-        response.socket.read_to_string(&mut told).await.unwrap();
-        let (status, _) = told.split_at(told.find('\n').map_or(0, |at| at + 1));
-        assert_eq!(status, expected);
-        drop(clock);
-        tokio::time::resume();
+        if let Some(rest) = rest {
+            passes(&gateway, &clock, Duration::from_secs(rest)).await;
+            response.socket.write_all(half.as_bytes()).await.unwrap();
+        }
+        let mut passed = Duration::ZERO;
+        let mut told = [0; 12];
+        let late = loop {
+            tokio::select! {
+                biased;
+                read = response.socket.read_exact(&mut told) => break read,
+                () = passes(&gateway, &clock, Duration::from_secs(1)) => {}
+            }
+            passed += Duration::from_secs(1);
+        };
+        late.unwrap();
+        assert_eq!(&told, b"HTTP/1.1 408", "{rest:?}");
+        let timeout = Limits::default().header_timeout.as_secs();
+        let expected = timeout - 1..=timeout + 2;
+        assert!(expected.contains(&passed.as_secs()), "{rest:?} {passed:?}");
     }
+}
+
+/// Lets time pass, second by second: the gateway sets its timers in between.
+async fn passes(gateway: &Gateway, clock: &HeldClock, time: Duration) {
+    for _ in 0..time.as_secs() {
+        gateway.settled().await;
+        clock.advance(Duration::from_secs(1)).await;
+    }
+    gateway.settled().await;
+}
+
+#[tokio::test]
+async fn a_connection_may_rest_between_two_requests_and_not_for_ever() {
+    let gateway = Gateway::start().await;
+    let mut response = Response::to(gateway.address, HEALTH).await;
+    assert_eq!(response.body().await, "ok\n");
+    let clock = HeldClock::pause();
+    // Proxies close theirs after 60 s or 75 s.
+    for rest in [9, 11, 60, 75] {
+        passes(&gateway, &clock, Duration::from_secs(rest)).await;
+        response.again(HEALTH).await;
+        assert_eq!(response.body().await, "ok\n", "after {rest} s");
+    }
+    passes(&gateway, &clock, IDLE_TIMEOUT + Duration::from_secs(2)).await;
+    response.closed().await;
 }
 
 #[tokio::test]

@@ -60,7 +60,7 @@ impl Page {
 
     /// A run of `thread_id` that has sent two words.
     async fn half_told(&mut self, thread_id: &str, headers: &str) -> (Response, Run) {
-        let id = if thread_id == THREAD { THREAD } else { MINE };
+        let id = if thread_id == "my thread" { MINE } else { thread_id };
         self.server.thread(id, json!({}), None);
         let mut input = input(&["hi"]);
         input["threadId"] = json!(thread_id);
@@ -290,6 +290,33 @@ async fn a_run_without_a_thread_is_found_where_it_is_read() {
 }
 
 #[tokio::test]
+async fn a_run_is_found_whatever_others_call_theirs() {
+    const OTHERS: usize = 120;
+    let mut page = Page::start().await;
+    let thread = |at: usize| format!("{at:08}-0000-4000-8000-000000000000");
+    let mut open = Vec::new();
+    // Some began before it, and some after it.
+    for at in 0..=OTHERS {
+        let key = if at == OTHERS / 2 { "alice" } else { STRANGER };
+        let (mut owner, run) = page.half_told(&thread(at), &format!("x-api-key: {key}\r\n")).await;
+        until(&mut owner, "m2", "one two ").await;
+        open.push((owner, run));
+    }
+    {
+        let mut books = page.server.books();
+        for at in 0..=OTHERS {
+            let owner = if at == OTHERS / 2 { "alice" } else { "bob" };
+            books.threads.get_mut(&thread(at)).unwrap().metadata = json!({"owner": owner});
+        }
+        let keys = [("alice", "alice"), (STRANGER, "bob")];
+        books.tenants = keys.map(|(key, name)| (key.to_owned(), name.to_owned())).into();
+    }
+    let mut alice = get(page.address, &join("r1"), "x-api-key: alice\r\n").await;
+    let events = until(&mut alice, "m2", "one two ").await;
+    assert_eq!(events[0]["threadId"], thread(OTHERS / 2));
+}
+
+#[tokio::test]
 async fn where_threads_are_not_listed_no_run_is_found_by_its_name_alone() {
     let mut page = Page::start().await;
     let (mut owner, _run) = page.half_told(THREAD, "").await;
@@ -400,10 +427,13 @@ async fn what_cannot_be_loaded_is_refused() {
         let expected = refusal("400 Bad Request", "invalid_request", message);
         assert_eq!(refused(&mut response).await, expected, "{more}");
     }
-    // Without a query the path serves WebSockets and POSTs, as before.
-    let mut response = get(page.address, "limit=1", "").await;
-    let message =
-        "/agui/agent/agent/run does not allow GET; use a method that the `allow` header names";
-    let expected = refusal("405 Method Not Allowed", "wrong_method", message);
-    assert_eq!(refused(&mut response).await, expected);
+    // Without a name in its query the path serves WebSockets and POSTs.
+    let message = "a GET of this route has to name a thread or a run in its query: send \
+                   `threadId=THREAD` to load the thread, or `runId=RUN` to join the run; a run is \
+                   started with POST";
+    for query in ["", "limit=1", "offset=-1"] {
+        let mut response = get(page.address, query, "").await;
+        let expected = refusal("405 Method Not Allowed", "wrong_method", message);
+        assert_eq!(refused(&mut response).await, expected, "{query}");
+    }
 }

@@ -38,6 +38,8 @@ pub(crate) enum Turn {
     /// Calls two tools of the client.
     CallsClient,
     Fails,
+    /// The conversation is summarised, and the run fails before the answer.
+    SummarisesAndFails,
 }
 
 pub(crate) const TURNS: [Turn; 10] = [
@@ -155,7 +157,7 @@ impl Thread {
                     messages[at]["content"] = self.fresh("redacted ").into();
                 }
             }
-            Turn::Summarises => {
+            Turn::Summarises | Turn::SummarisesAndFails => {
                 let last = messages.pop().filter(|last| !is(last, "tool"));
                 let (id, text) = (self.fresh("s"), self.fresh("summary "));
                 messages = vec![json!({"type": "human", "id": id, "content": text})];
@@ -178,6 +180,7 @@ impl Thread {
         }
         match turn {
             Turn::Fails => return,
+            Turn::SummarisesAndFails => {}
             Turn::CallsClient => {
                 let (one, two) = (self.fresh("c"), self.fresh("c"));
                 let message = self.fresh("a");

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -166,4 +167,39 @@ impl Socket {
             }
         }
     }
+}
+
+/// A client's frame of at most 125 bytes, masked with zeros.
+pub(crate) fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).unwrap();
+    [&[0x80 | opcode, 0x80 | length, 0, 0, 0, 0], payload].concat()
+}
+
+/// The beginning of a client's text frame of `length` bytes.
+pub(crate) fn large_frame(length: u64) -> Vec<u8> {
+    [&[0x81, 0xff][..], &length.to_be_bytes(), &[0; 4]].concat()
+}
+
+/// Sends `bytes` again and again, and reads nothing. Returns after how many bytes the gateway takes
+/// no more, or `most`.
+pub(crate) async fn flooded(
+    address: SocketAddr,
+    socket: &mut TcpStream,
+    bytes: &[u8],
+    most: usize,
+) -> usize {
+    let (mut sent, mut stuck) = (0, 0);
+    while sent < most && stuck < 20 {
+        if let Ok(written) = socket.try_write(bytes.get(sent % bytes.len()..).unwrap()) {
+            (sent, stuck) = (sent + written, 0);
+            continue;
+        }
+        stuck += 1;
+        // An answer on another connection: meanwhile the gateway has run.
+        let mut other = TcpStream::connect(address).await.unwrap();
+        let request = b"GET /healthz HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
+        other.write_all(request).await.unwrap();
+        other.read_to_end(&mut Vec::new()).await.unwrap();
+    }
+    sent
 }

@@ -146,7 +146,7 @@ where
         self.opened.remote.connection().hang_up();
         // Runs go on, so no request has anything left to do.
         self.works.clear();
-        self.socket.close(end).await;
+        self.socket.close(end, &self.shutdown).await;
     }
 
     /// Waits for the next thing that happens, and handles it. Returns how the socket ends, if it

@@ -36,6 +36,7 @@ use crate::server::limits::rates::{
 };
 use crate::server::observe::request_log;
 use crate::server::reject::Reject;
+use crate::server::request::thread_name::ThreadNames;
 use crate::server::websocket::Turn;
 use crate::upstream::Caller;
 
@@ -101,6 +102,8 @@ struct Identified {
     name: Option<Arc<str>>,
     /// The subject of the caller's token, for the audit log only.
     subject: Option<Arc<str>>,
+    /// The caller's names of threads.
+    names: ThreadNames,
 }
 
 /// Admits a request as its caller's, or refuses it.
@@ -132,6 +135,7 @@ pub(in crate::server) async fn admit(
             )));
         }
         let identified = admission.identify(peer, &head.headers, &caller).await?;
+        let names = identified.names;
         request_log::note(|facts| {
             facts.caller.clone_from(&identified.name);
             facts.subject = identified.subject;
@@ -142,15 +146,16 @@ pub(in crate::server) async fn admit(
             (None, None) => (None, Charge::Request),
         };
         let streams = admission.streams(identified.identity, of_socket, charge)?;
-        Ok((streams, identified.credentials, identified.name))
+        Ok((streams, identified.credentials, identified.name, names))
     };
-    let (streams, credentials, name) = match admitted.await {
+    let (streams, credentials, name, names) = match admitted.await {
         Ok(admitted) => admitted,
         Err(reject) => return reject.into_response(),
     };
     request = Request::from_parts(head, body);
     request.extensions_mut().insert(caller.named(name));
     request.extensions_mut().insert(streams.clone());
+    request.extensions_mut().insert(names);
     let response = next.run(request).await;
     let status = response.status();
     if let Some(credentials) = credentials {
@@ -215,19 +220,21 @@ impl Admission {
     ) -> Result<Identified, Reject> {
         let digest = &self.state.digest;
         let proven = match &self.auth {
-            Auth::None => Ok((CallerId::of_peer(peer), None, None)),
+            Auth::None => Ok((CallerId::of_peer(peer), None, None, ThreadNames::SHARED)),
             Auth::Bearer(keys) => bearer(headers).and_then(|key| {
                 let owner = keys.owner(key).ok_or(CredentialError::Wrong)?;
-                Ok((CallerId::Key(Arc::clone(owner)), Some(Arc::clone(owner)), None))
+                let names = ThreadNames::of_caller(&["key", owner]);
+                Ok((CallerId::Key(Arc::clone(owner)), Some(Arc::clone(owner)), None, names))
             }),
             Auth::Jwt(jwt) => match bearer(headers) {
                 Ok(token) => match jwt.verify(token).await {
                     Ok(claims) => {
                         let sub = claims.sub.get(..claims.sub.floor_char_boundary(MAX_NAME_BYTES));
                         let sub = sub.map(Arc::from);
+                        let names = ThreadNames::of_caller(&["token", &claims.iss, &claims.sub]);
                         let subject = Fingerprint::of(digest, [claims.iss, claims.sub]);
                         let name = Arc::from(subject.word("subject"));
-                        Ok((CallerId::Fingerprint(subject), Some(name), sub))
+                        Ok((CallerId::Fingerprint(subject), Some(name), sub, names))
                     }
                     Err(error) => Err(error.into()),
                 },
@@ -239,11 +246,12 @@ impl Admission {
                 return Ok(self.identify_by_credentials(judged, peer, caller));
             }
         };
-        let proven = proven.map(|(identity, name, subject)| Identified {
+        let proven = proven.map(|(identity, name, subject, names)| Identified {
             identity,
             credentials: None,
             name,
             subject,
+            names,
         });
         proven.map_err(|error| {
             let reject = error.reject(&self.auth);
@@ -278,7 +286,7 @@ impl Admission {
         let accepted = credentials.filter(|shown| self.state.accepted.contains(shown));
         let identity = accepted.map_or_else(|| CallerId::of_peer(peer), CallerId::Fingerprint);
         let name = credentials.map(|shown| Arc::from(shown.word("credentials")));
-        Identified { identity, credentials, name, subject: None }
+        Identified { identity, credentials, name, subject: None, names: ThreadNames::SHARED }
     }
 
     /// Counts wrong credentials. Refuses a network that has sent too many.

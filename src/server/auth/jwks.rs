@@ -50,6 +50,11 @@ pub(super) struct TokenHeader {
     algorithm: Algorithm,
 }
 
+/// The values of `typ` that an access token may have, in either case: media types, of which
+/// `application/` may be left out (RFC 7519, section 5.1; RFC 9068). RFC 8725, section 3.11: a token
+/// of another type, such as `logout+jwt`, is not for access.
+const TYPES: [&str; 4] = ["JWT", "application/jwt", "at+jwt", "application/at+jwt"];
+
 /// The claims that identify a caller.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct Claims {
@@ -107,10 +112,13 @@ impl KeySet {
         let algorithms = vec![header.algorithm];
         let validation = Validation { algorithms, ..Validation::clone(validation) };
         let read = decode::<Claims>(token, &key.public, &validation);
-        read.map(|token| token.claims).map_err(|error| {
+        let claims = read.map(|token| token.claims).map_err(|error| {
             let is_expired = matches!(error.kind(), ErrorKind::ExpiredSignature);
             if is_expired { VerifyError::Expired } else { VerifyError::Invalid }
-        })
+        })?;
+        // RFC 7519, section 4.1.2: `sub` identifies the caller. All callers without one would be
+        // the same caller.
+        if claims.sub.trim().is_empty() { Err(VerifyError::Invalid) } else { Ok(claims) }
     }
 
     fn find(&self, header: &TokenHeader) -> Option<&Key> {
@@ -181,12 +189,14 @@ impl fmt::Debug for Key {
 // === impl TokenHeader ===
 
 impl TokenHeader {
-    /// Reads a token's header. Returns `None` for a malformed one, and for one with critical
-    /// extensions.
+    /// Reads a token's header. Returns `None` for a malformed one, for one with critical extensions,
+    /// and for a token of another type than [`TYPES`].
     pub(super) fn parse(token: &str) -> Option<Self> {
-        let Header { alg, kid, crit, .. } = decode_header(token).ok()?;
+        let Header { alg, kid, crit, typ, .. } = decode_header(token).ok()?;
+        let is_access =
+            typ.is_none_or(|typ| TYPES.iter().any(|accepted| typ.eq_ignore_ascii_case(accepted)));
         // RFC 7515: a critical extension that is not known must be refused, and none is known here.
-        crit.is_none().then_some(Self { key_id: kid, algorithm: alg })
+        (crit.is_none() && is_access).then_some(Self { key_id: kid, algorithm: alg })
     }
 }
 
@@ -306,6 +316,33 @@ mod tests {
     }
 
     #[test]
+    fn a_token_of_another_type_is_refused() {
+        let signer = PrivateKey::ed25519();
+        let keys = set(&[signer.public_key(&[])]);
+        for (typ, is_accepted) in [
+            (None, true),
+            (Some("JWT"), true),
+            (Some("jwt"), true),
+            (Some("at+jwt"), true),
+            (Some("AT+JWT"), true),
+            (Some("application/at+jwt"), true),
+            (Some("application/JWT"), true),
+            (Some(""), false),
+            (Some("logout+jwt"), false),
+            (Some("application/logout+jwt"), false),
+            (Some("dpop+jwt"), false),
+            (Some("secevent+jwt"), false),
+            (Some("JWE"), false),
+            (Some("jwt "), false),
+        ] {
+            let typ = typ.map(str::to_owned);
+            let header = Header { typ: typ.clone(), ..Header::new(Algorithm::EdDSA) };
+            let found = verify(&keys, &signer.token(&header, &claims()));
+            assert_eq!(found.is_ok(), is_accepted, "{typ:?}");
+        }
+    }
+
+    #[test]
     fn unexpected_claims_are_refused() {
         let (signer, now) = (PrivateKey::ed25519(), get_current_timestamp());
         let keys = set(&[signer.public_key(&[])]);
@@ -332,6 +369,8 @@ mod tests {
             (&[("aud", Value::Null)], Err(VerifyError::Invalid)),
             (&[("sub", Value::Null)], Err(VerifyError::Invalid)),
             (&[("sub", json!(1))], Err(VerifyError::Invalid)),
+            (&[("sub", json!(""))], Err(VerifyError::Invalid)),
+            (&[("sub", json!(" "))], Err(VerifyError::Invalid)),
             (&[("more", json!(long))], Ok("ada")),
         ];
         for (changes, expected) in cases {

@@ -58,14 +58,6 @@ pub enum KeysError {
         /// The name of the key.
         name: String,
     },
-    /// Two keys have the same name.
-    #[error(
-        "one key for each name; {name} has two: while you replace a key, give each its own name"
-    )]
-    TwiceNamed {
-        /// The name of both.
-        name: String,
-    },
     /// Two names have the same key.
     #[error("a different key for each name; {name} has the key of another name")]
     Shared {
@@ -102,7 +94,7 @@ impl FromStr for Keys {
         let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
         let entries = lines.flat_map(|line| line.split(',')).map(str::trim);
         let digest = fingerprint_key();
-        let (mut keys, mut names, mut known) = (Vec::new(), HashSet::new(), HashSet::new());
+        let (mut keys, mut known) = (Vec::new(), HashSet::new());
         for (at, entry) in (1..).zip(entries.filter(|entry| !entry.is_empty())) {
             let (name, key) = entry.split_once('=').ok_or(KeysError::Form { at })?;
             let (name, key) = (name.trim(), key.trim());
@@ -111,9 +103,6 @@ impl FromStr for Keys {
             }
             if !is_key(key) {
                 return Err(KeysError::Key { name: name.to_owned() });
-            }
-            if !names.insert(name) {
-                return Err(KeysError::TwiceNamed { name: name.to_owned() });
             }
             if !known.insert(key) {
                 return Err(KeysError::Shared { name: name.to_owned() });
@@ -187,7 +176,6 @@ mod tests {
             (format!("a={key}\u{e9}"), of_key("a")),
             (format!("a={key} {key}"), of_key("a")),
             (format!("a={long}"), of_key("a")),
-            (format!("a={key},a={key}0"), KeysError::TwiceNamed { name: "a".to_owned() }),
             (format!("a={key},b={key}"), KeysError::Shared { name: "b".to_owned() }),
             (many(MAX_KEYS + 1), KeysError::TooMany),
         ] {

@@ -10,6 +10,15 @@ use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+
+use crate::server::auth::admit;
+use crate::server::connections::Peer;
+use crate::server::reject::Reject;
+
 /// Endings that no registered name has: RFC 6761, and ICANN's ending for private networks.
 const PRIVATE_ENDINGS: [&str; 2] = [".localhost", ".internal"];
 
@@ -21,6 +30,29 @@ pub struct HostName(String);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a name such as chat.example.com, without scheme, port and path")]
 pub struct NotAHostName;
+
+/// Refuses requests from this machine to a name that a web site could own. For a listener that asks
+/// nobody for credentials. Other machines may know it by any name.
+pub fn under_safe_names(routes: Router, own: Vec<HostName>) -> Router {
+    let own = std::sync::Arc::<[HostName]>::from(own);
+    routes.layer(middleware::from_fn(move |request: Request, next: Next| {
+        let own = std::sync::Arc::clone(&own);
+        async move { refuse_unsafe(&own, request, next).await }
+    }))
+}
+
+async fn refuse_unsafe(own: &[HostName], request: Request, next: Next) -> Response {
+    let peer = request.extensions().get::<Peer>().map(|Peer(peer)| peer.ip().to_canonical());
+    let (head, body) = request.into_parts();
+    if peer.is_some_and(|peer| peer.is_loopback()) {
+        match admit::host(&head) {
+            Ok(host) if host.is_none_or(|host| is_safe(host, own)) => {}
+            Ok(_) => return Reject::wrong_host().into_response(),
+            Err(reject) => return reject.into_response(),
+        }
+    }
+    next.run(Request::from_parts(head, body)).await
+}
 
 /// Whether no foreign web page can send a request to this host: `NAME` or `NAME:PORT`.
 pub(in crate::server) fn is_safe(host: &str, own: &[HostName]) -> bool {

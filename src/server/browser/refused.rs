@@ -93,12 +93,9 @@ impl RefusedPages {
 
     /// Refuses a request to a host name that a web site could own.
     pub(in crate::server) fn refuse_host(&self) -> Reject {
-        let message = "a gateway without `auth` does not answer under a name that any web page \
-                       could have; call it by its address or `localhost`, or have its operator \
-                       add the name to `hosts`";
         // The client chose the name, so it is not logged. The browser shows it.
         self.warn("wrong_host", "its `host` has to be in `hosts` (--hosts NAME)");
-        Reject::new(StatusCode::FORBIDDEN, "wrong_host", message)
+        Reject::wrong_host()
     }
 
     fn warn(&self, code: &'static str, why: &'static str) {

@@ -1,4 +1,5 @@
-//! Finds requests that state the length of their body twice, in the bytes of a connection.
+//! Finds requests whose body has no single meaning: two lengths, in the bytes of a connection, and
+//! codings other than `chunked`.
 //!
 //! RFC 9112, 6.3: a request with both `content-length` and `transfer-encoding` is an attempt at
 //! smuggling, or comes from broken software. hyper uses the latter, drops the former, and closes
@@ -14,7 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
+use http::HeaderMap;
+use http::header::TRANSFER_ENCODING;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::inbound::Inbound;
 
 const LENGTH: &[u8] = b"content-length:";
 const ENCODING: &[u8] = b"transfer-encoding:";
@@ -28,6 +33,7 @@ pub(in crate::server) struct FramingCheck<S> {
     socket: S,
     lines: Lines,
     two_lengths: TwoLengths,
+    inbound: Inbound,
 }
 
 /// Whether a request on a connection stated two lengths. Once set, it stays.
@@ -43,11 +49,23 @@ struct Lines {
     has_encoding: bool,
 }
 
+/// Whether a request's body has a coding that the gateway does not decode. RFC 9112, 6.1 and 7:
+/// `chunked` comes once, and an unknown coding is refused. hyper looks at the last coding alone.
+pub(super) fn is_encoded(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    let is_chunked = |coding: &[u8]| coding.trim_ascii().eq_ignore_ascii_case(b"chunked");
+    codings.next().is_some_and(|first| !is_chunked(first.as_bytes())) || codings.next().is_some()
+}
+
 // === impl FramingCheck ===
 
 impl<S> FramingCheck<S> {
-    pub(in crate::server) fn new(socket: S, two_lengths: TwoLengths) -> Self {
-        Self { socket, lines: Lines::default(), two_lengths }
+    pub(super) fn new(socket: S, two_lengths: TwoLengths, inbound: Inbound) -> Self {
+        Self { socket, lines: Lines::default(), two_lengths, inbound }
+    }
+
+    pub(super) fn get_ref(&self) -> &S {
+        &self.socket
     }
 }
 
@@ -60,6 +78,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for FramingCheck<S> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.socket).poll_read(cx, buffer))?;
         let read = buffer.filled().get(before..).unwrap_or_default();
+        if !read.is_empty() {
+            self.inbound.arrived();
+        }
         if self.lines.read(read) {
             self.two_lengths.0.store(true, Ordering::Relaxed);
         }

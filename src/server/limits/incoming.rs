@@ -36,6 +36,11 @@ impl<S> Charged<S> {
         mem::replace(&mut self.charge, next)
     }
 
+    /// The socket, for bytes that nobody keeps.
+    pub(in crate::server) fn io(&mut self) -> &mut S {
+        &mut self.io
+    }
+
     /// A control frame came, which may be in the middle of a message.
     pub(in crate::server) fn passed(&mut self, payload: usize) {
         let rest = self.charge.bytes().saturating_sub(payload + FRAME_BYTES);

@@ -4,21 +4,22 @@
 //! run.
 
 use axum::body::Body;
-use axum::extract::RawQuery;
+use axum::extract::{RawQuery, Request};
+use axum::middleware::Next;
 use axum::response::Response;
-use http::HeaderMap;
+use http::header::CONNECTION;
+use http::{HeaderMap, Method, StatusCode};
 
 use super::connect::{self, Scope};
-use crate::server::auth::admit::UpstreamNotAsked;
 use crate::server::gateway::Call;
 use crate::server::limits::rates::StreamSlot;
 use crate::server::observe::RunIds;
-use crate::server::reject::Reject;
+use crate::server::reject::{Refused, Reject};
 use crate::server::request::accept;
 use crate::server::request::last_event::LastEvent;
 use crate::server::request::query::{InPath, param};
 use crate::server::request::thread_name;
-use crate::server::streams::event_stream::{EventStream, streamed};
+use crate::server::streams::event_stream::{EventStream, unbuffered};
 use crate::server::streams::wire::Wire;
 use crate::threads::{AtShutdown, Thread, ThreadReader};
 use threadway_translate::agui::{ClientMessages, Projector};
@@ -43,22 +44,9 @@ pub(in crate::server) async fn events(
     let agent = call.agent_inspected(&name, is_inspected)?;
     let thread = call.thread(agent, &client_thread)?;
     let ids = RunIds::of(&thread);
-    let (reader, slot) = match open(&call, &thread, scope, &last).await {
-        Ok(Connected::Reader(reader, slot)) => (reader, slot),
-        Ok(Connected::NoMoreEvents(response)) => return Ok(response),
-        // The client was connected before. An `EventSource` never reconnects after an error status,
-        // but it does after a stream that ends.
-        Err(reject) if last != LastEvent::None && wire == Wire::Sse && reject.is_passing() => {
-            tracing::debug!(
-                thread_id = thread.id(),
-                ?reject,
-                "a client is sent an empty stream, so that it reconnects later"
-            );
-            let mut empty = streamed(wire, Body::from(wire.beginning()), ids);
-            empty.extensions_mut().insert(UpstreamNotAsked);
-            return Ok(empty);
-        }
-        Err(reject) => return Err(reject),
+    let (reader, slot) = match open(&call, &thread, scope, &last).await? {
+        Connected::Reader(reader, slot) => (reader, slot),
+        Connected::NoMoreEvents(response) => return Ok(response),
     };
     let client = thread_name::viewer(&client_thread);
     let for_new = |client| Projector::new(client, ClientMessages::Unknown);
@@ -68,6 +56,41 @@ pub(in crate::server) async fn events(
     let reader = reader.at_shutdown(AtShutdown::BreakOff);
     let stream = EventStream { reader, encoder, slot, ids, answers: call.answers() };
     Ok(stream.into_response(&call.gateway.observer.metrics))
+}
+
+/// Answers a client that resumes a stream with an empty one, in place of a refusal that passes by
+/// itself. An `EventSource` never reconnects after another status than 200, but it does after a
+/// stream that ends. This layer is in front of everything that refuses requests.
+pub(in crate::server) async fn defer(request: Request, next: Next) -> Response {
+    let is_resumption = is_resumption(&request);
+    let mut refusal = next.run(request).await;
+    let status = refusal.status();
+    let is_passing = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+    if !is_resumption || !is_passing {
+        return refusal;
+    }
+    let refused = refusal.extensions_mut().remove::<Refused>();
+    tracing::debug!(?refused, "a client is sent an empty stream, so that it reconnects later");
+    let wire = Wire::Sse;
+    let mut empty = unbuffered(wire, Body::from(wire.beginning()));
+    if let Some(refused) = refused {
+        empty.extensions_mut().insert(refused);
+    }
+    // At a shutdown, the next connection leads to another replica.
+    if let Some(connection) = refusal.headers_mut().remove(CONNECTION) {
+        empty.headers_mut().insert(CONNECTION, connection);
+    }
+    empty
+}
+
+/// Whether a client resumes an event stream on this module's route.
+fn is_resumption(request: &Request) -> bool {
+    let (uri, headers) = (request.uri(), request.headers());
+    let is_here = uri.path().starts_with("/agui/agent/") && uri.path().ends_with("/events");
+    request.method() == Method::GET
+        && is_here
+        && LastEvent::of_request(headers, uri.query().unwrap_or_default()) != LastEvent::None
+        && matches!(accept::stream(headers), Ok(Wire::Sse))
 }
 
 async fn open(

@@ -6,18 +6,22 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
-use tokio::sync::Mutex;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::agents::{Agents, Probed};
 use crate::metrics::Answer;
-use crate::server::response::{self, bool_json};
+use crate::server::response::{bool_json, uncached_json};
 use threadway_translate::json::ObjectWriter;
 
 /// How long the result of a probe is used. Orchestrators ask every few seconds, often from several
 /// places.
 pub const PROBE_AGE: Duration = Duration::from_secs(5);
+
+/// How long a request waits for a probe, if there are earlier results. Kubernetes waits 1 s.
+const PROBE_PATIENCE: Duration = Duration::from_millis(100);
 
 /// After how many failed probes in a row an upstream that was ready counts as not ready. A busy
 /// upstream misses one probe, and a restart two. If the orchestrator then took the gateway out of
@@ -28,8 +32,10 @@ const PROBE_FAILURES: u32 = 3;
 #[derive(Clone, Debug)]
 pub(in crate::server) struct Readiness {
     agents: Agents,
-    /// Locked while the upstreams are probed, so that requests at the same time share one probe.
-    last: Arc<Mutex<LastProbe>>,
+    /// The results of the last probe, and whether there is another one: requests at the same time
+    /// share it.
+    last: Arc<watch::Sender<LastProbe>>,
+    tasks: TaskTracker,
     /// Cancelled when the gateway stops.
     shutdown: CancellationToken,
 }
@@ -37,7 +43,9 @@ pub(in crate::server) struct Readiness {
 /// The results of the last probe.
 #[derive(Debug, Default)]
 struct LastProbe {
+    /// `None` before the first results.
     at: Option<Instant>,
+    is_probing: bool,
     upstreams: Vec<UpstreamHealth>,
 }
 
@@ -68,7 +76,7 @@ pub(in crate::server) async fn readyz(State(readiness): State<Readiness>) -> Res
         .raw("ready", bool_json(is_ready))
         .raw("upstreams", upstreams.finish().get())
         .finish();
-    let mut response = response::json(&body);
+    let mut response = uncached_json(&body);
     *response.status_mut() = status;
     response
 }
@@ -77,7 +85,7 @@ pub(in crate::server) async fn readyz(State(readiness): State<Readiness>) -> Res
 
 impl Readiness {
     pub(in crate::server) fn new(agents: Agents, shutdown: CancellationToken) -> Self {
-        Self { agents, last: Arc::default(), shutdown }
+        Self { agents, last: Arc::default(), tasks: TaskTracker::new(), shutdown }
     }
 
     /// Keeps the results for a reload's agents. An upstream is known by its name.
@@ -85,14 +93,33 @@ impl Readiness {
         Self { agents, ..self.clone() }
     }
 
+    /// The results of the last probe. Waits for the first one, and for a later one only as long as
+    /// the client of a quick answer would.
     async fn upstreams(&self) -> Vec<UpstreamHealth> {
-        let mut last = self.last.lock().await;
-        if last.at.is_none_or(|at| at.elapsed() >= PROBE_AGE) {
-            let probed = self.agents.probe().await;
-            let upstreams = probed.into_iter().map(|probed| last.with(probed)).collect();
-            *last = LastProbe { at: Some(Instant::now()), upstreams };
+        let is_due = |last: &mut LastProbe| {
+            let is_old = last.at.is_none_or(|at| at.elapsed() >= PROBE_AGE);
+            is_old && !std::mem::replace(&mut last.is_probing, true)
+        };
+        if self.last.send_if_modified(is_due) {
+            self.tasks.spawn(self.clone().probe());
         }
-        last.upstreams.clone()
+        let mut last = self.last.subscribe();
+        let probed = last.wait_for(|last| !last.is_probing);
+        let _ = tokio::time::timeout(PROBE_PATIENCE, probed).await;
+        match last.wait_for(|last| last.at.is_some()).await {
+            Ok(last) => last.upstreams.clone(),
+            // Impossible: `self` has the sender.
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// Probes the upstreams once.
+    async fn probe(self) {
+        let probed = self.agents.probe().await;
+        self.last.send_modify(|last| {
+            let upstreams = probed.into_iter().map(|probed| last.with(probed)).collect();
+            *last = LastProbe { at: Some(Instant::now()), is_probing: false, upstreams };
+        });
     }
 }
 

@@ -7,7 +7,7 @@ use crate::agents::{Agent, InputKeys, Listed, Listing};
 use crate::server::gateway::Call;
 use crate::server::reject::Reject;
 use crate::server::request::query::InPath;
-use crate::server::response::{self, bool_json};
+use crate::server::response::{bool_json, uncached_json};
 use threadway_translate::agui::{self, AgentDescription, GatewayFeatures};
 use threadway_translate::json::{self, Json, ObjectWriter, Text};
 
@@ -71,7 +71,7 @@ pub(super) async fn info(call: Call) -> Result<Response, Reject> {
         .raw("threadEndpoints", endpoints.get())
         .raw("singleRoute", single_route.get());
     let info = if is_partial { info.raw("missingUpstreams", missing.finish().get()) } else { info };
-    Ok(response::json(&info.finish()))
+    Ok(uncached_json(&info.finish()))
 }
 
 /// Describes an agent, with what its server says of its graph. An agent that the server does not
@@ -90,7 +90,7 @@ pub(super) async fn capabilities(
         return Err(Reject::unknown_assistant(&agent.assistant, &asked_as));
     };
     let keys = agent.input_keys().await;
-    Ok(response::json(&capabilities_json(listed, &keys, GatewayFeatures::of(agent.emit))))
+    Ok(uncached_json(&capabilities_json(listed, &keys, GatewayFeatures::of(agent.emit))))
 }
 
 /// CopilotKit's flags for the routes of threads. Changes are not pushed to clients.

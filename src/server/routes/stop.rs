@@ -11,7 +11,7 @@ use crate::server::reject::Reject;
 use crate::server::request::body::read_body;
 use crate::server::request::query::InPath;
 use crate::server::request::thread_name::expect_id;
-use crate::server::response;
+use crate::server::response::uncached_json;
 use threadway_translate::json::{self, ObjectWriter};
 
 /// The largest request body: it holds one id.
@@ -64,7 +64,7 @@ pub(super) async fn stop_thread(
         let message = format!("the thread has no live run{which}");
         ObjectWriter::new().raw("stopped", "false").string("message", &message)
     };
-    let mut response = response::json(&answer.finish());
+    let mut response = uncached_json(&answer.finish());
     response.extensions_mut().insert(ids);
     Ok(response)
 }

@@ -25,7 +25,7 @@ use crate::server::reject::Reject;
 use crate::server::request::accept;
 use crate::server::request::last_event::LastEvent;
 use crate::server::request::query::param;
-use crate::server::request::thread_name::{ThreadName, expect_id};
+use crate::server::request::thread_name::expect_id;
 use crate::server::response::large_json;
 use crate::server::streams::event_stream::EventStream;
 use crate::server::streams::wire::Wire;
@@ -36,8 +36,15 @@ use threadway_translate::json::{self, ObjectWriter};
 /// The largest `limit`, in messages.
 const MAX_WINDOW: usize = 1_000;
 
-/// How many threads with a run of one name are searched.
-const MAX_CANDIDATES: usize = 4;
+/// How many threads with a run of one name are searched. Each caller may give its runs any name, so
+/// the threads of others must not take the place of the caller's own.
+const MAX_CANDIDATES: usize = 1_000;
+
+/// How many threads one request asks for.
+const CANDIDATES_AT_ONCE: usize = 100;
+
+/// How many threads that the caller may see are read for the run.
+const MAX_VISIBLE_CANDIDATES: usize = 4;
 
 /// The offset before the first event.
 const FROM_START: &str = "-1";
@@ -245,16 +252,25 @@ async fn find(
     run_id: &str,
 ) -> Result<Option<FoundRun>, Reject> {
     let runs = call.gateway.threads.runs();
-    for id in runs.threads_with(&agent.upstream, run_id, MAX_CANDIDATES) {
-        let listed = agent.upstream.listed_thread(&id).await;
+    let candidates = runs.threads_with(&agent.upstream, run_id, MAX_CANDIDATES);
+    let candidates: Vec<_> = candidates.iter().map(String::as_str).collect();
+    let mut visible = 0;
+    for ids in candidates.chunks(CANDIDATES_AT_ONCE) {
+        let listed = agent.upstream.listed_threads(ids).await;
         let listed =
             listed.map_err(|error| call.upstream_failed(&error, agent.upstream.caller()))?;
-        let Some(listed) = listed else { continue };
-        let is_its_own = |name: &String| ThreadName::is_of(&id, name);
-        let client_thread = listed.client_id().filter(is_its_own).unwrap_or_else(|| id.clone());
-        let thread = call.thread(agent.clone(), &client_thread)?;
-        if let Some(reader) = read(call, &thread, last, run_id).await? {
-            return Ok(Some(FoundRun { client_thread, thread, reader }));
+        for listed in listed {
+            visible += 1;
+            if visible > MAX_VISIBLE_CANDIDATES {
+                return Ok(None);
+            }
+            let is_its_own = |name: &String| call.names.is_of(&listed.id, name);
+            let client_thread =
+                listed.client_id().filter(is_its_own).unwrap_or_else(|| listed.id.clone());
+            let thread = call.thread(agent.clone(), &client_thread)?;
+            if let Some(reader) = read(call, &thread, last, run_id).await? {
+                return Ok(Some(FoundRun { client_thread, thread, reader }));
+            }
         }
     }
     Ok(None)

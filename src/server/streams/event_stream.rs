@@ -43,10 +43,16 @@ impl EventStream {
     }
 }
 
-/// A response that no proxy may buffer, cache or change.
+/// A stream about a thread.
 pub(in crate::server) fn streamed(wire: Wire, body: Body, ids: RunIds) -> Response {
-    let mut response = Response::new(body);
+    let mut response = unbuffered(wire, body);
     response.extensions_mut().insert(ids);
+    response
+}
+
+/// A response that no proxy may buffer, cache or change.
+pub(in crate::server) fn unbuffered(wire: Wire, body: Body) -> Response {
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, wire.content_type());
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));

@@ -107,7 +107,7 @@ where
         };
         // The turn's run goes on: disconnecting is not stopping.
         self.turn = None;
-        self.socket.close(end).await;
+        self.socket.close(end, &self.shutdown).await;
     }
 
     /// Waits for the next thing that happens, and handles it. Returns how the socket ends, if it

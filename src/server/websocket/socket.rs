@@ -15,8 +15,10 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
+use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Charge;
+use crate::server::connections::linger;
 use crate::server::limits::incoming::{Charged, NoRoom};
 use crate::server::streams::body::KEEP_ALIVE;
 
@@ -38,9 +40,15 @@ const READ_BUFFER_BYTES: usize = 4 * 1024;
 /// Frames of this size in total are sent without a flush.
 const WRITE_BUFFER_BYTES: usize = 16 * 1024;
 
+/// How many pongs may wait for a client that does not read. Then its frames are not read either,
+/// since the library stores a pong for each ping.
+const MAX_UNSENT_PONGS: u32 = 16;
+
 /// A socket that is open.
 pub(in crate::server) struct Socket<S> {
     stream: WebSocketStream<Charged<S>>,
+    /// How many pings have come since the last flush that the client took.
+    unsent_pongs: u32,
     ping_at: Instant,
     /// When the ping was sent that has no answer yet.
     pinged_at: Option<Instant>,
@@ -64,6 +72,12 @@ pub(in crate::server) enum Exchanged {
     Received(Message),
     /// The client has closed the socket, or the connection is lost.
     Left,
+}
+
+/// What a client has sent after the gateway's close frame.
+enum Answer {
+    Close,
+    None,
 }
 
 /// How a socket ends.
@@ -90,7 +104,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         let stream =
             WebSocketStream::from_partially_read(io, part, Role::Server, Some(config)).await;
         let (outgoing, ping_at) = (VecDeque::new(), Instant::now() + PING);
-        Self { stream, ping_at, pinged_at: None, outgoing, is_unflushed: false }
+        Self { stream, unsent_pongs: 0, ping_at, pinged_at: None, outgoing, is_unflushed: false }
     }
 
     /// The charge of the message that was received last.
@@ -98,12 +112,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         self.stream.get_mut().take()
     }
 
-    /// The client's next message. `None` after the end.
+    /// The client's next message. `None` after the end. Cancel safe.
     pub(in crate::server) async fn next(&mut self) -> Option<Result<Message, Error>> {
-        let message = self.stream.next().await;
+        poll_fn(|cx| self.poll_read(cx)).await
+    }
+
+    /// Reads a message. First waits for a client that takes no pongs.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Error>>> {
+        if self.unsent_pongs >= MAX_UNSENT_PONGS {
+            if let Err(error) = ready!(self.stream.poll_flush_unpin(cx)) {
+                return Poll::Ready(Some(Err(error)));
+            }
+            self.unsent_pongs = 0;
+        }
+        let message = ready!(self.stream.poll_next_unpin(cx));
         self.pinged_at = None;
         self.note_control(message.as_ref());
-        message
+        if let Some(Ok(Message::Ping(_))) = &message {
+            self.unsent_pongs += 1;
+        }
+        Poll::Ready(message)
     }
 
     /// Writes a frame, which [`flush`](Self::flush) sends.
@@ -175,10 +203,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             if reading == Reading::Paused {
                 return Poll::Pending;
             }
-            let received = ready!(self.stream.poll_next_unpin(cx));
-            self.pinged_at = None;
-            self.note_control(received.as_ref());
-            Poll::Ready(match received {
+            Poll::Ready(match ready!(self.poll_read(cx)) {
                 Some(message) => message.map(Exchanged::Received),
                 None => Ok(Exchanged::Left),
             })
@@ -208,25 +233,30 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     }
 
     /// Closes the socket, and waits for the client's answer. Frames that are still on their way
-    /// would be lost if the connection were cut.
-    pub(in crate::server) async fn close(&mut self, end: End) {
+    /// would be lost if the connection were cut. A client that is still sending is read for a while
+    /// and gets the close frame, unless `shutdown` is cancelled.
+    pub(in crate::server) async fn close(mut self, end: End, shutdown: &CancellationToken) {
+        let End::Closed(code, reason) = end else {
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.stream.flush()).await;
+            return;
+        };
         let closed = async {
-            match end {
-                End::Left => self.stream.flush().await?,
-                End::Closed(code, reason) => {
-                    for message in std::mem::take(&mut self.outgoing) {
-                        self.stream.feed(message).await?;
-                    }
-                    self.stream.close(Some(CloseFrame { code, reason })).await?;
-                    while let Some(message) = self.stream.next().await {
-                        message?;
-                    }
+            for message in std::mem::take(&mut self.outgoing) {
+                self.stream.feed(message).await?;
+            }
+            self.stream.close(Some(CloseFrame { code, reason })).await?;
+            while let Some(message) = self.stream.next().await {
+                if let Message::Close(_) = message? {
+                    return Ok(Answer::Close);
                 }
             }
-            Ok::<_, Error>(())
+            Ok::<_, Error>(Answer::None)
         };
-        // A client that is gone does not answer.
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed).await;
+        // A client that is gone does not answer. One whose frame is too large answers after it.
+        match tokio::time::timeout(CLOSE_TIMEOUT, closed).await {
+            Ok(Ok(Answer::Close)) => {}
+            _ => linger::linger(self.stream.get_mut().io(), linger::TIME, shutdown).await,
+        }
     }
 }
 

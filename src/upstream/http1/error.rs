@@ -32,10 +32,10 @@ impl fmt::Display for SendError {
     /// Prints the innermost cause: it is the most specific, and has no URL.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Connect(error) if is_plain_http(&**error) => {
-                f.write_str("it speaks http, not https; write its URL with http://")
-            }
-            Self::Connect(error) => f.write_str(&last_cause(&**error)),
+            Self::Connect(error) => match tls_error(&**error).and_then(advice) {
+                Some(advice) => f.write_str(advice),
+                None => f.write_str(&last_cause(&**error)),
+            },
             Self::ConnectTimeout { waited } => {
                 write!(f, "no connection within {} s", waited.as_secs())
             }
@@ -71,19 +71,37 @@ impl From<BodyError> for Error {
     }
 }
 
-/// Whether a TLS handshake was answered with something that is not TLS, as a server of plain HTTP
-/// does.
-fn is_plain_http(error: &(dyn StdError + 'static)) -> bool {
+/// The error of the TLS handshake, if that failed.
+fn tls_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Error> {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
-        let plain = rustls::InvalidMessage::InvalidContentType;
-        return *error == rustls::Error::InvalidMessage(plain);
+        return Some(error);
     }
     let inner = match error.downcast_ref::<io::Error>() {
         // The `source` of an `io::Error` skips the error that it wraps.
         Some(error) => error.get_ref().map(|inner| inner as &(dyn StdError + 'static)),
         None => error.source(),
     };
-    inner.is_some_and(is_plain_http)
+    inner.and_then(tls_error)
+}
+
+/// What to do about a failed handshake, if rustls' own words do not help.
+fn advice(error: &rustls::Error) -> Option<&'static str> {
+    let plain = rustls::InvalidMessage::InvalidContentType;
+    if *error == rustls::Error::InvalidMessage(plain) {
+        return Some("it speaks http, not https; write its URL with http://");
+    }
+    let rustls::Error::InvalidCertificate(why) = error else { return None };
+    if *why == rustls::CertificateError::UnknownIssuer {
+        return Some(
+            "no trusted authority has signed its certificate; name a file with the authority's \
+             certificate in `ca_file`",
+        );
+    }
+    // webpki's error has no public type here.
+    why.to_string().contains("CaUsedAsEndEntity").then_some(
+        "its certificate is itself an authority's, as `openssl req -x509` makes it; give the server \
+         a certificate that an authority has signed, and name the authority's in `ca_file`",
+    )
 }
 
 /// Whether the server sent something before the request, as a server of HTTP/2 does. hyper has no

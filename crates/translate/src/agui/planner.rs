@@ -146,7 +146,8 @@ impl RequestPlanner<'_> {
             }
             // A model's provider refuses a conversation whose calls have no results.
             let may_run = !live.is_empty() || !turn.has_open_calls();
-            if turn.is_empty() && !(dropped.is_empty() && may_run) {
+            let is_wanted = dropped.is_empty() || compared.is_asking();
+            if turn.is_empty() && !(is_wanted && may_run) {
                 return Ok(Plan { dropped, ..Plan::default() }.into());
             }
         } else {

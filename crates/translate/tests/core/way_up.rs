@@ -449,3 +449,15 @@ fn an_answer_to_a_removed_call_starts_nothing_and_an_old_result_changes_nothing(
     let sent = Told { sent: vec![result], before: json!([]), ..Told::default() };
     Row { past: sent, ..Row::new("an old result", thread, copy) }.sends(json!([])).check();
 }
+
+/// A run that summarised the conversation was stopped before its answer. The client shows what was
+/// before, with the results of the graph's own tools.
+#[test]
+fn a_stopped_message_is_answered_again_after_a_summary() {
+    let (_, asked) = call("a", "c");
+    let (_, answer) = tool("t", "c", "pong");
+    let thread = json!([human("s", "a summary"), human("u", "go on")]);
+    let again = json!([]);
+    let copy = json!({"messages": [user("w", "ping"), asked, answer, said("b", "done"), user("u", "go on")]});
+    Row::new("again", thread, copy).sends(again).check();
+}

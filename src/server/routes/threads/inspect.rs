@@ -10,7 +10,7 @@ use crate::server::gateway::Call;
 use crate::server::observe::RunIds;
 use crate::server::reject::Reject;
 use crate::server::request::query::param;
-use crate::server::request::thread_name::{ThreadName, viewer};
+use crate::server::request::thread_name::viewer;
 use crate::server::response::large_json;
 use crate::server::streams::encoder::Encoder;
 use crate::server::streams::outgoing::Outgoing;
@@ -64,7 +64,7 @@ pub(super) async fn inspect(
 
 /// The agent that ran last on a thread, since CopilotKit's inspector names no agent.
 async fn last_agent(call: &Call, client_thread: &str) -> Result<Agent, Reject> {
-    let id = ThreadName::of(client_thread)?.id;
+    let id = call.names.thread(client_thread)?.id;
     let mut refused = None;
     for upstream in call.gateway.agents.upstreams() {
         let client = upstream.client.called_by(&call.caller);

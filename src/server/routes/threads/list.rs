@@ -6,7 +6,7 @@ use super::{no_agent, permitted};
 use crate::server::gateway::Call;
 use crate::server::reject::Reject;
 use crate::server::request::query::param;
-use crate::server::request::thread_name::ThreadName;
+use crate::server::request::thread_name::ThreadNames;
 use crate::server::response::{bool_json, uncached_json};
 use crate::threads::{self, ListQuery, ThreadCursor};
 use crate::upstream::ThreadRecord;
@@ -39,7 +39,8 @@ pub(super) async fn list(call: &Call, query: &str) -> Result<Response, Reject> {
         return Err(Reject::unknown_assistant(&agent.assistant, &call.caller));
     }
     let page = page.map_err(|error| call.upstream_failed(&error, agent.upstream.caller()))?;
-    let threads: Vec<_> = page.threads.iter().map(|thread| thread_json(thread, &name)).collect();
+    let threads: Vec<_> =
+        page.threads.iter().map(|thread| thread_json(thread, &name, call.names)).collect();
     let answer = ObjectWriter::new()
         .raw("threads", json::array(threads.iter().map(|thread| thread.get())).get());
     let answer = match page.next {
@@ -50,9 +51,9 @@ pub(super) async fn list(call: &Call, query: &str) -> Result<Response, Reject> {
 }
 
 /// A thread as CopilotKit's client reads it. Members for which LangGraph has no value are empty.
-fn thread_json(thread: &ThreadRecord, agent: &str) -> Json {
+fn thread_json(thread: &ThreadRecord, agent: &str, names: ThreadNames) -> Json {
     // The metadata could name another thread: whoever may change it writes it.
-    let is_its_own = |name: &String| ThreadName::is_of(&thread.id, name);
+    let is_its_own = |name: &String| names.is_of(&thread.id, name);
     let id = thread.client_id().filter(is_its_own).unwrap_or_else(|| thread.id.clone());
     let time = |time: &Option<String>| time.clone().unwrap_or_default();
     let json = ObjectWriter::new()
@@ -84,7 +85,8 @@ mod tests {
         let listed = |id: &str, client_id: &str| {
             let metadata = ObjectWriter::new().string("threadway_thread_id", client_id).finish();
             let record = format!(r#"{{"thread_id":"{id}","metadata":{}}}"#, metadata.get());
-            let json = thread_json(&ThreadRecord::parse(&record).unwrap(), "agent");
+            let json =
+                thread_json(&ThreadRecord::parse(&record).unwrap(), "agent", ThreadNames::SHARED);
             json::members(&json).unwrap().string("id").unwrap().into_owned()
         };
         let (id, other) =

@@ -176,27 +176,40 @@ impl<'a> Comparison<'a> {
         let mut made = Vec::new();
         if !is_plain && !self.conversation.is_new() {
             ids.extend(candidates.iter().map(|(_, message)| message.id.to_string()));
-            // The person has said the very last message, which is nearly always new.
+            // A message that is alone is nearly always what the person has just said.
             let last = self.sent().len().saturating_sub(1);
-            let others = candidates.iter().filter(|(at, _)| *at < last);
-            made.extend(others.map(|(_, message)| message.id.to_string()));
+            let unclear = candidates.iter().filter(|(at, _)| *at < last || candidates.len() > 1);
+            made.extend(unclear.map(|(_, message)| message.id.to_string()));
         }
         if (!ids.is_empty() || candidates.is_empty()) && !self.conversation.is_new() {
-            ids.extend(self.unknown_results().map(|result| result.id.to_string()));
+            let results: Vec<_> =
+                self.unknown_results().map(|result| result.id.to_string()).collect();
+            made.extend(results.iter().cloned());
+            ids.extend(results);
         }
         if ids.is_empty() { Ok(()) } else { Err(Look::Sent { ids, made }) }
     }
 
-    /// The results that the client holds and the thread lacks.
+    /// Whether the request ends with a person's message that the thread has: that message is to be
+    /// answered, whatever else is old.
+    pub(super) fn is_asking(&self) -> bool {
+        let last = self.sent().last().filter(|last| last.role == Role::User);
+        last.is_some_and(|last| self.conversation.has(&last.id))
+    }
+
+    /// The results that the client may have just made: it holds them, and the thread lacks them.
     fn unknown_results(&self) -> impl Iterator<Item = &'a Message> {
-        let results = self.sent().iter().filter(|sent| sent.role == Role::Tool);
+        let is_asking = self.is_asking();
+        let results = self.sent().iter().filter(move |sent| sent.role == Role::Tool && !is_asking);
         results.map(|result| &**result).filter(|result| !self.conversation.has(&result.id))
     }
 
-    /// Whether an unknown result is an answer that the client has just made: no run was sent it. False
-    /// if that was not looked up: something else in the request is new then.
+    /// Whether a result is an answer that the client has just made: no run was sent it, and no state
+    /// had it. False if that was not looked up: something else in the request is new then.
     pub(super) fn is_fresh(&self, result: &Message) -> bool {
-        self.evidence.sent.is_some_and(|sent| !sent.iter().any(|sent| sent.id == *result.id))
+        let Some(sent) = self.evidence.sent else { return false };
+        self.unknown_results().any(|unknown| unknown.id == result.id)
+            && !sent.iter().any(|sent| sent.id == *result.id)
     }
 
     /// Whether the client has all messages of the thread.
