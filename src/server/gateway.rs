@@ -112,9 +112,10 @@ impl Call {
         Ok(self.gateway.threads.thread(agent, id, client_id.map(str::to_owned)))
     }
 
-    /// The caller's unread answers.
+    /// The caller's unread answers. They are made of what LangGraph has sent for this call, so the
+    /// caller is no stranger any more.
     pub(super) fn answers(&self) -> Answers {
-        self.gateway.unread.of(self.holder())
+        self.gateway.unread.of(self.share())
     }
 
     /// Waits until a whole thread of this size may be made into one answer: until what is returned
@@ -133,7 +134,7 @@ impl Call {
 
     /// A slot for one more stream, if there is room for what its client may leave unread.
     pub(super) fn slot(&self) -> Result<StreamSlot, Reject> {
-        self.gateway.observer.metrics.memory().has_room(self.holder())?;
+        self.gateway.observer.metrics.memory().has_room(self.share())?;
         self.streams.slot()
     }
 

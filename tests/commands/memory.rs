@@ -74,6 +74,15 @@ fn post(path: &str, headers: &str, body: &Value) -> String {
     )
 }
 
+fn post_chunked(path: &str, headers: &str, body: &Value) -> String {
+    let body = body.to_string();
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         {headers}transfer-encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n",
+        body.len()
+    )
+}
+
 /// Sends a part of a body, and then nothing.
 async fn stalled(address: SocketAddr, head: String, body: Vec<u8>) -> TcpStream {
     let mut socket = TcpStream::connect(address).await.unwrap();
@@ -86,8 +95,8 @@ async fn stalled(address: SocketAddr, head: String, body: Vec<u8>) -> TcpStream 
 #[tokio::test]
 async fn bodies_of_strangers_are_not_kept() {
     let auth = "auth = { mode = \"upstream\", credential_header = \"x-api-key\" }\n";
-    let gateway = Limited::start(auth).await;
-    gateway.langgraph.books().tenants.insert("alice-key".to_owned(), "alice".to_owned());
+    let mut gateway = Limited::start(auth).await;
+    gateway.langgraph.books().tenants.insert("nobody-has-this".to_owned(), "nobody".to_owned());
     let address = gateway.process.address;
     let mut sockets = JoinSet::new();
     for at in 0..220 {
@@ -108,14 +117,40 @@ async fn bodies_of_strangers_are_not_kept() {
     let sockets = sockets.join_all().await;
     let held = gateway.held().await;
     assert!(held <= 16 * 1024 * 1024, "{held}");
-    // LangGraph has not accepted this key before.
     let mut body = input(&["hi"]);
     body["threadId"] = json!(THREAD);
-    for text in ["hi".to_owned(), "x".repeat(9_000_000)] {
-        body["messages"][0]["content"] = json!(text);
-        let request = post("/agui/agent/agent/connect", "x-api-key: alice-key\r\n", &body);
-        let response = Response::to(address, request.as_bytes()).await;
-        assert!(response.head.starts_with("HTTP/1.1 200"), "{}", response.head);
+    body["messages"][0]["content"] = json!("x".repeat(9_000_000));
+    let mut of_tanstack = body.clone();
+    of_tanstack["forwardedProps"] = json!({"tanstack": true});
+    let single = json!({"method": "agent/connect", "params": {"agentId": "agent"}, "body": body});
+    let large = json!({"x": "x".repeat(9_000_000)});
+    let params = json!({"protocolVersion": 1, "clientCapabilities": {}, "_meta": large});
+    let of_acp = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
+    let routes = [
+        ("/agui/agent/agent/run", body.clone()),
+        ("/agui/agent/agent/connect", body),
+        ("/agui/agent/agent/run", of_tanstack),
+        ("/agui", single),
+        ("/acp", of_acp),
+    ];
+    for (at, (path, body)) in routes.iter().flat_map(|route| [route; 2]).enumerate() {
+        // LangGraph has not accepted this key before.
+        let key = format!("alice-key-{at}");
+        gateway.langgraph.books().tenants.insert(key.clone(), "alice".to_owned());
+        let headers =
+            format!("x-api-key: {key}\r\naccept: application/json, text/event-stream\r\n");
+        let request = if at % 2 == 0 {
+            post(path, &headers, body)
+        } else {
+            post_chunked(path, &headers, body)
+        };
+        let run = async {
+            if path.ends_with("/run") {
+                gateway.langgraph.run().await.ends("success", None).await;
+            }
+        };
+        let (response, ()) = tokio::join!(Response::to(address, request.as_bytes()), run);
+        assert!(response.head.starts_with("HTTP/1.1 200"), "{path} {at}: {}", response.head);
     }
     drop(sockets);
 }

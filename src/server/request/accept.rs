@@ -157,7 +157,7 @@ impl EventsRequest {
         stream: EventStream,
     ) -> Result<Response, Reject> {
         let until = match self.delivery {
-            Delivery::Stream(_) => return Ok(stream.into_response(metrics)),
+            Delivery::Stream(_) => return stream.into_response(metrics).await,
             Delivery::Array { until } => until,
         };
         debug_assert_eq!(stream.encoder.wire(), Wire::Chunks, "an array is made of chunks");

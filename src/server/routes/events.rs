@@ -55,7 +55,7 @@ pub(in crate::server) async fn events(
         .with_comments(is_inspected && thread.agent().emit.raw);
     let reader = reader.at_shutdown(AtShutdown::BreakOff);
     let stream = EventStream { reader, encoder, slot, ids, answers: call.answers() };
-    Ok(stream.into_response(&call.gateway.observer.metrics))
+    stream.into_response(&call.gateway.observer.metrics).await
 }
 
 /// Answers a client that resumes a stream with an empty one, in place of a refusal that passes by

@@ -224,7 +224,7 @@ async fn join(
     let encoder = last.encoder(wire, client, thread.agent().emit, for_new);
     let (ids, answers) = (RunIds::of(&thread), call.answers());
     let stream = EventStream { reader, encoder, slot, ids, answers };
-    Ok(stream.into_response(&call.gateway.observer.metrics))
+    stream.into_response(&call.gateway.observer.metrics).await
 }
 
 /// A reader of a run, which is named by its client's id or by LangGraph's.

@@ -1,5 +1,6 @@
 //! The body of a streamed response: pulls a run's events and writes them for one client.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -122,6 +123,16 @@ impl RunBody {
     /// Holds the caller's slot until the stream ends.
     pub(super) fn holding(self, slot: StreamSlot) -> Self {
         Self { _slot: Some(slot), ..self }
+    }
+
+    /// Encodes the events that are ready. An error later cuts the connection, and hyper then drops
+    /// what it has not sent, which may be the head of the response.
+    pub(super) async fn begin(&mut self) -> Result<(), Full> {
+        poll_fn(|cx| match self.poll_events(cx) {
+            Poll::Pending => Poll::Ready(Ok(())),
+            ready => ready,
+        })
+        .await
     }
 
     /// Reads and encodes events until there are bytes to send, or the run is over.

@@ -12,6 +12,7 @@ use super::wire::Wire;
 use crate::metrics::{Metrics, Protocol};
 use crate::server::limits::rates::StreamSlot;
 use crate::server::observe::RunIds;
+use crate::server::reject::Reject;
 use crate::threads::ThreadReader;
 
 /// A stream that can be sent.
@@ -28,12 +29,16 @@ pub(in crate::server) struct EventStream {
 // === impl EventStream ===
 
 impl EventStream {
-    /// The response that streams the events.
-    pub(in crate::server) fn into_response(self, metrics: &Metrics) -> Response {
+    /// The response that streams the events. Fails if there is no room for those that are ready.
+    pub(in crate::server) async fn into_response(
+        self,
+        metrics: &Metrics,
+    ) -> Result<Response, Reject> {
         let wire = self.encoder.wire();
-        let body =
+        let mut body =
             RunBody::new(self.reader, self.encoder, self.answers, metrics).holding(self.slot);
-        streamed(wire, Body::new(body), self.ids)
+        body.begin().await?;
+        Ok(streamed(wire, Body::new(body), self.ids))
     }
 
     /// The body alone, counted as a stream of `protocol`.
