@@ -31,8 +31,8 @@ pub use label::{
     Reload, Resume, Resync, Route, RunEnd, StatusClass, StreamEnd, Transport,
 };
 use label::{FailureKind, Pair, RefusalReason};
-pub(crate) use memory::{Charge, Full, Holder, Memory};
-pub use memory::{DEFAULT_MEMORY_BYTES, SMALL};
+pub(crate) use memory::{Charge, Holder, LARGE, Memory};
+pub use memory::{DEFAULT_MEMORY_BYTES, Full, SMALL};
 
 /// The gateway's metrics. Clones share them.
 #[derive(Clone)]

@@ -90,6 +90,8 @@ label! {
         Answer = "answer",
         /// What open ACP sessions keep of their clients' requests.
         Session = "session",
+        /// States of idle threads, until they are sent, or while the threads are followed.
+        Thread = "thread",
     }
 }
 
@@ -342,6 +344,8 @@ label! {
         NotUnderstood = "not_understood",
         /// An answer larger than the limit.
         TooLarge = "too_large",
+        /// An answer for which there was no room in `limits.memory_bytes`.
+        NoRoom = "no_room",
     }
 }
 

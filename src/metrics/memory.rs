@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::label::Held;
 
@@ -35,6 +36,13 @@ const STRANGERS_SHARE: usize = 16;
 /// So small requests are served while large ones fill their part.
 pub const SMALL: usize = 64 * 1024;
 
+/// How many large answers of LangGraph are read or converted at the same time. Each may take 64 MiB,
+/// and several times that while it is converted.
+const PLACES: usize = 4;
+
+/// An answer of LangGraph beyond this size takes a place while it is read.
+pub(crate) const LARGE: usize = 1024 * 1024;
+
 /// How many counters callers are counted in. Two callers with the same counter have one share.
 const COUNTERS: usize = 4096;
 
@@ -50,11 +58,13 @@ struct Shared {
     callers: Box<[AtomicUsize]>,
     hasher: RandomState,
     /// One gauge for each of [`Held`].
-    gauges: [Gauge; 3],
+    gauges: [Gauge; 4],
+    /// For those who read or convert something large.
+    places: Semaphore,
 }
 
 /// Whose share a charge is taken from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
     /// A caller, by its counter.
     Caller(usize),
@@ -72,7 +82,7 @@ pub(crate) struct Charge {
 
 /// There is no room for more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Full {
+pub enum Full {
     /// The holder's share is used up.
     Share,
     /// The budget is used up.
@@ -100,8 +110,9 @@ impl Memory {
             strangers: AtomicUsize::new(0),
             callers: iter::repeat_with(AtomicUsize::default).take(COUNTERS).collect(),
             hasher: RandomState::new(),
-            gauges: [Held::Body, Held::Answer, Held::Session]
+            gauges: [Held::Body, Held::Answer, Held::Session, Held::Thread]
                 .map(|held| gauges.get_or_create(&held).clone()),
+            places: Semaphore::new(PLACES),
         }))
     }
 
@@ -114,6 +125,15 @@ impl Memory {
     pub(crate) fn caller(&self, id: &impl Hash) -> Holder {
         let hash = self.0.hasher.hash_one(id);
         Holder::Caller(usize::try_from(hash % COUNTERS as u64).unwrap_or_default())
+    }
+
+    /// The share of a caller's threads. It is apart, so that what a caller follows does not keep it
+    /// from sending bodies.
+    pub(crate) fn threads_of(&self, holder: Holder) -> Holder {
+        match holder {
+            Holder::Caller(_) => self.caller(&holder),
+            Holder::Stranger => Holder::Stranger,
+        }
     }
 
     /// A charge of no bytes yet.
@@ -130,6 +150,13 @@ impl Memory {
             return Err(Full::Budget);
         }
         if is_below(counter, large(share)) { Ok(()) } else { Err(Full::Share) }
+    }
+
+    /// Waits until something large may be read or converted: until what is returned is dropped.
+    /// Nobody may wait for a second place who has one.
+    pub(crate) async fn place(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed, so this is never `None`.
+        self.0.places.acquire().await.ok()
     }
 
     /// How many bytes are held.
@@ -166,11 +193,12 @@ impl Memory {
     }
 
     fn gauge(&self, kind: Held) -> &Gauge {
-        let [body, answer, session] = &self.0.gauges;
+        let [body, answer, session, thread] = &self.0.gauges;
         match kind {
             Held::Body => body,
             Held::Answer => answer,
             Held::Session => session,
+            Held::Thread => thread,
         }
     }
 

@@ -11,8 +11,8 @@ use super::feed::Feed;
 use super::keyframe;
 use super::published::Run;
 use super::reader::Preview;
-use crate::metrics::Metrics;
-use crate::upstream::{Client, Error};
+use crate::metrics::{LARGE, Metrics};
+use crate::upstream::{Client, Error, StateText};
 use threadway_translate::langgraph::{
     Capabilities, ErrorDetail, KeptAnswers, RunRecord, RunStatus, ThreadState, ThreadStatus,
 };
@@ -22,7 +22,7 @@ use threadway_translate::run::{Emit, StreamEnd};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IdleThread {
     /// The thread's state as the server sends it; `None` if the thread does not exist.
-    pub(crate) state: Option<String>,
+    pub(crate) state: Option<StateText>,
     /// The stored answers to some of the thread's open questions.
     pub(crate) kept: KeptAnswers,
     /// The newest run of the thread.
@@ -82,7 +82,9 @@ pub(super) async fn idle(
     }
     let thread_id = thread_id.to_owned();
     let (key, upstream) = (upstream.messages_key().clone(), upstream.clone());
-    let weight = body.as_ref().map_or(0, String::len);
+    let weight = body.as_deref().map_or(0, str::len);
+    let memory = metrics.memory().clone();
+    let _place = if weight > LARGE { memory.place().await } else { None };
     keyframe::offload(weight, move || {
         let mut state = match &body {
             Some(body) => {
@@ -100,7 +102,8 @@ pub(super) async fn idle(
         let checkpoint = state.as_ref().and_then(|state| state.checkpoint_id.as_deref());
         let name = format!("connect-{}", checkpoint.unwrap_or(&thread_id));
         let feed = Feed::idle(&thread_id, &name).with_messages_key(key.clone()).with_emit(emit);
-        let run = Run::idle(feed, metrics, |feed, events| {
+        let charge = body.as_ref().and_then(StateText::charge);
+        let run = Run::idle(feed, metrics, charge, |feed, events| {
             feed.finish_with(state.as_ref(), StreamEnd::Idle { error }, events);
         });
         Ok(Arc::new(run))

@@ -24,7 +24,7 @@ use super::routes::page::Page;
 use super::routes::threads::Access;
 use super::streams::unread::{Answers, Unread};
 use crate::agents::{Agent, Agents};
-use crate::metrics::{Full, Holder};
+use crate::metrics::Holder;
 use crate::threads::{Refusal, Thread, Threads};
 use crate::upstream::{Caller, Error};
 use threadway_translate::agui::{Allowance, OnMessage};
@@ -118,18 +118,11 @@ impl Call {
         self.gateway.unread.of(self.share())
     }
 
-    /// Waits until a whole thread of this size may be made into one answer: until what is returned
-    /// is dropped. The thread is charged while it waits.
-    pub(super) async fn conversion(&self, bytes: usize) -> Result<SemaphorePermit<'_>, Reject> {
-        let conversions = &self.gateway.conversions;
-        if let Ok(place) = conversions.try_acquire() {
-            return Ok(place);
-        }
-        let mut charge = self.answers().charge();
-        charge.set(bytes)?;
-        let place = conversions.acquire().await;
-        // The semaphore is never closed.
-        place.map_err(|_| Full::Budget.into())
+    /// Waits until a whole thread may be made into one answer: until what is returned is dropped. The
+    /// thread is charged while it waits.
+    pub(super) async fn conversion(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed, so this is never `None`.
+        self.gateway.conversions.acquire().await.ok()
     }
 
     /// A slot for one more stream, if there is room for what its client may leave unread.
@@ -174,14 +167,9 @@ impl Call {
         Err(refused.unwrap_or_else(|| Reject::unknown_agent("the gateway has no upstream")))
     }
 
-    /// A caller whose credentials are not counted by themselves shares with its owner's fingerprint.
+    /// The caller's own share, which is used once LangGraph has accepted it.
     pub(super) fn share(&self) -> Holder {
-        let memory = self.gateway.observer.metrics.memory();
-        if self.streams.is_stranger(&self.gateway.admission.auth) {
-            memory.caller(&self.owner())
-        } else {
-            memory.caller(self.streams.identity())
-        }
+        self.caller.holder(self.gateway.observer.metrics.memory())
     }
 
     /// Whom a connection belongs to that this call opens or uses.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::runs::{self, EventId, IdleThread, Run, Runs};
-use crate::upstream::{Client, Error, RunFilter};
+use crate::upstream::{Client, Error, RunFilter, StateText};
 use threadway_translate::langgraph::{Capabilities, RunRecord, RunStatus, ThreadState};
 
 /// How often the requests are repeated if no listed run has made the state. A run that began in
@@ -32,7 +32,7 @@ enum Contents {
     Live(RunRecord),
     /// No run is live.
     Idle {
-        state: Option<String>,
+        state: Option<StateText>,
         /// The newest finished run.
         last: Option<RunRecord>,
     },
@@ -76,8 +76,6 @@ pub(super) struct LookedAtRest {
     pub(super) run: Arc<Run>,
     /// The live run, or else the newest.
     pub(super) newest: Option<RunRecord>,
-    /// The length of the state, in bytes.
-    pub(super) bytes: usize,
 }
 
 /// Looks at a thread without reading a run.
@@ -88,20 +86,19 @@ pub(super) async fn look_without_reading(
     thread_id: &str,
 ) -> Result<LookedAtRest, Error> {
     let (state, newest) = match contents(upstream, thread_id).await? {
-        Contents::Live(live) => (upstream.thread_state(thread_id).await?, Some(live)),
+        Contents::Live(live) => (upstream.shown_state(thread_id).await?, Some(live)),
         Contents::Idle { state, last } => (state, last),
     };
-    let bytes = state.as_ref().map_or(0, String::len);
     let rested = idle_thread(upstream, thread_id, state, newest.clone()).await?;
     let run = runs.idle(upstream, server, thread_id, rested).await?;
-    Ok(LookedAtRest { run, newest, bytes })
+    Ok(LookedAtRest { run, newest })
 }
 
 /// Reads the stored answers to a state's interrupts.
 async fn idle_thread(
     upstream: &Client,
     thread_id: &str,
-    state: Option<String>,
+    state: Option<StateText>,
     last: Option<RunRecord>,
 ) -> Result<IdleThread, Error> {
     let asking = state.as_deref().filter(|state| ThreadState::may_have_batches(state));
@@ -121,7 +118,9 @@ async fn contents(upstream: &Client, thread_id: &str) -> Result<Contents, Error>
         if let Some(next) = live.into_iter().next() {
             return Ok(Contents::Live(next));
         }
-        state = upstream.thread_state(thread_id).await?;
+        // Only one state is held at a time.
+        drop(state.take());
+        state = upstream.shown_state(thread_id).await?;
         let made_by = state.as_deref().and_then(ThreadState::parse).and_then(|s| s.run_id);
         if made_by.is_none_or(|id| finished.iter().any(|run| run.id == *id)) {
             break;

@@ -21,8 +21,6 @@ pub struct ThreadSnapshot {
     pub live: Option<String>,
     /// The id of the newest finished run, if no run is live.
     pub last: Option<String>,
-    /// The length of the state as LangGraph sends it, in bytes.
-    pub bytes: usize,
 }
 
 // === impl Thread ===
@@ -50,12 +48,11 @@ impl Threads {
         // As for clients that connect: those who ask at the same time share a look.
         let key = LookKey::new(upstream, thread_id, self.emit);
         let read = async || look::look_without_reading(&runs, upstream, server, thread_id).await;
-        let looked = self.shared.rests.share(key, read).await?;
-        let LookedAtRest { run, newest, bytes } = looked;
+        let LookedAtRest { run, newest } = self.shared.rests.share(key, read).await?;
         let reader = RunReader::new(run, None).into();
         let is_live = newest.as_ref().is_some_and(|newest| newest.status.is_live());
         let name = newest.map(|newest| newest.client_id.unwrap_or(newest.id));
         let (live, last) = if is_live { (name, None) } else { (None, name) };
-        Ok(ThreadSnapshot { reader, live, last, bytes })
+        Ok(ThreadSnapshot { reader, live, last })
     }
 }

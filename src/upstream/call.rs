@@ -99,8 +99,10 @@ impl Call {
 
     /// Sends the request and reads the answer to its end, at most [`MAX_ANSWER_BYTES`].
     pub(super) async fn text(self) -> Result<String, Error> {
+        let metrics = self.metrics.metrics.clone();
         let read = async |mut response: Response<http1::Body>, _| {
             let mut body = Vec::new();
+            let _place = response::begin(response.body_mut(), metrics.memory(), &mut body).await?;
             response::read(response.body_mut(), MAX_ANSWER_BYTES, &mut body).await?;
             let is_page =
                 response::is_html(response.headers()) && body.trim_ascii_start().starts_with(b"<");

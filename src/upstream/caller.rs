@@ -8,6 +8,8 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::header::HeaderName;
 
+use crate::metrics::{Holder, Memory};
+
 /// Trace headers. They do not identify the caller.
 const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
 
@@ -24,6 +26,8 @@ pub struct Caller {
     unknown_thread: Option<UnknownThread>,
     /// The name in log lines. LangGraph does not get it.
     name: Option<Arc<str>>,
+    /// Whose memory is used for what LangGraph sends this caller.
+    holder: Option<Holder>,
 }
 
 /// The agent and thread that a client is used for, as log lines name them. The upstream does not
@@ -78,13 +82,25 @@ impl Identity {
 impl Caller {
     /// A caller whose headers are all forwarded.
     pub fn new(headers: HeaderMap) -> Self {
-        Self { headers: Arc::new(headers), unknown_thread: None, name: None }
+        Self { headers: Arc::new(headers), unknown_thread: None, name: None, holder: None }
     }
 
     /// Sets the name in log lines. The name does not take part in comparisons.
     #[must_use]
     pub fn named(self, name: Option<Arc<str>>) -> Self {
         Self { name, ..self }
+    }
+
+    /// Sets whose memory is used for what LangGraph sends this caller. It does not take part in
+    /// comparisons.
+    #[must_use]
+    pub(crate) fn held_by(self, holder: Holder) -> Self {
+        Self { holder: Some(holder), ..self }
+    }
+
+    /// Whose memory is used for what LangGraph sends this caller.
+    pub(crate) fn holder(&self, memory: &Memory) -> Holder {
+        self.holder.unwrap_or_else(|| memory.caller(self))
     }
 
     /// The name in log lines.

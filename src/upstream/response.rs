@@ -7,8 +7,10 @@ use http::header::{
     CONTENT_ENCODING, CONTENT_LOCATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, LOCATION,
     RETRY_AFTER,
 };
+use tokio::sync::SemaphorePermit;
 
 use super::{Error, http1};
+use crate::metrics::{LARGE, Memory};
 
 /// How much of an error body is read, in bytes. Both servers send some hundred bytes; an error that
 /// lists every graph of the server is longer.
@@ -43,6 +45,24 @@ pub(super) async fn successful(
 pub(super) fn is_html(headers: &HeaderMap) -> bool {
     let content_type = header(headers, &CONTENT_TYPE).unwrap_or_default();
     content_type.trim_start().to_ascii_lowercase().starts_with("text/html")
+}
+
+/// Appends the beginning of a response body to `body`. Waits for a place for the rest of a large one.
+pub(super) async fn begin<'a>(
+    source: &mut http1::Body,
+    memory: &'a Memory,
+    body: &mut Vec<u8>,
+) -> Result<Option<SemaphorePermit<'a>>, Error> {
+    let mut chunks = Vec::new();
+    while source.chunks(&mut chunks).await? {
+        for chunk in chunks.drain(..) {
+            body.extend_from_slice(&chunk);
+        }
+        if body.len() > LARGE {
+            return Ok(memory.place().await);
+        }
+    }
+    Ok(None)
 }
 
 /// Appends a response body to `body`. On an error, `body` has what came before it.

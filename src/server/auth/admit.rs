@@ -112,7 +112,7 @@ pub(in crate::server) async fn admit(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let Gateway { admission, forward, .. } = &*gateway;
+    let Gateway { admission, forward, observer, .. } = &*gateway;
     let peer = request.extensions().get::<Peer>().map(|Peer(peer)| peer.ip());
     let consumed = match admission.auth {
         Auth::Bearer(_) => &[AUTHORIZATION][..],
@@ -153,7 +153,14 @@ pub(in crate::server) async fn admit(
         Err(reject) => return reject.into_response(),
     };
     request = Request::from_parts(head, body);
-    request.extensions_mut().insert(caller.named(name));
+    // A caller whose credentials are not counted by themselves is known by its owner's fingerprint.
+    let memory = observer.metrics.memory();
+    let holder = if streams.is_stranger(&admission.auth) {
+        memory.caller(&admission.owner(&streams, &caller))
+    } else {
+        memory.caller(streams.identity())
+    };
+    request.extensions_mut().insert(caller.named(name).held_by(holder));
     request.extensions_mut().insert(streams.clone());
     request.extensions_mut().insert(names);
     let response = next.run(request).await;

@@ -148,7 +148,7 @@ async fn load(
     let held = Box::pin(thread.of_known_agent(thread.snapshot())).await;
     let held = held.map_err(|refusal| call.refuse_read(&refusal, &thread))?;
     let client = client(client_thread.to_owned(), RunId::Unnamed);
-    let _held = call.conversion(held.bytes).await?;
+    let _held = call.conversion().await;
     let events = ThreadEvents::read(held.reader, client).await;
     let window = agui::window(&events.messages(), limit, before);
     let Window { messages, cursor } = window.map_err(|_| {

@@ -12,7 +12,7 @@ use tokio_util::sync::ReusableBoxFuture;
 
 use super::encoder::Encoder;
 use super::outgoing::Outgoing;
-use super::unread::Answers;
+use super::unread::{Answers, TRACKED_FROM};
 use super::wire::Wire;
 use crate::metrics::{Full, Metrics, Protocol, StreamEnd, StreamMeter};
 use crate::runs::Batch;
@@ -125,12 +125,18 @@ impl RunBody {
         Self { _slot: Some(slot), ..self }
     }
 
-    /// Encodes the events that are ready. An error later cuts the connection, and hyper then drops
-    /// what it has not sent, which may be the head of the response.
+    /// Encodes the events that are ready, until there is a large part. An error later cuts the
+    /// connection, and hyper then drops what it has not sent, which may be the head of the response.
     pub(super) async fn begin(&mut self) -> Result<(), Full> {
-        poll_fn(|cx| match self.poll_events(cx) {
-            Poll::Pending => Poll::Ready(Ok(())),
-            ready => ready,
+        poll_fn(|cx| {
+            while self.out.len() < TRACKED_FROM && matches!(self.state, PullState::Next(_)) {
+                match self.poll_events(cx) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(full)) => return Poll::Ready(Err(full)),
+                    Poll::Pending => break,
+                }
+            }
+            Poll::Ready(Ok(()))
         })
         .await
     }

@@ -49,6 +49,11 @@ impl Outgoing {
         self.ready.is_empty() && self.own.is_empty()
     }
 
+    /// How many bytes are to be sent.
+    pub(super) fn len(&self) -> usize {
+        self.own.len() + self.ready.iter().map(Bytes::len).sum::<usize>()
+    }
+
     pub(super) fn into_bytes(mut self) -> Bytes {
         match (self.ready.pop_front(), self.ready.is_empty() && self.own.is_empty()) {
             (None, _) => self.own.into(),

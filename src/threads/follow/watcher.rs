@@ -16,7 +16,7 @@ use super::relay_log::RelayLog;
 use super::{FollowKey, FollowedThread, LastLook, RecentRuns};
 use crate::metrics::GaugeGuard;
 use crate::runs::{self, IdleThread, Run};
-use crate::upstream::{Client, Error, RunFilter};
+use crate::upstream::{Client, Error, RunFilter, StateText};
 use threadway_translate::langgraph::{
     Capabilities, KeptAnswers, RunRecord, RunStatus, ThreadState,
 };
@@ -170,7 +170,7 @@ impl Watcher {
             self.publish(LastLook::Idle { look, run });
             return Ok(Found::Idle(LookOutcome::Partial { state_due: self.state_due }));
         }
-        let body = self.upstream.thread_state(&self.key.thread_id).await?;
+        let body = self.upstream.shown_state(&self.key.thread_id).await?;
         let state = body.as_deref().and_then(ThreadState::parse);
         let made_by = state.as_ref().and_then(|state| state.run_id.as_deref());
         // A run has ended since the list was read. It is relayed before the state that it made.
@@ -198,7 +198,7 @@ impl Watcher {
     /// The idle thread with this state: the previous one if nothing has changed.
     async fn idle_run(
         &mut self,
-        state: Option<String>,
+        state: Option<StateText>,
         kept: KeptAnswers,
     ) -> Result<Arc<Run>, Error> {
         let digest = digest(state.as_deref(), &kept, self.last.as_ref());

@@ -49,7 +49,7 @@ pub(super) async fn inspect(
         None => Box::pin(thread.snapshot()).await,
     };
     let held = held.map_err(|refusal| call.refuse_read(&refusal, &thread))?;
-    let _held = call.conversion(held.bytes).await?;
+    let _held = call.conversion().await;
     let events = ThreadEvents::read(held.reader, viewer(client_thread)).await;
     let answer = match part {
         ThreadPart::Messages => events.messages_json(),
