@@ -124,7 +124,7 @@ pub struct Server {
 
 /// How many whole threads are made into one answer at the same time. It takes about five times the
 /// memory of the answer.
-const CONVERSIONS: usize = 4;
+const CONVERSIONS: usize = 2;
 
 /// State that a reload keeps.
 #[derive(Debug)]

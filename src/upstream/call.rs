@@ -102,8 +102,8 @@ impl Call {
         let metrics = self.metrics.metrics.clone();
         let read = async |mut response: Response<http1::Body>, _| {
             let mut body = Vec::new();
-            let _place = response::begin(response.body_mut(), metrics.memory(), &mut body).await?;
-            response::read(response.body_mut(), MAX_ANSWER_BYTES, &mut body).await?;
+            let memory = Some(metrics.memory());
+            response::read(response.body_mut(), MAX_ANSWER_BYTES, memory, &mut body).await?;
             let is_page =
                 response::is_html(response.headers()) && body.trim_ascii_start().starts_with(b"<");
             if is_page {

@@ -7,7 +7,6 @@ use http::header::{
     CONTENT_ENCODING, CONTENT_LOCATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, LOCATION,
     RETRY_AFTER,
 };
-use tokio::sync::SemaphorePermit;
 
 use super::{Error, http1};
 use crate::metrics::{LARGE, Memory};
@@ -33,7 +32,7 @@ pub(super) async fn successful(
         return Err(Error::status(code, "").with_retry_after(wait));
     }
     let mut body = Vec::new();
-    if let Err(error) = read(response.body_mut(), MAX_ERROR_BYTES, &mut body).await {
+    if let Err(error) = read(response.body_mut(), MAX_ERROR_BYTES, None, &mut body).await {
         // Part of an error text is better than none.
         tracing::debug!(code, %error, "the body of a refusal was not read to its end");
     }
@@ -47,36 +46,26 @@ pub(super) fn is_html(headers: &HeaderMap) -> bool {
     content_type.trim_start().to_ascii_lowercase().starts_with("text/html")
 }
 
-/// Appends the beginning of a response body to `body`. Waits for a place for the rest of a large one.
-pub(super) async fn begin<'a>(
-    source: &mut http1::Body,
-    memory: &'a Memory,
-    body: &mut Vec<u8>,
-) -> Result<Option<SemaphorePermit<'a>>, Error> {
-    let mut chunks = Vec::new();
-    while source.chunks(&mut chunks).await? {
-        for chunk in chunks.drain(..) {
-            body.extend_from_slice(&chunk);
-        }
-        if body.len() > LARGE {
-            return Ok(memory.place().await);
-        }
-    }
-    Ok(None)
-}
-
-/// Appends a response body to `body`. On an error, `body` has what came before it.
+/// Appends a response body to `body`. On an error, `body` has what came before it. With `memory`, the
+/// rest of a large body waits for a place.
 pub(super) async fn read(
     source: &mut http1::Body,
     limit: usize,
+    memory: Option<&Memory>,
     body: &mut Vec<u8>,
 ) -> Result<(), Error> {
-    let mut chunks = Vec::new();
+    let (mut chunks, mut place) = (Vec::new(), None);
     while source.chunks(&mut chunks).await? {
         for chunk in chunks.drain(..) {
             let length = body.len() + chunk.len();
             if length > limit {
                 return Err(Error::TooLarge { limit });
+            }
+            if length > LARGE
+                && place.is_none()
+                && let Some(memory) = memory
+            {
+                place = memory.place().await;
             }
             if length > body.capacity() {
                 // Doubled as a vector does by itself, but never above the limit.
