@@ -18,8 +18,9 @@ use std::time::Duration;
 
 use tokio_util::task::JoinQueue;
 
+pub(crate) use agent::AgentServer;
 pub use agent::{Agent, FACTS_TIMEOUT};
-pub use facts::FACTS_AGE;
+pub use facts::{FACTS_AGE, FACTS_PAUSE};
 pub use listing::{Listed, Listing};
 pub use threadway_translate::langgraph::{ConfigField, InputKeys, MessagesKey, ModelInput};
 

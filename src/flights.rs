@@ -18,7 +18,7 @@ use crate::sync::Mutex;
 
 /// The requests that are under way. The key says what is requested, and with whose credentials.
 #[derive(Debug)]
-pub(crate) struct Flights<K, V>(Mutex<HashMap<K, Arc<Flight<V>>>>);
+pub(crate) struct Flights<K, V>(Mutex<HashMap<K, Listed<V>>>);
 
 /// The requests of one key.
 #[derive(Debug)]
@@ -33,6 +33,14 @@ struct Answers<V> {
     begun: u64,
     /// The number and the answer of the last one.
     last: Option<(u64, V)>,
+}
+
+/// A flight in the map.
+#[derive(Debug)]
+struct Listed<V> {
+    flight: Arc<Flight<V>>,
+    /// How many callers have a [`Seat`].
+    seats: usize,
 }
 
 /// A caller's place in a flight. The last one that is dropped removes the flight.
@@ -72,9 +80,13 @@ impl<K: Clone + Eq + Hash, V: Clone> Flights<K, V> {
     fn seat(&self, key: K) -> Seat<'_, K, V> {
         let new = || {
             let answers = Mutex::new(Answers { begun: 0, last: None });
-            Arc::new(Flight { turn: Semaphore::new(1), answers })
+            Listed { flight: Arc::new(Flight { turn: Semaphore::new(1), answers }), seats: 0 }
         };
-        let flight = Arc::clone(self.0.lock().entry(key.clone()).or_insert_with(new));
+        let mut flights = self.0.lock();
+        let listed = flights.entry(key.clone()).or_insert_with(new);
+        listed.seats += 1;
+        let flight = Arc::clone(&listed.flight);
+        drop(flights);
         Seat { flights: self, key, flight }
     }
 }
@@ -90,10 +102,12 @@ impl<K, V> Default for Flights<K, V> {
 impl<K: Eq + Hash, V> Drop for Seat<'_, K, V> {
     fn drop(&mut self) {
         let mut flights = self.flights.0.lock();
-        // One reference is the map's, and one is this seat's.
-        if Arc::strong_count(&self.flight) <= 2 {
-            flights.remove(&self.key);
-        }
+        let Some(listed) = flights.get_mut(&self.key) else { return };
+        listed.seats = listed.seats.saturating_sub(1);
+        let removed = if listed.seats == 0 { flights.remove(&self.key) } else { None };
+        drop(flights);
+        // An answer may be large, so it is dropped without the lock.
+        drop(removed);
     }
 }
 
@@ -157,5 +171,60 @@ mod tests {
         assert!(left.is_err());
         upstream.end.notify_one();
         assert_eq!(flights.share("thread", async || upstream.read().await).await, 2);
+    }
+
+    /// Threads that end their calls for one key at the same moment, with each key once.
+    #[test]
+    fn callers_that_end_together_leave_no_key() {
+        const CALLERS: usize = 8;
+        const KEYS: u32 = 5_000;
+        let flights = Flights::<u32, u32>::default();
+        let together = std::sync::Barrier::new(CALLERS);
+        std::thread::scope(|scope| {
+            for _ in 0..CALLERS {
+                scope.spawn(|| {
+                    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                    for key in 0..KEYS {
+                        together.wait();
+                        runtime.block_on(flights.share(key, async || 1));
+                    }
+                });
+            }
+        });
+        assert_eq!(flights.0.lock().len(), 0);
+    }
+
+    thread_local! {
+        /// How many hooks of [`turns`](crate::sync::turns) are called before `OTHER` leaves.
+        static PASSES: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+        /// Drops another caller's seat.
+        static OTHER: std::cell::Cell<Option<Box<dyn FnOnce()>>> = const { std::cell::Cell::new(None) };
+    }
+
+    /// The interleaving that once left a key: one caller leaves while another one is leaving, before
+    /// and after each lock.
+    #[test]
+    fn a_caller_may_leave_at_any_lock_of_another_that_leaves() {
+        for turn in 0..4 {
+            let flights: &'static Flights<u32, u32> = Box::leak(Box::default());
+            let (one, other) = (flights.seat(7), flights.seat(7));
+            let mut other = Some(other);
+            OTHER.set(Some(Box::new(move || drop(other.take()))));
+            PASSES.set(turn);
+            crate::sync::turns::use_on_this_thread(|| {
+                let left = PASSES.get();
+                PASSES.set(left.wrapping_sub(1));
+                if left == 0
+                    && let Some(leave) = OTHER.take()
+                {
+                    leave();
+                }
+            });
+            drop(one);
+            if let Some(leave) = OTHER.take() {
+                leave();
+            }
+            assert!(flights.0.lock().is_empty(), "the other left at lock {turn}");
+        }
     }
 }

@@ -27,7 +27,8 @@
 //!
 //! # Modules
 //!
-//! - `sync`: the mutex of the gateway. A thread of the process holds one at a time.
+//! - `sync`: the mutex of the gateway. A thread of the process holds one at a time. `offload`: work on
+//!   large values, outside the threads of the runtime.
 //! - [`metrics`]: what is counted, and how Prometheus reads it.
 //! - [`upstream`]: LangGraph's API over HTTP. No other module sends a request to LangGraph.
 //! - [`audit`]: who did what, and whether it was allowed, for the operator.
@@ -50,7 +51,7 @@
 //! - [`watch`]: an AG-UI client in the terminal. It too is the other side of the wire.
 //! - `main`, `commands`: the binary, with a file for each of its commands.
 //!
-//! A module imports only from lower ranks: sync < metrics < audit, upstream, flights < agents,
+//! A module imports only from lower ranks: sync < offload < metrics < audit, upstream, flights < agents,
 //! credentials, runs < threads < sessions < server, stdio < bridge, config, cli, check, editors, manual,
 //! reload, telemetry, terminal, watch. `tests/offline/tidy.rs` has the ranks, and fails otherwise.
 //!
@@ -79,6 +80,7 @@ pub mod editors;
 mod flights;
 pub mod manual;
 pub mod metrics;
+mod offload;
 pub mod reload;
 pub mod runs;
 pub mod server;

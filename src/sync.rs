@@ -49,6 +49,15 @@ impl<T> Mutex<T> {
     }
 }
 
+/// Panics if this thread holds a lock.
+#[cfg(debug_assertions)]
+#[track_caller]
+pub(crate) fn expect_no_lock() {
+    let here = std::panic::Location::caller();
+    let held = held::taken_at();
+    assert_eq!(held.as_deref(), None, "large work begins at {here} while this lock is held");
+}
+
 // === impl Guard ===
 
 impl<T> Deref for Guard<'_, T> {
@@ -75,6 +84,11 @@ mod held {
         static TAKEN_AT: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
     }
 
+    /// Where this thread took the lock that it holds.
+    pub(super) fn taken_at() -> Option<String> {
+        TAKEN_AT.get().map(Location::to_string)
+    }
+
     /// Proof that the thread holds this lock and no other.
     #[derive(Debug)]
     pub(super) struct Alone;
@@ -83,9 +97,8 @@ mod held {
         #[track_caller]
         pub(super) fn new() -> Self {
             let here = Location::caller();
-            let first = TAKEN_AT.get().map(Location::to_string);
-            let first = first.as_deref();
-            assert_eq!(first, None, "a lock is taken at {here} while this one is held");
+            let first = taken_at();
+            assert_eq!(first.as_deref(), None, "a lock is taken at {here} while this one is held");
             TAKEN_AT.set(Some(here));
             Self
         }

@@ -7,9 +7,10 @@
 //! - `client`: a server, and the credentials that requests to it carry.
 //! - `addresses`: where a server with several addresses is asked. `choice`: in which order.
 //!   `backoff`: pauses between attempts.
-//! - `run`, `thread`, `assistant`: the operations of [`Client`].
+//! - `run`, `thread`, `assistant`: the operations of [`Client`]. `list`: lists, in parts if they are
+//!   large.
 //! - `call`: one request, its limits, and its metrics. `response`: the headers and bodies of
-//!   answers.
+//!   answers. `answer_text`: a body that was read.
 //! - `stream`: the response body of a run.
 //! - `http1`: HTTP/1.1. `dial`: its connections, and those of a WebSocket. `tls`: certificates.
 //! - `error`: why a request failed. `availability`: log lines for outages.
@@ -17,6 +18,7 @@
 //! - `base_url`, `api_key`: checked settings. `key_set`: the public keys of a token issuer.
 
 mod addresses;
+mod answer_text;
 mod api_key;
 mod assistant;
 mod availability;
@@ -30,6 +32,7 @@ mod dial;
 mod error;
 mod http1;
 mod key_set;
+mod list;
 mod response;
 mod run;
 mod state_text;
@@ -43,6 +46,7 @@ use threadway_translate::sse;
 
 pub use addresses::MAX_ADDRESSES;
 pub(crate) use addresses::Stay;
+pub(crate) use answer_text::AnswerText;
 pub use api_key::{ApiKey, NotAKey};
 pub use availability::{OUTAGE_FAILURES, OUTAGE_LOG_INTERVAL};
 pub(crate) use backoff::doubled;

@@ -7,10 +7,12 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::Directory;
-use super::facts::{MAX_FACTS, Scope};
+use super::facts::{FACTS_AGE, FACTS_PAUSE, Found, MAX_FACTS, Scope};
 use crate::upstream::{Client, Error};
 use threadway_translate::agui::ClientProvided;
-use threadway_translate::langgraph::{Capabilities, ConfigField, InputKeys, ModelInput};
+use threadway_translate::langgraph::{
+    Capabilities, ConfigField, InputKeys, ModelInput, ServerInfo,
+};
 use threadway_translate::run::Emit;
 
 /// How long a run waits for its server's kind and for the keys of its agent's input. Without the
@@ -19,6 +21,12 @@ use threadway_translate::run::Emit;
 /// A caller that asks while the same question is in flight may wait for both answers, and so twice
 /// as long.
 pub const FACTS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often `GET /info` is repeated if it fails.
+const INFO_REPEATS: u32 = 2;
+
+/// The pause before the first repetition. It doubles.
+const INFO_PAUSE: Duration = Duration::from_millis(100);
 
 /// An agent that a client has named, for that client. Its server may not have such an agent.
 #[derive(Clone, Debug)]
@@ -34,6 +42,13 @@ pub struct Agent {
     /// The index of its upstream in the configuration.
     pub(super) upstream_index: usize,
     pub(super) directory: Arc<Directory>,
+}
+
+/// The server of an agent, for any caller.
+#[derive(Clone, Debug)]
+pub(crate) struct AgentServer {
+    directory: Arc<Directory>,
+    upstream_index: usize,
 }
 
 /// An agent, whatever its caller.
@@ -69,29 +84,47 @@ impl Agent {
     /// hides the agent from the caller, or does not answer in time.
     pub(crate) async fn input_keys(&self) -> Arc<InputKeys> {
         let read = async || {
-            let (keys, scope) = self.read_input_keys().await.unwrap_or_else(|error| {
-                self.log_unread_keys(&error);
-                (InputKeys::Unknown, Scope::Nobody)
-            });
+            let (keys, scope) = match self.read_input_keys().await {
+                Ok(Found::Fact(keys, scope)) => (keys, scope),
+                Ok(Found::Failure { value, age }) => {
+                    return Found::Failure { value: Arc::new(value), age };
+                }
+                Err(error) => {
+                    self.log_unread_keys(&error);
+                    if self.last_input_keys().is_none() {
+                        self.log_unknown_keys();
+                    }
+                    let value = Arc::new(InputKeys::Unknown);
+                    return Found::Failure { value, age: Duration::ZERO };
+                }
+            };
             if keys == InputKeys::Unknown {
-                tracing::warn!(
-                    agent = self.assistant,
-                    "only messages are sent to this agent: the other keys of its input are unknown"
-                );
+                self.log_unknown_keys();
             }
             let keys = Arc::new(keys);
             if scope == Scope::Everyone {
                 self.remember_losses(&self.told(Arc::clone(&keys)));
             }
-            (keys, scope)
+            Found::Fact(keys, scope)
         };
         self.told(self.directory.input_keys.get_or_read(self.key(), &self.upstream, read).await)
+    }
+
+    fn last_input_keys(&self) -> Option<Arc<InputKeys>> {
+        self.directory.input_keys.last(&self.key(), self.upstream.caller())
+    }
+
+    fn log_unknown_keys(&self) {
+        tracing::warn!(
+            agent = self.assistant,
+            "only messages are sent to this agent: the other keys of its input are unknown"
+        );
     }
 
     /// The keys as the agent's server means them, if the server's kind is remembered. Sends no
     /// request.
     fn told(&self, keys: Arc<InputKeys>) -> Arc<InputKeys> {
-        let known = self.directory.capabilities.get(&self.upstream_index, self.upstream.caller());
+        let known = self.server().last_capabilities(&self.upstream);
         match known.filter(|server| server.omits_context_schema) {
             Some(server) => Arc::new(InputKeys::clone(&keys).told_by(server)),
             None => keys,
@@ -113,14 +146,13 @@ impl Agent {
         }
         let read = async || {
             let presence = in_time(self.read_presence()).await;
-            let scope = match &presence {
+            match presence {
                 // A server that is deployed anew may have the agent at once.
-                Ok(Presence::Absent) => Scope::Nobody,
-                Err(error) if error.was_not_sent() => Scope::Nobody,
-                // Not asked again for a while either: the answer may be slow.
-                Ok(Presence::Present | Presence::Unsaid) | Err(_) => Scope::Caller,
-            };
-            (presence.unwrap_or(Presence::Unsaid), scope)
+                Ok(presence @ Presence::Absent) => Found::Fact(presence, Scope::Nobody),
+                Ok(presence) => Found::Fact(presence, Scope::Caller),
+                // Not asked again at once either: the answer may be slow.
+                Err(error) => Found::Failure { value: Presence::Unsaid, age: pause_after(&error) },
+            }
         };
         let presence = self.directory.presences.get_or_read(self.key(), &self.upstream, read);
         presence.await == Presence::Absent
@@ -195,19 +227,21 @@ impl Agent {
     }
 
     /// Reads the input keys from the server.
-    async fn read_input_keys(&self) -> Result<(InputKeys, Scope), Error> {
+    async fn read_input_keys(&self) -> Result<Found<InputKeys>, Error> {
         let deadline = Instant::now() + FACTS_TIMEOUT;
         let Some((id, scope)) = by_deadline(deadline, self.assistant_id()).await? else {
             // The server may hide the agent from this caller only.
-            return Ok((InputKeys::Unknown, Scope::Nobody));
+            return Ok(Found::Fact(InputKeys::Unknown, Scope::Nobody));
         };
         match by_deadline(deadline, self.upstream.input_keys(&id)).await {
-            Ok(keys) => Ok((keys, scope)),
+            Ok(keys) => Ok(Found::Fact(keys, scope)),
             Err(error) => match self.absence(&error).await {
-                Some(Absence::Undescribed) => Ok((InputKeys::Undescribed, Scope::Caller)),
+                Some(Absence::Undescribed) => {
+                    Ok(Found::Failure { value: InputKeys::Undescribed, age: age_after(&error) })
+                }
                 Some(Absence::NoRoute) => {
                     self.log_unread_keys(&error);
-                    Ok((InputKeys::Unknown, Scope::Caller))
+                    Ok(Found::Fact(InputKeys::Unknown, Scope::Caller))
                 }
                 None => Err(error),
             },
@@ -239,13 +273,14 @@ impl Agent {
     /// server fails for graphs whose state is no zod object.
     pub async fn config_fields(&self) -> Vec<ConfigField> {
         let read = async || match in_time(self.read_config_fields()).await {
-            Ok(found) => found,
+            Ok((fields, scope)) => Found::Fact(fields, scope),
             Err(error) => {
                 let agent = &self.assistant;
                 tracing::info!(agent, %error, "the settings of an agent could not be read");
                 // A failure may take the server as long as a success, and an editor waits for it.
                 let is_known = self.absence(&error).await.is_some();
-                (Vec::new(), if is_known { Scope::Caller } else { Scope::Nobody })
+                let age = if is_known { age_after(&error) } else { Duration::ZERO };
+                Found::Failure { value: Vec::new(), age }
             }
         };
         self.directory.config_fields.get_or_read(self.key(), &self.upstream, read).await
@@ -254,11 +289,11 @@ impl Agent {
     /// What the agent's model takes besides text. Nothing if that cannot be read in time.
     pub(crate) async fn model_input(&self) -> ModelInput {
         let read = async || match in_time(self.read_model_input()).await {
-            Ok(found) => found,
+            Ok((input, scope)) => Found::Fact(input, scope),
             Err(error) => {
                 let agent = &self.assistant;
                 tracing::info!(agent, %error, "the model of an agent could not be read");
-                (ModelInput::default(), Scope::Nobody)
+                Found::Failure { value: ModelInput::default(), age: Duration::ZERO }
             }
         };
         self.directory.model_inputs.get_or_read(self.key(), &self.upstream, read).await
@@ -267,19 +302,13 @@ impl Agent {
     /// What the agent's server can do. That of an unknown server if it does not say in time which
     /// it is.
     pub(crate) async fn capabilities(&self) -> Capabilities {
-        let read = async || match in_time(self.upstream.info()).await {
-            Ok(info) => (info.capabilities(), Scope::Everyone),
-            Err(error) => {
-                // An outage has its own log line.
-                if !error.was_not_sent() {
-                    let agent = &self.assistant;
-                    tracing::warn!(agent, %error, "the kind of the server could not be read");
-                }
-                let is_known = error != Error::Unproven && !error.depends_on_caller();
-                (Capabilities::default(), if is_known { Scope::Caller } else { Scope::Nobody })
-            }
-        };
-        self.directory.capabilities.get_or_read(self.upstream_index, &self.upstream, read).await
+        self.server().capabilities(&self.upstream).await
+    }
+
+    /// The agent's server, without the caller's credentials.
+    pub(crate) fn server(&self) -> AgentServer {
+        let directory = Arc::clone(&self.directory);
+        AgentServer { directory, upstream_index: self.upstream_index }
     }
 
     async fn read_config_fields(&self) -> Result<(Vec<ConfigField>, Scope), Error> {
@@ -315,6 +344,56 @@ impl Agent {
     fn key(&self) -> AgentKey {
         AgentKey { upstream_index: self.upstream_index, assistant: self.assistant.clone() }
     }
+}
+
+// === impl AgentServer ===
+
+impl AgentServer {
+    /// What the server can do. After a failure, what it could do when it last answered; that of an
+    /// unknown server if it has never answered.
+    pub(crate) async fn capabilities(&self, upstream: &Client) -> Capabilities {
+        let read = async || match in_time(read_info(upstream)).await {
+            Ok(info) => Found::Fact(info.capabilities(), Scope::Everyone),
+            Err(error) => {
+                // An outage has its own log line.
+                if !error.was_not_sent() {
+                    let upstream = upstream.base();
+                    tracing::warn!(%upstream, %error, "the kind of the server could not be read");
+                }
+                Found::Failure { value: Capabilities::default(), age: pause_after(&error) }
+            }
+        };
+        self.directory.capabilities.get_or_read(self.upstream_index, upstream, read).await
+    }
+
+    /// What the server could do when it last answered. Sends no request.
+    pub(crate) fn last_capabilities(&self, upstream: &Client) -> Option<Capabilities> {
+        self.directory.capabilities.last(&self.upstream_index, upstream.caller())
+    }
+}
+
+/// Reads what a server is. A read that fails for a moment is repeated.
+async fn read_info(upstream: &Client) -> Result<ServerInfo, Error> {
+    for attempt in 0..INFO_REPEATS {
+        match upstream.info().await {
+            Err(Error::Interrupted { .. } | Error::Status { code: 500.., .. }) => {
+                tokio::time::sleep(INFO_PAUSE * 2_u32.pow(attempt)).await;
+            }
+            answer => return answer,
+        }
+    }
+    upstream.info().await
+}
+
+/// How long a server that failed so is not asked again.
+fn pause_after(error: &Error) -> Duration {
+    if error.was_not_sent() { Duration::ZERO } else { FACTS_PAUSE }
+}
+
+/// How long a failure counts as the answer. A JavaScript server fails in the same way each time, but
+/// a late answer is one moment's.
+fn age_after(error: &Error) -> Duration {
+    if matches!(error, Error::Timeout { .. }) { FACTS_PAUSE } else { FACTS_AGE }
 }
 
 async fn in_time<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {

@@ -216,6 +216,11 @@ impl Batch {
         Some(bytes)
     }
 
+    /// About how many bytes of memory the events keep.
+    pub(crate) fn weight(&self) -> usize {
+        self.events.weight()
+    }
+
     /// When the upstream's bytes were read; `None` if the events were made of something else.
     pub(crate) fn read_at(&self) -> Option<Instant> {
         self.events.read_at

@@ -25,13 +25,13 @@ mod request;
 use super::Shared;
 use super::batch::Events;
 use super::ending::BodyEnd;
-use super::keyframe::offload;
 use super::live::{LiveRun, RunKey};
 use super::published::Run;
 use super::reading::{Action, Reading, ReadingEnd, Request};
 use super::recorder::RunRecorder;
 use super::retry::UPSTREAM_PATIENCE;
 use crate::metrics::{Origin, RunEnd, RunMeter};
+use crate::offload::offload;
 use crate::upstream::{Body, Client, Error, Purpose, RunStream, Stay};
 use owner::{Unwanted, unwanted};
 use request::{PendingResponse, Response};
@@ -107,9 +107,7 @@ impl Driver {
 
     /// Reads the run to its end. `body` is the response that started the run, if it was started
     /// here.
-    pub(super) async fn drive(mut self, reading: Reading, mut body: Option<Body>) {
-        // Boxed, because it is moved to and fro for each token.
-        let mut reading = Box::new(reading);
+    pub(super) async fn drive(mut self, mut reading: Reading, mut body: Option<Body>) {
         let mut chunks = Vec::new();
         let shutdown = self.shared.shutdown.clone();
         let mut pending: Option<PendingResponse> = None;
@@ -149,9 +147,7 @@ impl Driver {
                 }
                 response = response(&mut pending) => {
                     pending = None;
-                    let opened;
-                    (reading, opened) = self.on_response(reading, response).await;
-                    body = opened.or(body);
+                    body = self.on_response(&mut reading, response).or(body);
                 }
                 taken = take(&mut body, &mut chunks), if reading.takes_bytes() => {
                     let now = Instant::now();
@@ -162,14 +158,9 @@ impl Driver {
                                 recorder.push(&chunks);
                             }
                             let weight = reading.feed().readable(&chunks);
-                            let read = move || {
-                                let mut events = Events::read_at(Some(now));
-                                reading.on_bytes(&chunks, now, &mut events);
-                                chunks.clear();
-                                (reading, chunks, events)
-                            };
-                            let events;
-                            (reading, chunks, events) = offload(weight, read).await;
+                            let mut events = Events::read_at(Some(now));
+                            offload(weight, || reading.on_bytes(&chunks, now, &mut events));
+                            chunks.clear();
                             self.publish(&reading, events);
                         }
                         Ok(false) => reading.on_closed(BodyEnd::Clean, now),
@@ -203,12 +194,8 @@ impl Driver {
         request::send(request, self.upstream.clone(), Arc::clone(&self.run))
     }
 
-    /// Passes a response to the reading. Returns also the stream, if one was opened.
-    async fn on_response(
-        &mut self,
-        mut reading: Box<Reading>,
-        response: Response,
-    ) -> (Box<Reading>, Option<Body>) {
+    /// Passes a response to the reading. Returns the stream, if one was opened.
+    fn on_response(&mut self, reading: &mut Reading, response: Response) -> Option<Body> {
         let now = Instant::now();
         match response {
             Response::Stream(Ok(RunStream { run_id: _, date, body, stay })) => {
@@ -217,24 +204,19 @@ impl Driver {
                     recorder.on_join(date);
                 }
                 reading.on_open(date, now);
-                return (reading, Some(body));
+                return Some(body);
             }
             Response::Stream(Err(end)) => reading.on_closed(end, now),
             Response::State(state) => {
                 let weight = state.as_ref().map_or(0, String::len);
-                let read = move || {
-                    let mut events = Events::default();
-                    reading.on_state(state.as_deref(), now, &mut events);
-                    (reading, events)
-                };
-                let events;
-                (reading, events) = offload(weight, read).await;
-                self.publish(&reading, events);
+                let mut events = Events::default();
+                offload(weight, || reading.on_state(state.as_deref(), now, &mut events));
+                self.publish(reading, events);
             }
             Response::Record(record) => reading.on_record(record, now),
             Response::EndStatus(status) => reading.on_end_status(status, now),
         }
-        (reading, None)
+        None
     }
 
     fn publish(&mut self, reading: &Reading, events: Events) {
@@ -252,7 +234,7 @@ impl Driver {
         let detail = self.shared.error_detail();
         let lost = if let ReadingEnd::OutOfReach(why) = &end { Some(why.clone()) } else { None };
         let mut events = Events::default();
-        reading.end(end, detail, &mut events);
+        offload(end.bytes(), || reading.end(end, detail, &mut events));
         self.publish(reading, events);
         let end = self.run.published().end().cloned();
         if let Some(RunEvent::Ended { outcome, usage }) = end {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::answers::kept_answers;
 use super::feed::{Coverage, StreamSummary};
 use super::retry::wait_as_asked;
-use crate::upstream::{Client, Error};
+use crate::offload::offload;
+use crate::upstream::{AnswerText, Client, Error};
 use threadway_translate::langgraph::{
     ErrorReport, ErrorSource, KeptAnswers, RunError, RunRecord, RunStatus, ThreadState,
 };
@@ -181,17 +182,17 @@ impl EndQuery<'_> {
         let state = if own.is_some() {
             own
         } else {
-            read = self.upstream.thread_state(self.thread_id).await?;
+            read = self.upstream.thread_state(self.thread_id).await?.map(AnswerText::into_string);
             read.as_deref()
         };
-        let state = state.and_then(ThreadState::parse);
+        let state = state.and_then(parsed);
         kept_answers(self.upstream, self.thread_id, state.as_ref()).await
     }
 
     /// Whether the run has stopped to ask something, by its state or else by its stream. Pending
     /// nodes alone do not show it, since a cancelled run leaves some too.
     fn has_asked(&self, state: Option<&FinalState>) -> bool {
-        match state.and_then(FinalState::of_run).and_then(ThreadState::parse) {
+        match state.and_then(FinalState::of_run).and_then(parsed) {
             Some(own) => {
                 let is_at_breakpoint = self.seen.is_interrupted && !own.next.is_empty();
                 !own.interrupts.is_empty() || is_at_breakpoint
@@ -242,10 +243,12 @@ impl EndQuery<'_> {
     async fn state_of(&self, run_id: &str) -> Result<Option<FinalState>, Error> {
         let Self { upstream, thread_id, .. } = self;
         let Some(state) = upstream.thread_state(thread_id).await? else { return Ok(None) };
+        let state = state.into_string();
         if is_of(&state, run_id) {
             return Ok(Some(FinalState::OfRun(state)));
         }
-        let own = upstream.last_run_state(thread_id, run_id).await?.map(FinalState::OfRun);
+        let own = upstream.last_run_state(thread_id, run_id).await?;
+        let own = own.map(|state| FinalState::OfRun(state.into_string()));
         Ok(own.or_else(|| (!self.seen.has_begun).then_some(FinalState::OfThread(state))))
     }
 
@@ -255,7 +258,7 @@ impl EndQuery<'_> {
         match self.upstream.thread_state(self.thread_id).await {
             Ok(Some(state)) => {
                 let end = self.stream_error().map_or(StreamEnd::Cancelled, StreamEnd::Failed);
-                let state = Some(FinalState::OfThread(state));
+                let state = Some(FinalState::OfThread(state.into_string()));
                 EndStatus::Ended(Ending { state, kept: KeptAnswers::default(), end })
             }
             Ok(None) => {
@@ -275,9 +278,13 @@ impl EndQuery<'_> {
     }
 }
 
+fn parsed(state: &str) -> Option<ThreadState<'_>> {
+    offload(state.len(), || ThreadState::parse(state))
+}
+
 /// Whether this run made the state, not a later run of the thread.
 fn is_of(state: &str, run_id: &str) -> bool {
-    ThreadState::parse(state).is_some_and(|state| state.run_id.as_deref() == Some(run_id))
+    parsed(state).is_some_and(|state| state.run_id.as_deref() == Some(run_id))
 }
 
 /// The end of a run whose record says that it failed. The reason is in its stream, else in its
@@ -297,9 +304,13 @@ fn failed(error: Option<RunError>, state: Option<&FinalState>) -> StreamEnd {
 pub(super) async fn last_error(
     upstream: &Client,
     thread_id: &str,
-    state: Option<&str>,
+    state: Option<&AnswerText>,
 ) -> Option<RunError> {
-    with_task(error_of_thread(upstream, thread_id).await, state)
+    let error = error_of_thread(upstream, thread_id).await;
+    match state {
+        Some(state) => state.read(|state| with_task(error, Some(state))),
+        None => error,
+    }
 }
 
 async fn error_of_thread(upstream: &Client, thread_id: &str) -> Option<RunError> {
@@ -312,7 +323,7 @@ async fn error_of_thread(upstream: &Client, thread_id: &str) -> Option<RunError>
 
 /// A failure, with what the state's failed task says of it.
 fn with_task(error: Option<RunError>, state: Option<&str>) -> Option<RunError> {
-    let state = state.and_then(ThreadState::parse);
+    let state = state.and_then(parsed);
     let of_task = || Some(RunError::parse(state.as_ref()?.error.as_deref()?));
     let mut error = error.or_else(of_task)?;
     error.reports.extend(state.as_ref().and_then(ErrorReport::of_state));
@@ -327,6 +338,12 @@ fn attributed(error: RunError, source: ErrorSource) -> RunError {
 // === impl FinalState ===
 
 impl FinalState {
+    /// The state's JSON.
+    pub(super) fn json(&self) -> &str {
+        let (Self::OfRun(state) | Self::OfThread(state)) = self;
+        state
+    }
+
     /// The state, if the run made it.
     fn of_run(&self) -> Option<&str> {
         match self {

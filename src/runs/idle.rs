@@ -8,11 +8,11 @@ use std::sync::Arc;
 use super::batch::Events;
 use super::ending;
 use super::feed::Feed;
-use super::keyframe;
 use super::published::Run;
 use super::reader::Preview;
 use crate::metrics::{LARGE, Metrics};
-use crate::upstream::{Client, Error, StateText};
+use crate::offload::offload;
+use crate::upstream::{AnswerText, Client, Error, StateText};
 use threadway_translate::langgraph::{
     Capabilities, ErrorDetail, KeptAnswers, RunRecord, RunStatus, ThreadState, ThreadStatus,
 };
@@ -48,9 +48,12 @@ pub(super) async fn preview(
     let mut feed = feed.with_emit(emit);
     feed.start(&mut Events::default());
     let mut events = Events::default();
-    feed.base(state.as_deref().unwrap_or("{}"), &mut events);
+    match &state {
+        Some(state) => state.read(|state| feed.base(state, &mut events)),
+        None => feed.base("{}", &mut events),
+    }
     if let Some(input) = &record.input {
-        feed.input(input, &mut events);
+        offload(input.get().len(), || feed.input(input, &mut events));
     }
     Ok(Preview { events, view: feed.shared_view().unwrap_or_default() })
 }
@@ -80,15 +83,15 @@ pub(super) async fn idle(
         error = ending::last_error(upstream, thread_id, body.as_deref()).await;
         error = error.map(|error| error.redacted(detail));
     }
-    let thread_id = thread_id.to_owned();
-    let (key, upstream) = (upstream.messages_key().clone(), upstream.clone());
-    let weight = body.as_deref().map_or(0, str::len);
+    let key = upstream.messages_key();
+    let charge = body.as_ref().and_then(StateText::charge);
     let memory = metrics.memory().clone();
-    let _place = if weight > LARGE { memory.place().await } else { None };
-    keyframe::offload(weight, move || {
-        let mut state = match &body {
+    let is_large = body.as_ref().is_some_and(|body| body.len() > LARGE);
+    let _place = if is_large { memory.place().await } else { None };
+    let make = |body: Option<&str>| {
+        let mut state = match body {
             Some(body) => {
-                let state = ThreadState::parse_under(&key, body);
+                let state = ThreadState::parse_under(key, body);
                 Some(upstream.understood(state, "a thread's state")?)
             }
             None => None,
@@ -100,15 +103,17 @@ pub(super) async fn idle(
             }
         }
         let checkpoint = state.as_ref().and_then(|state| state.checkpoint_id.as_deref());
-        let name = format!("connect-{}", checkpoint.unwrap_or(&thread_id));
-        let feed = Feed::idle(&thread_id, &name).with_messages_key(key.clone()).with_emit(emit);
-        let charge = body.as_ref().and_then(StateText::charge);
+        let name = format!("connect-{}", checkpoint.unwrap_or(thread_id));
+        let feed = Feed::idle(thread_id, &name).with_messages_key(key.clone()).with_emit(emit);
         let run = Run::idle(feed, metrics, charge, |feed, events| {
             feed.finish_with(state.as_ref(), StreamEnd::Idle { error }, events);
         });
         Ok(Arc::new(run))
-    })
-    .await
+    };
+    match &body {
+        Some(body) => body.read(|body| make(Some(body))),
+        None => make(None),
+    }
 }
 
 /// Whether the last run of a thread, which is recorded as `interrupted`, has stopped at a static
@@ -117,9 +122,10 @@ async fn is_at_breakpoint(
     upstream: &Client,
     server: impl Future<Output = Capabilities>,
     thread_id: &str,
-    state: Option<&str>,
+    state: Option<&AnswerText>,
 ) -> Result<bool, Error> {
-    let has_next = state.and_then(ThreadState::parse).is_some_and(|state| !state.next.is_empty());
+    let state = state.and_then(|state| state.read(ThreadState::parse));
+    let has_next = state.is_some_and(|state| !state.next.is_empty());
     if !has_next || !server.await.interrupts_to_ask {
         return Ok(false);
     }

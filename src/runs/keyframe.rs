@@ -15,12 +15,9 @@ use tokio::sync::OnceCell;
 
 use super::batch::Events;
 use super::event_id::EventKey;
+use crate::offload::offload;
 use crate::sync::Mutex;
 use threadway_translate::run::{self, Emit, Interrupt, Open, Outcome, RunEvent, View, Viewer};
-
-/// Work on at least this many bytes runs outside the runtime's threads. Parsing and comparing 1 MB
-/// takes some milliseconds, during which no other stream on the thread moves.
-const LARGE: usize = 1_000_000;
 
 /// A keyframe is reused while the events written since weigh at most this fraction of it: an
 /// eighth.
@@ -116,15 +113,13 @@ impl Keyframe {
     }
 
     /// The events for a client that holds this view.
-    pub(super) async fn for_holder(self: &Arc<Self>, held: Arc<View>) -> Option<Events> {
-        let this = Arc::clone(self);
-        offload(self.weight, move || this.resync(Viewer::Holds(&held))).await
+    pub(super) fn for_holder(&self, held: &View) -> Option<Events> {
+        offload(self.weight, || self.resync(Viewer::Holds(held)))
     }
 
     /// The events for a client that has missed a part of the run, and has this much open.
-    pub(super) async fn for_lagging(self: &Arc<Self>, open: Open) -> Option<Events> {
-        let this = Arc::clone(self);
-        offload(self.weight, move || this.resync(Viewer::Lagging(&open))).await
+    pub(super) fn for_lagging(&self, open: &Open) -> Option<Events> {
+        offload(self.weight, || self.resync(Viewer::Lagging(open)))
     }
 
     /// Whether clients of both hold the same, open questions included.
@@ -133,9 +128,11 @@ impl Keyframe {
             return true;
         }
         let (Some(view), Some(held)) = (&self.view, &other.view) else { return false };
-        self.questions() == other.questions()
-            && run::resync(view, Viewer::Holds(held), self.emit)
-                .is_some_and(|events| events.is_empty())
+        let is_same = || {
+            let events = run::resync(view, Viewer::Holds(held), self.emit);
+            events.is_some_and(|events| events.is_empty())
+        };
+        self.questions() == other.questions() && offload(self.weight.max(other.weight), is_same)
     }
 
     async fn make_once(
@@ -144,12 +141,8 @@ impl Keyframe {
         held: Option<&Arc<Self>>,
     ) -> Option<Events> {
         let resync = async || {
-            let (this, held) = (Arc::clone(self), held.cloned());
-            offload(self.weight, move || {
-                let view = held.as_ref().and_then(|held| held.view.as_deref());
-                this.resync(view.map_or(Viewer::New, Viewer::Holds))
-            })
-            .await
+            let view = held.and_then(|held| held.view.as_deref());
+            offload(self.weight, || self.resync(view.map_or(Viewer::New, Viewer::Holds)))
         };
         events.get_or_init(resync).await.clone()
     }
@@ -171,21 +164,5 @@ impl Keyframe {
             }) => questions,
             _ => &[],
         }
-    }
-}
-
-/// Does some work on a value of this weight in bytes: outside the runtime's threads if the value is
-/// large.
-pub(super) async fn offload<T: Send + 'static>(
-    weight: usize,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> T {
-    if weight < LARGE {
-        return work();
-    }
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        // The task is never aborted, so the error is a panic, which goes on here.
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }

@@ -301,12 +301,12 @@ impl RunReader {
         let start = self.run.published().start().cloned();
         let (shown, has_start) = if let ReaderState::At(_) = self.state {
             let open = self.open.clone().unwrap_or_default();
-            (keyframe.for_lagging(open).await, self.open.is_some())
+            (keyframe.for_lagging(&open), self.open.is_some())
         } else {
             let shown = match &self.baseline {
                 Baseline::Empty => keyframe.for_newcomer().await,
                 Baseline::PreviousRun(held) => keyframe.since(held).await,
-                Baseline::Preview(preview) => keyframe.for_holder(Arc::clone(&preview.view)).await,
+                Baseline::Preview(preview) => keyframe.for_holder(&preview.view),
             };
             (shown, self.state == ReaderState::Waiting)
         };

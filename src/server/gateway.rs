@@ -190,6 +190,13 @@ impl Call {
         Reject::refusal(refusal, caller, self.gateway.error_detail, Effect::None)
     }
 
+    /// The response to a request that could not start a run. No run was started, unless the refusal
+    /// says that one may have been.
+    pub(super) fn refuse_start(&self, refusal: &Refusal, thread: &Thread) -> Reject {
+        let caller = thread.agent().upstream.caller();
+        Reject::refusal(refusal, caller, self.gateway.error_detail, Effect::NoRun)
+    }
+
     /// The response to a request for which `caller` could not read something of an upstream.
     pub(super) fn upstream_failed(&self, error: &Error, caller: &Caller) -> Reject {
         Reject::upstream(error, caller, self.gateway.error_detail, Effect::None)

@@ -52,8 +52,12 @@ pub(super) struct UpstreamFault {
 /// Whether a request that failed may have changed something in LangGraph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
+    /// It may have changed something.
     Possible,
+    /// It has changed nothing.
     None,
+    /// It has started no run.
+    NoRun,
 }
 
 #[derive(Serialize)]
@@ -330,6 +334,7 @@ impl Reject {
         let again = match effect {
             Effect::Possible => "look at the thread before you try again: it may have acted",
             Effect::None => "send the request again",
+            Effect::NoRun => "no run was started; send the request again",
         };
         let what = told(error, detail);
         let bad_gateway = |code, what_to_do| {

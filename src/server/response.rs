@@ -9,12 +9,13 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use super::reject::Reject;
 use super::streams::unread::Answers;
 use super::streams::whole::Whole;
+use crate::offload::offload;
 use threadway_translate::json::Json;
 
 /// A JSON document that may be as large as a thread, and that no cache may keep. Its bytes are held
 /// as an unread answer.
 pub(super) fn large_json(answers: &Answers, document: &Json) -> Result<Response, Reject> {
-    let body = answers.hold(line(document).into())?;
+    let body = offload(document.get().len(), || answers.hold(line(document).into()))?;
     let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
     Ok((headers, Body::new(Whole::from(VecDeque::from([body])))).into_response())
 }

@@ -15,6 +15,7 @@ use agent_client_protocol_schema::v1::{
     SetSessionConfigOptionRequest, SetSessionModeRequest,
 };
 use futures_util::FutureExt;
+use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use super::authentication::{Authentication, SessionLists};
@@ -23,6 +24,7 @@ use super::outbox::Outbox;
 use super::session::{Sessions, check_session_id};
 use super::{Endpoint, Service, Settings, fork, history, lengths, prompt_end, turn};
 use crate::metrics::{AcpMeter, Charge};
+use crate::offload::offload;
 use crate::sync::{Guard, Mutex};
 use crate::upstream::Caller;
 use threadway_translate::acp::destination::{Destination, session_in};
@@ -87,7 +89,7 @@ impl Connection {
 
     /// Handles a line. Returns the work that a request needs; the transport polls it.
     pub fn take(&self, line: &[u8]) -> Option<Work> {
-        self.handle(Incoming::parse(line), None)
+        self.handle(offload(line.len(), || Incoming::parse(line)), None)
     }
 
     /// Handles a message that was parsed before, as [`take`](Self::take) does. The message is
@@ -163,11 +165,11 @@ impl Connection {
         params: Json,
         charge: Option<Charge>,
     ) -> Option<Work> {
-        if let Err(error) = lengths::check(&method, &params) {
+        if let Err(error) = offload(params.get().len(), || lengths::check(&method, &params)) {
             self.refuse(&id, error);
             return None;
         }
-        let session = session_in(&params);
+        let session = offload(params.get().len(), || session_in(&params));
         let to = Destination::of_answer(&method, session.as_deref());
         if let Some(refusal) = self.refusal(&id, &method) {
             self.link.respond(to, &id, &Err(refusal));
@@ -227,7 +229,7 @@ impl Connection {
     fn notified(&self, method: &str, params: &Json) {
         match method {
             "session/cancel" => {
-                let cancel: Result<CancelNotification, Error> = rpc::params(method, params);
+                let cancel: Result<CancelNotification, Error> = read(method, params);
                 match cancel {
                     Ok(cancel) => {
                         if let Ok(session) = self.sessions.get(&cancel.session_id.0) {
@@ -259,7 +261,7 @@ impl Connection {
         cancelled: &CancellationToken,
     ) -> Result<Answer, Error> {
         if method == "session/prompt" {
-            let request: PromptRequest = rpc::params(method, params)?;
+            let request: PromptRequest = read(method, params)?;
             let session = self.sessions.get(&request.session_id.0)?;
             let prompt = turn::prompt(&self.link, Arc::clone(&session), &request, cancelled);
             let result = prompt.await?;
@@ -267,7 +269,7 @@ impl Connection {
         }
         if method == "session/fork" {
             // To its end: a client that cancels it does not learn whether there is a copy.
-            let request: ForkSessionRequest = rpc::params(method, params)?;
+            let request: ForkSessionRequest = read(method, params)?;
             return Box::pin(fork::fork(&self.link, &self.sessions, request)).await;
         }
         let answered = self.answer_soon(method, params);
@@ -287,50 +289,48 @@ impl Connection {
                 Err(Error::new(Code::MethodNotFound, message))
             }
             "authenticate" => {
-                let request = rpc::params(method, params)?;
+                let request = read(method, params)?;
                 self.link.authenticate(&request).await.map(Answer::from)
             }
             "logout" => self.link.logout().map(Answer::from),
-            "session/new" => {
-                history::new(&self.link, &self.sessions, rpc::params(method, params)?).await
-            }
+            "session/new" => history::new(&self.link, &self.sessions, read(method, params)?).await,
             "session/load" => {
-                let request = rpc::params(method, params)?;
+                let request = read(method, params)?;
                 Box::pin(history::load(&self.link, &self.sessions, request)).await
             }
             "session/resume" => {
-                let request = rpc::params(method, params)?;
+                let request = read(method, params)?;
                 Box::pin(history::resume(&self.link, &self.sessions, request)).await
             }
             prompt_end::METHOD => {
-                let request = rpc::params(method, params)?;
+                let request = read(method, params)?;
                 let ended = prompt_end::prompt_end(&self.link, &self.sessions, request);
                 Box::pin(ended).await.map(Answer::from)
             }
             "session/list" => {
                 self.link.expect_lists()?;
-                let request: ListSessionsRequest = rpc::params(method, params)?;
+                let request: ListSessionsRequest = read(method, params)?;
                 history::list(&self.link, &request).await.map(Answer::from)
             }
             "session/close" => {
-                let request: CloseSessionRequest = rpc::params(method, params)?;
+                let request: CloseSessionRequest = read(method, params)?;
                 check_session_id(&request.session_id.0)?;
                 self.close(&request.session_id.0).await;
                 Ok(Answer::from(Json::empty_object()))
             }
             "session/delete" => {
                 self.link.expect_lists()?;
-                let request: DeleteSessionRequest = rpc::params(method, params)?;
+                let request: DeleteSessionRequest = read(method, params)?;
                 check_session_id(&request.session_id.0)?;
                 self.delete(&request.session_id.0).await.map(Answer::from)
             }
             "session/set_mode" => {
-                let request: SetSessionModeRequest = rpc::params(method, params)?;
+                let request: SetSessionModeRequest = read(method, params)?;
                 let session = self.sessions.get(&request.session_id.0)?;
                 self.link.set_mode(session, &request).await
             }
             "session/set_config_option" => {
-                let request: SetSessionConfigOptionRequest = rpc::params(method, params)?;
+                let request: SetSessionConfigOptionRequest = read(method, params)?;
                 let session = self.sessions.get(&request.session_id.0)?;
                 self.link.set_option(session, &request).await
             }
@@ -355,7 +355,7 @@ impl Connection {
 
     /// The abilities that a client names in `initialize`.
     pub(super) fn abilities(method: &str, params: &Json) -> Result<ClientAbilities, Error> {
-        let request: InitializeRequest = rpc::params(method, params)?;
+        let request: InitializeRequest = read(method, params)?;
         let name = request.client_info.map(|client| client.name);
         tracing::debug!(version = ?request.protocol_version, client = name, "initialize");
         let capabilities = request.client_capabilities;
@@ -450,6 +450,11 @@ impl Connection {
     fn requests(&self) -> Guard<'_, HashMap<Id, CancellationToken>> {
         self.requests.lock()
     }
+}
+
+/// Reads the params of a request.
+fn read<T: DeserializeOwned>(method: &str, params: &Json) -> Result<T, Error> {
+    offload(params.get().len(), || rpc::params(method, params))
 }
 
 impl Endpoint for Connection {

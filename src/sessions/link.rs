@@ -204,13 +204,15 @@ impl Link {
         session: &Session,
         give: impl FnOnce(&mut dyn FnMut(&Update<'_>)) -> T,
     ) -> T {
-        let mut count = 0;
-        let given = self.0.outbox.put(Destination::Session(&session.id), |out| {
-            give(&mut |update: &Update<'_>| {
-                count += 1;
-                acp::notification(&session.id, update, out);
-            })
+        // Written before the outbox is locked: a thread's history may be large.
+        let (mut count, mut lines) = (0, Vec::new());
+        let given = give(&mut |update: &Update<'_>| {
+            count += 1;
+            acp::notification(&session.id, update, &mut lines);
         });
+        if count > 0 {
+            self.0.outbox.put(Destination::Session(&session.id), |out| out.append(&mut lines));
+        }
         self.count_updates(count);
         given
     }

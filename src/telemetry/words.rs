@@ -7,7 +7,7 @@ use tracing_subscriber::filter::LevelFilter;
 const CRATES: [&str; 3] = ["threadway", "threadway_demo", "hyper_util"];
 
 /// The modules of `threadway` itself.
-const MODULES: [&str; 23] = [
+const MODULES: [&str; 24] = [
     "agents",
     "audit",
     "bridge",
@@ -20,6 +20,7 @@ const MODULES: [&str; 23] = [
     "flights",
     "manual",
     "metrics",
+    "offload",
     "reload",
     "runs",
     "server",

@@ -13,7 +13,9 @@ use super::refusal::Refusal;
 use super::sent;
 use super::start_lock::StartLock;
 use super::thread::Thread;
+use crate::offload::offload;
 use crate::runs::{self, RunStart, StartError};
+use crate::upstream::{AnswerText, Client};
 use threadway_translate::langgraph::{
     BatchDecision, Capabilities, InputKeys, NewestRuns, RunRecord, ThreadState,
 };
@@ -68,6 +70,10 @@ enum Storing {
     Done,
 }
 
+fn is_answer(request: &impl Planner) -> bool {
+    offload(request.bytes(), || request.is_answer())
+}
+
 // === impl Thread ===
 
 impl Thread {
@@ -105,7 +111,7 @@ impl Thread {
         let start = self.threads.shared.starts.begin(self.upstream(), &self.id, request.name());
         let start = Arc::new(start);
         let mut lock = None;
-        if request.is_answer() {
+        if is_answer(request) {
             lock = Some(Arc::new(self.lock().await));
         }
         let mut may_look_again = true;
@@ -130,6 +136,11 @@ impl Thread {
         }
     }
 
+    /// The upstream for reads before a start. They are repeated, since nothing was started yet.
+    fn reads(&self) -> Client {
+        self.upstream().clone().repeating_reads()
+    }
+
     /// The lock under which this caller starts a run of the thread.
     async fn lock(&self) -> StartLock {
         self.threads.shared.start_locks.acquire(self.upstream(), &self.id).await
@@ -138,8 +149,9 @@ impl Thread {
     /// Decides what to do for a request on the thread as it is.
     async fn plan<P: Planner>(&self, request: &P, storing: &Storing) -> Result<Next, Refusal> {
         // Listed before the state is read: a run that has ended by then has made its state.
-        let list = async || live_runs(self.upstream(), &self.id).await;
-        let mut listed = if request.is_answer() { Some(list().await?) } else { None };
+        let upstream = self.reads();
+        let list = async || live_runs(&upstream, &self.id).await;
+        let mut listed = if is_answer(request) { Some(list().await?) } else { None };
         let mut stops = 0;
         loop {
             let run_id = match self.plan_now(request, storing, listed.take()).await? {
@@ -171,14 +183,14 @@ impl Thread {
         storing: &Storing,
         mut listed: Option<Vec<RunRecord>>,
     ) -> Result<Planned, Refusal> {
-        let upstream = self.upstream();
+        let upstream = &self.reads();
         let state = upstream.thread_state(&self.id);
         let (body, server) = tokio::join!(state, self.agent.capabilities());
         let body = body?;
         let messages_key = upstream.messages_key();
         let mut state = match &body {
             Some(body) => {
-                let state = ThreadState::parse_under(messages_key, body);
+                let state = body.read(|body| ThreadState::parse_under(messages_key, body));
                 Some(upstream.understood(state, "a thread's state")?)
             }
             None => None,
@@ -199,13 +211,15 @@ impl Thread {
         if let Some(state) = &mut state {
             state.kept = kept;
         }
-        let keys = if request.needs_keys(state.as_ref()) {
+        let bytes = request.bytes() + body.as_ref().map_or(0, AnswerText::len);
+        let keys = if offload(bytes, || request.needs_keys(state.as_ref())) {
             self.agent.input_keys().await
         } else {
             InputKeys::Unknown.into()
         };
         let known = self.agent.known_input_keys();
-        self.agent.log_losses(request.losses(known.as_deref().unwrap_or(&keys)));
+        let losses = || request.losses(known.as_deref().unwrap_or(&keys));
+        self.agent.log_losses(offload(request.bytes(), losses));
         let live = match listed {
             Some(listed) => Some(sent::live_runs(upstream, &self.id, listed).await?),
             None => None,
@@ -220,7 +234,7 @@ impl Thread {
                 past: past.as_ref().map(|past| &*past.messages),
                 values: values.as_deref(),
             };
-            let step = request.plan(&evidence, &keys);
+            let step = offload(bytes + evidence.bytes(), || request.plan(&evidence, &keys));
             match step.map_err(|error| Refusal::CannotResume(error.to_string()))? {
                 Step::Plan(planned) => {
                     plan = Some(*planned);
@@ -250,7 +264,7 @@ impl Thread {
             return Ok(Planned::Next(Next::LookAgain(step)));
         }
         let Some(mut run) = run else { return Ok(Planned::Next(Next::Show)) };
-        run.client_context = request.client_context(&keys);
+        run.client_context = offload(request.bytes(), || request.client_context(&keys));
         let origin = match &state {
             Some(_) => ThreadOrigin::Exists,
             None => self.create(run.title.as_deref()).await?,
@@ -290,7 +304,7 @@ impl Thread {
         let Some(state) = state.filter(|_| !given.is_empty()) else { return Ok(None) };
         match storing {
             Storing::NotNeeded => {
-                let before = partial_answers::runs_before(self.upstream(), &self.id).await?;
+                let before = partial_answers::runs_before(&self.reads(), &self.id).await?;
                 Ok(Some(Storing::Due(before)))
             }
             Storing::Due(before) => {
@@ -311,7 +325,7 @@ impl Thread {
     ) -> Result<ThreadReader, Refusal> {
         self.expect_no_shutdown()?;
         let PlannedRun { run, server, checkpoint, origin } = planned;
-        if !server.keeps_runs_apart && has_live_run(self.upstream(), &self.id).await? {
+        if !server.keeps_runs_apart && has_live_run(&self.reads(), &self.id).await? {
             return Err(Refusal::Busy);
         }
         let (name, forgets) = (run.name.clone(), run.forgets.clone());

@@ -8,6 +8,7 @@ use super::key::LookKey;
 use super::look::{Looked, look, run_named};
 use super::reader::ThreadReader;
 use super::refusal::Refusal;
+use crate::agents::AgentServer;
 use crate::metrics::Resume;
 use crate::runs::{EventId, RunReader};
 use crate::upstream::{Client, Error, Visibility};
@@ -136,10 +137,10 @@ impl Threads {
 
     /// Reads a thread as [`connect`](Self::connect) does, and then all its later runs, each from
     /// its beginning to its end, and changes of the state without a run.
-    pub async fn follow(
+    pub(super) async fn follow(
         &self,
         upstream: &Client,
-        server: impl Future<Output = Capabilities>,
+        server: AgentServer,
         thread_id: &str,
         after: Option<&EventId>,
     ) -> Result<ThreadReader, Refusal> {

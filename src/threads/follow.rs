@@ -33,6 +33,7 @@ use tokio::sync::{Notify, watch};
 
 use super::Shared;
 use super::refusal::Refusal;
+use crate::agents::AgentServer;
 use crate::runs::Run;
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Client, Error, Visibility};
@@ -83,7 +84,7 @@ struct FollowedThread {
 pub(super) async fn join(
     shared: &Arc<Shared>,
     upstream: &Client,
-    server: impl Future<Output = Capabilities>,
+    known: AgentServer,
     thread_id: &str,
     emit: Emit,
 ) -> Result<(Arc<Run>, Follower), Refusal> {
@@ -94,15 +95,16 @@ pub(super) async fn join(
         emit,
         hidden_from: None,
     };
+    let server = known.capabilities(upstream);
     let (visibility, server, first) = if shared.followed.has(&key) {
         let (visibility, server) = tokio::join!(shared.visibility(upstream, thread_id), server);
         (visibility?, server, None)
     } else {
         // One request checks the visibility and lists the runs for the first look.
         let mut server = pin!(server);
-        let known = poll_immediate(&mut server).await;
-        let recent = RecentRuns::read_visible(upstream, thread_id, known.unwrap_or_default());
-        let server = async { if let Some(server) = known { server } else { server.await } };
+        let ready = poll_immediate(&mut server).await;
+        let recent = RecentRuns::read_visible(upstream, thread_id, ready.unwrap_or_default());
+        let server = async { if let Some(server) = ready { server } else { server.await } };
         let (recent, server) = tokio::join!(recent, server);
         let recent = recent?;
         let visibility = if recent.is_some() { Visibility::Visible } else { Visibility::Hidden };
@@ -111,7 +113,8 @@ pub(super) async fn join(
     if visibility == Visibility::Hidden {
         key.hidden_from = Some(upstream.caller().clone());
     }
-    let (mut follower, mut has_requested) = follower(shared, key, upstream, server, first);
+    let (mut follower, mut has_requested) =
+        follower(shared, key, upstream, (server, known.clone()), first);
     let looks = follower.thread.sequence().looks;
     loop {
         {
@@ -152,7 +155,7 @@ fn follower(
     shared: &Arc<Shared>,
     key: FollowKey,
     upstream: &Client,
-    server: Capabilities,
+    (server, known): (Capabilities, AgentServer),
     first: Option<RecentRuns>,
 ) -> (Follower, bool) {
     // While the lock is held, no watcher can find that it has no followers.
@@ -176,7 +179,7 @@ fn follower(
     threads.insert(key.clone(), entry);
     drop(threads);
     let follower = Follower::new(shared, Arc::clone(&thread), changes.subscribe(), &key, upstream);
-    let mut watcher = Watcher::new(shared, key, upstream, thread, changes);
+    let mut watcher = Watcher::new(shared, key, (upstream, known), thread, changes);
     (watcher.server, watcher.first) = (server, first);
     shared.runs.spawn(watcher.watch());
     (follower, true)

@@ -25,8 +25,11 @@ impl Threads {
         if !running.is_empty() {
             return Ok(Waits::ForRun);
         }
-        let open = state.as_deref().and_then(ThreadState::parse).map(|state| state.interrupts);
-        let ids: Vec<_> = open.into_iter().flatten().map(|open| open.id.into_owned()).collect();
+        let ids = |state: &str| -> Vec<_> {
+            let open = ThreadState::parse(state).map(|state| state.interrupts);
+            open.into_iter().flatten().map(|open| open.id.into_owned()).collect()
+        };
+        let ids = state.map(|state| state.read(ids)).unwrap_or_default();
         Ok(if ids.is_empty() { Waits::ForNothing } else { Waits::ForAnswers(ids) })
     }
 }

@@ -101,8 +101,11 @@ async fn idle_thread(
     state: Option<StateText>,
     last: Option<RunRecord>,
 ) -> Result<IdleThread, Error> {
-    let asking = state.as_deref().filter(|state| ThreadState::may_have_batches(state));
-    let parsed = asking.and_then(ThreadState::parse);
+    let parsed = state.as_ref().and_then(|state| {
+        state.read(|state| {
+            ThreadState::may_have_batches(state).then(|| ThreadState::parse(state)).flatten()
+        })
+    });
     let kept = runs::kept_answers(upstream, thread_id, parsed.as_ref()).await?;
     Ok(IdleThread { state, kept, last })
 }
@@ -121,7 +124,7 @@ async fn contents(upstream: &Client, thread_id: &str) -> Result<Contents, Error>
         // Only one state is held at a time.
         drop(state.take());
         state = upstream.shown_state(thread_id).await?;
-        let made_by = state.as_deref().and_then(ThreadState::parse).and_then(|s| s.run_id);
+        let made_by = state.as_ref().and_then(|s| s.read(|s| ThreadState::parse(s)?.run_id));
         if made_by.is_none_or(|id| finished.iter().any(|run| run.id == *id)) {
             break;
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
+use crate::offload::offload;
 use crate::upstream::{Client, Error};
 use threadway_translate::json::{self, Json};
 use threadway_translate::langgraph::{Message, MessagesKey, ThreadState};
@@ -106,8 +107,9 @@ impl Past {
     /// The id of the checkpoint before a message.
     pub(super) fn checkpoint_before(&self, message_id: &str) -> Result<String, ForkError> {
         let past = self.messages.iter().find(|past| past.id == *message_id);
-        let before = past.and_then(|past| past.before.as_deref()).and_then(ThreadState::parse);
-        let id = before.and_then(|state| state.checkpoint_id);
+        let before = past.and_then(|past| past.before.as_deref());
+        let id = before
+            .and_then(|before| offload(before.len(), || ThreadState::parse(before)?.checkpoint_id));
         let message_id = || message_id.to_owned();
         match id {
             Some(id) => Ok(id.into_owned()),
@@ -180,21 +182,24 @@ async fn walk(
     let mut before: Option<String> = None;
     for _ in 0..max_pages {
         let page = upstream.history_page(thread_id, before.as_deref(), size).await?;
-        let page = read_page(&page, upstream.messages_key(), ids);
-        let page = upstream.understood(page, "a thread's history")?;
-        let is_last = page.len() < size;
-        before = page.last().map(|checkpoint| checkpoint.id.clone());
-        for checkpoint in page {
-            let is_here = wanted.as_ref().is_none_or(|wanted| *wanted == checkpoint.id);
-            if visit(&checkpoint, is_here) {
-                return Ok(true);
+        let visited = page.read(|page| {
+            let page = read_page(page, upstream.messages_key(), ids)?;
+            let is_last = page.len() < size;
+            before = page.last().map(|checkpoint| checkpoint.id.clone());
+            for checkpoint in page {
+                let is_here = wanted.as_ref().is_none_or(|wanted| *wanted == checkpoint.id);
+                if visit(&checkpoint, is_here) {
+                    return Some(true);
+                }
+                if is_here {
+                    // No checkpoint has an empty id: after the first state, all others are
+                    // elsewhere.
+                    wanted = Some(checkpoint.parent.unwrap_or_default());
+                }
             }
-            if is_here {
-                // No checkpoint has an empty id: after the first state, all others are elsewhere.
-                wanted = Some(checkpoint.parent.unwrap_or_default());
-            }
-        }
-        if is_last {
+            Some(is_last)
+        });
+        if upstream.understood(visited, "a thread's history")? {
             return Ok(true);
         }
     }

@@ -1,6 +1,7 @@
 //! What runs began with: the inputs of live runs, and the messages in those of recent runs.
 
 use super::past;
+use crate::offload::offload;
 use crate::upstream::{Client, Error};
 use threadway_translate::json::Json;
 use threadway_translate::langgraph::{Message, RunRecord, RunStatus};
@@ -27,10 +28,14 @@ pub(super) async fn live_runs(
     for run in listed.into_iter().take(MAX_LIVE_RUNS) {
         // A list lacks the inputs.
         let run = upstream.whole_run(thread_id, run).await?;
-        let messages = run.messages(upstream.messages_key());
+        let messages = offload(input_bytes(&run), || run.messages(upstream.messages_key()));
         live.push(LiveRun { id: run.id, messages });
     }
     Ok(live)
+}
+
+fn input_bytes(run: &RunRecord) -> usize {
+    run.input.as_ref().map_or(0, |input| input.get().len())
 }
 
 /// The messages of these ids in the inputs of the newest runs, the newest first. Those of `made` that
@@ -45,9 +50,11 @@ pub(super) async fn messages(
     let mut checks = 0;
     for run in upstream.runs_with_inputs(thread_id, MAX_RUNS).await? {
         let id_of = |message: &Json| Some(Message::parse(message)?.id()?.into_owned());
-        let messages = run.messages(upstream.messages_key()).into_iter();
-        let wanted = messages.filter_map(|message| Some((id_of(&message)?, message)));
-        let wanted: Vec<_> = wanted.filter(|(id, _)| ids.contains(id)).collect();
+        let wanted: Vec<_> = offload(input_bytes(&run), || {
+            let messages = run.messages(upstream.messages_key()).into_iter();
+            let wanted = messages.filter_map(|message| Some((id_of(&message)?, message)));
+            wanted.filter(|(id, _)| ids.contains(id)).collect()
+        });
         if wanted.is_empty() {
             continue;
         }

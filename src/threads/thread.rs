@@ -46,7 +46,7 @@ impl Thread {
     /// See [`Threads::follow`].
     pub async fn follow(&self, after: Option<&EventId>) -> Result<ThreadReader, Refusal> {
         self.expect_no_shutdown()?;
-        let server = self.agent.capabilities();
+        let server = self.agent.server();
         self.threads.follow(self.upstream(), server, &self.id, after).await
     }
 

@@ -248,8 +248,22 @@ impl fmt::Debug for Stay {
 // === impl Attempt ===
 
 impl Attempt {
-    pub(super) fn begin(addresses: Arc<Addresses>, address: usize, metrics: Metrics) -> Self {
+    pub(super) fn begin(addresses: &Arc<Addresses>, address: usize, metrics: &Metrics) -> Self {
+        let (addresses, metrics) = (Arc::clone(addresses), metrics.clone());
         Self { addresses, address, since: Instant::now(), metrics, is_finished: false }
+    }
+
+    /// Another address has answered in the meantime, so that this one is not used for now.
+    pub(super) fn is_away(mut self) {
+        self.is_finished = true;
+        let waited = Duration::from_secs(self.since.elapsed().as_secs());
+        self.metrics.upstream_failed(Answer::Timeout);
+        self.note_failure(&Error::Timeout { waited }, OUTAGE_FAILURES);
+    }
+
+    /// The answer is not needed any more. This says nothing about the address.
+    pub(super) fn withdraw(mut self) {
+        self.is_finished = true;
     }
 
     pub(super) fn finish<T>(mut self, answer: &Result<T, Error>) {
@@ -292,6 +306,11 @@ pub(super) fn may_go_on(method: &Method, error: &Error) -> bool {
         Evidence::Unanswered => method == Method::GET && !matches!(error, Error::Timeout { .. }),
         Evidence::Answered => false,
     }
+}
+
+/// Whether an error says nothing about what was requested.
+pub(super) fn is_no_answer(error: &Error) -> bool {
+    Evidence::of(error) != Evidence::Answered
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use futures_util::future::select_ok;
 use http::Method;
 use serde::Serialize;
 
-use super::{Client, Error};
+use super::{AnswerText, Client, Error};
 use crate::metrics::Operation;
 use threadway_translate::langgraph::{Assistant, ConfigField, InputKeys, ModelInput, ServerInfo};
 
@@ -34,7 +34,7 @@ impl Client {
             let call = self.call(Operation::Assistants, Method::POST, &["assistants", "search"]);
             let body = call.json(&search).text().await?;
             let assistants =
-                self.understood(Assistant::parse_list(&body), "a list of assistants")?;
+                self.understood(body.read(Assistant::parse_list), "a list of assistants")?;
             let is_last = assistants.len() < PAGE_SIZE;
             all.extend(assistants);
             if is_last {
@@ -50,7 +50,7 @@ impl Client {
         let search = AssistantSearch { graph_id: Some(graph_id), limit: 1, offset: 0 };
         let call = self.call(Operation::Assistants, Method::POST, &["assistants", "search"]);
         let body = call.json(&search).allow_not_found().text().await?;
-        let found = self.understood(Assistant::parse_list(&body), "a list of assistants")?;
+        let found = self.understood(body.read(Assistant::parse_list), "a list of assistants")?;
         Ok(!found.is_empty())
     }
 
@@ -62,7 +62,7 @@ impl Client {
     /// The keys of an assistant's input. Takes the assistant's id, not the name of its graph.
     pub(crate) async fn input_keys(&self, assistant_id: &str) -> Result<InputKeys, Error> {
         let body = self.get(Operation::Assistant, &["assistants", assistant_id, "schemas"]).await?;
-        self.understood(InputKeys::parse(&body), "the schemas of an assistant")
+        self.understood(body.read(InputKeys::parse), "the schemas of an assistant")
     }
 
     /// The settings of an assistant that a person can choose. Takes the assistant's id, not the
@@ -77,7 +77,8 @@ impl Client {
             self.get(Operation::Assistant, &one),
             self.get(Operation::Assistant, &schemas)
         )?;
-        Ok(ConfigField::list(&schemas, &assistant))
+        Ok(schemas
+            .read(|schemas| assistant.read(|assistant| ConfigField::list(schemas, assistant))))
     }
 
     /// What an assistant's model takes besides text. Takes the assistant's id, not the name of its
@@ -90,16 +91,19 @@ impl Client {
             self.get(Operation::Assistant, &schemas)
         );
         let schemas = match schemas {
-            Err(Error::Status { code: 500, .. }) => String::new(),
+            Err(Error::Status { code: 500, .. }) => AnswerText::default(),
             schemas => schemas?,
         };
-        Ok(ModelInput::of_assistant(&schemas, &assistant?))
+        let assistant = assistant?;
+        let read =
+            |schemas| assistant.read(|assistant| ModelInput::of_assistant(schemas, assistant));
+        Ok(schemas.read(read))
     }
 
     /// The server's kind and version.
     pub async fn info(&self) -> Result<ServerInfo, Error> {
         let body = self.get(Operation::Info, &["info"]).await?;
-        self.understood(ServerInfo::parse(&body), "that of a LangGraph server")
+        self.understood(body.read(ServerInfo::parse), "that of a LangGraph server")
     }
 
     /// Succeeds if the server is ready at one of its addresses. All are asked at the same time, so

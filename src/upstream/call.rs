@@ -1,21 +1,31 @@
 //! One request to a LangGraph server: the addresses that it is sent to, its limits, its metrics, and
 //! the three ways to read its answer.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::Full;
 use serde::Serialize;
 use tokio::time::Instant;
 use url::Url;
 
-use super::addresses::{Addresses, Attempt, Concern, may_go_on};
+use super::addresses::{Addresses, Attempt, Concern, is_no_answer, may_go_on};
 use super::http1;
-use super::{ANSWER_TIMEOUT, Error, MAX_ANSWER_BYTES, RunStream, START_TIMEOUT, response};
+use super::{
+    ANSWER_TIMEOUT, AnswerText, Error, MAX_ANSWER_BYTES, RunStream, START_TIMEOUT, response,
+};
 use crate::metrics::{Answer, Metrics, Operation};
+
+/// The pause before a read is repeated.
+const READ_PAUSE: Duration = Duration::from_millis(200);
+
+/// How long a read waits for the response of one address before the next address gets it too. A
+/// healthy server takes less for all but the largest states.
+const HEDGE_AFTER: Duration = Duration::from_secs(3);
 
 /// A request that is ready to be sent.
 pub(super) struct Call {
@@ -32,6 +42,8 @@ pub(super) struct Target {
     /// The URL at the address `only`, or else at the first address.
     pub(super) url: Url,
     pub(super) concern: Concern,
+    /// Whether a read that is interrupted is repeated.
+    pub(super) repeats: bool,
 }
 
 /// How a request is counted.
@@ -41,6 +53,29 @@ pub(super) struct CallMetrics {
     metrics: Metrics,
     /// Whether 404 is an expected answer, so that it does not count as a failure.
     allows_not_found: bool,
+}
+
+/// Whether a second address gets the request too, if the first is slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hedge {
+    /// If the request changes nothing.
+    Reads,
+    Never,
+}
+
+/// The requests that have no answer yet.
+#[derive(Default)]
+struct Attempts {
+    newest: Option<Attempt>,
+    /// The request to a slow address, if another address has got it too.
+    slow: Option<Attempt>,
+}
+
+/// Which of two addresses has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Winner {
+    First,
+    Second,
 }
 
 // === impl Call ===
@@ -94,11 +129,12 @@ impl Call {
             let stream = RunStream::new(response)?;
             Ok(RunStream { stay: addresses.stay(thread, address), ..stream })
         };
-        Box::pin(self.answered(START_TIMEOUT, read)).await
+        // A stream may have one reader only, so no second address is asked for it.
+        Box::pin(self.answered(START_TIMEOUT, Hedge::Never, read)).await
     }
 
     /// Sends the request and reads the answer to its end, at most [`MAX_ANSWER_BYTES`].
-    pub(super) async fn text(self) -> Result<String, Error> {
+    pub(super) async fn text(self) -> Result<AnswerText, Error> {
         let metrics = self.metrics.metrics.clone();
         let read = async |mut response: Response<http1::Body>, _| {
             let mut body = Vec::new();
@@ -109,10 +145,9 @@ impl Call {
             if is_page {
                 return Err(Error::page());
             }
-            let text = String::from_utf8(body);
-            Ok(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+            Ok(AnswerText::of(body))
         };
-        Box::pin(self.answered(ANSWER_TIMEOUT, read)).await
+        Box::pin(self.answered(ANSWER_TIMEOUT, Hedge::Reads, read)).await
     }
 
     /// Sends the request and waits until the server confirms it. The body is not read.
@@ -120,7 +155,7 @@ impl Call {
         let read = async |response: Response<http1::Body>, _| {
             if response::is_html(response.headers()) { Err(Error::page()) } else { Ok(()) }
         };
-        Box::pin(self.answered(ANSWER_TIMEOUT, read)).await
+        Box::pin(self.answered(ANSWER_TIMEOUT, Hedge::Reads, read)).await
     }
 
     /// Sends the request and reads its answer, both within `limit`. `read` gets the response, and the
@@ -128,33 +163,33 @@ impl Call {
     async fn answered<T>(
         self,
         limit: Duration,
+        hedge: Hedge,
         read: impl AsyncFnOnce(Response<http1::Body>, usize) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let metrics = self.metrics.clone();
         let open = metrics.metrics.upstream_request();
         // Dropped with the future, which notes that the caller gave up.
-        let mut attempt = None;
+        let mut attempts = Attempts::default();
         let answer = within(limit, async {
-            let (response, address) = self.send(&mut attempt).await?;
+            let (response, address) = self.send(hedge, &mut attempts).await?;
             read(response, address).await
         });
         let answer = answer.await;
         drop(open);
-        if let Some(attempt) = attempt {
-            attempt.finish(&answer);
-        }
+        attempts.finish(&answer);
         metrics.answered(&answer);
         answer
     }
 
     /// Sends the request and waits for the headers of a successful response. Returns also the address
-    /// that has answered. `attempt` is the request to the last address that was tried.
+    /// that has answered. `attempts` are the requests that have no answer yet.
     async fn send(
         self,
-        attempt: &mut Option<Attempt>,
+        hedge: Hedge,
+        attempts: &mut Attempts,
     ) -> Result<(Response<http1::Body>, usize), Error> {
         let Self { target, mut request, metrics } = self;
-        let Target { addresses, only, url, concern } = *target;
+        let Target { addresses, only, url, concern, repeats } = *target;
         let base = &addresses.get(only.unwrap_or(0)).url;
         let mut order = match only {
             Some(only) => vec![only],
@@ -162,28 +197,108 @@ impl Call {
         }
         .into_iter();
         let mut index = order.next().ok_or(Error::Unproven)?;
-        loop {
-            let next = order.next().map(|next| (next, request.clone()));
-            let sent = Attempt::begin(Arc::clone(&addresses), index, metrics.metrics.clone());
-            *attempt = Some(sent);
+        let is_read = metrics.is_read(request.method());
+        let mut may_repeat = repeats && is_read;
+        let exchange = async |index: usize, request: Box<Request<Full<Bytes>>>| {
             let (address, sent_at) = (addresses.get(index), Instant::now());
-            let answer = match address.http.send(*request, &address.url_of(base, &url)).await {
+            match address.http.send(*request, &address.url_of(base, &url)).await {
                 Ok(response) => {
                     metrics.metrics.upstream_headers(sent_at.elapsed());
                     response::successful(response).await
                 }
                 Err(error) => Err(error.into()),
+            }
+        };
+        loop {
+            let next = order.next().map(|next| (next, request.clone()));
+            let again = (may_repeat && next.is_none()).then(|| request.clone());
+            attempts.newest = Some(Attempt::begin(&addresses, index, &metrics.metrics));
+            let mut first = pin!(exchange(index, request));
+            let is_hedged = hedge == Hedge::Reads && is_read;
+            let answer = match next.as_ref().filter(|_| is_hedged) {
+                None => first.await,
+                Some((other, copy)) => tokio::select! {
+                    biased;
+                    answer = &mut first => answer,
+                    () = tokio::time::sleep(HEDGE_AFTER) => {
+                        let second = Attempt::begin(&addresses, *other, &metrics.metrics);
+                        attempts.hedge(second);
+                        let second = pin!(exchange(*other, copy.clone()));
+                        let (answer, winner) = either(first, second).await;
+                        attempts.keep(winner);
+                        let address = if winner == Winner::First { index } else { *other };
+                        return answer.map(|response| (response, address));
+                    }
+                },
             };
             match (answer, next) {
                 (Err(error), Some((next, again))) if may_go_on(again.method(), &error) => {
                     metrics.metrics.upstream_failed(error.answer());
-                    if let Some(attempt) = attempt.take() {
-                        attempt.finish(&Err::<(), _>(error));
-                    }
+                    attempts.finish(&Err::<(), _>(error));
                     (index, request) = (next, again);
+                }
+                (Err(error), None)
+                    if error.is_lost()
+                        && let Some(again) = again =>
+                {
+                    metrics.metrics.upstream_failed(error.answer());
+                    attempts.finish(&Err::<(), _>(error));
+                    tokio::time::sleep(READ_PAUSE).await;
+                    (may_repeat, request) = (false, again);
                 }
                 (answer, _) => return answer.map(|response| (response, index)),
             }
+        }
+    }
+}
+
+/// The first of two answers. An answer that says nothing about the request, such as a broken
+/// connection, counts only if the other is one too.
+async fn either<T>(
+    mut first: Pin<&mut impl Future<Output = Result<T, Error>>>,
+    mut second: Pin<&mut impl Future<Output = Result<T, Error>>>,
+) -> (Result<T, Error>, Winner) {
+    tokio::select! {
+        biased;
+        answer = &mut first => match answer {
+            Err(error) if is_no_answer(&error) => (second.await, Winner::Second),
+            answer => (answer, Winner::First),
+        },
+        answer = &mut second => match answer {
+            Err(error) if is_no_answer(&error) => (first.await, Winner::First),
+            answer => (answer, Winner::Second),
+        },
+    }
+}
+
+// === impl Attempts ===
+
+impl Attempts {
+    /// The newest request is slow, and another address gets it too.
+    fn hedge(&mut self, second: Attempt) {
+        self.slow = self.newest.replace(second);
+    }
+
+    /// One of two addresses has answered.
+    fn keep(&mut self, winner: Winner) {
+        match winner {
+            Winner::First => {
+                if let Some(second) = std::mem::replace(&mut self.newest, self.slow.take()) {
+                    second.withdraw();
+                }
+            }
+            Winner::Second => {
+                if let Some(first) = self.slow.take() {
+                    first.is_away();
+                }
+            }
+        }
+    }
+
+    /// Notes what the answer says about the addresses.
+    fn finish<T>(&mut self, answer: &Result<T, Error>) {
+        for attempt in [self.slow.take(), self.newest.take()].into_iter().flatten() {
+            attempt.finish(answer);
         }
     }
 }
@@ -202,6 +317,17 @@ pub(super) async fn within<T>(
 impl CallMetrics {
     pub(super) fn new(operation: Operation, metrics: Metrics) -> Self {
         Self { operation, metrics, allows_not_found: false }
+    }
+
+    /// Whether a request of this method changes nothing.
+    fn is_read(&self, method: &Method) -> bool {
+        let searches = [
+            Operation::Assistants,
+            Operation::PollThreads,
+            Operation::ThreadHistory,
+            Operation::Threads,
+        ];
+        method == Method::GET || searches.contains(&self.operation)
     }
 
     /// Counts the result of the request.

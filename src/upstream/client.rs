@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -14,7 +14,7 @@ use url::Url;
 use super::addresses::{Addresses, Concern};
 use super::call::{Call, CallMetrics, Target};
 use super::choice::TRIAL_TIMEOUT;
-use super::{ApiKey, BaseUrl, Caller, Error, Identity, Purpose, Tls};
+use super::{AnswerText, ApiKey, BaseUrl, Caller, Error, Identity, Purpose, Tls};
 use crate::metrics::{Answer, Metrics, Operation};
 use crate::sync::Mutex;
 use threadway_translate::langgraph::MessagesKey;
@@ -40,7 +40,9 @@ pub struct Client {
     caller: Caller,
     purpose: Purpose,
     /// Whether the server has rejected `select`, by what was listed.
-    rejects_columns: Arc<[AtomicBool; 2]>,
+    pub(super) rejects_columns: Arc<[AtomicBool; 2]>,
+    /// Whether a read that is interrupted is repeated.
+    repeats_reads: bool,
 }
 
 /// A client for probes, which does not keep its upstream in use. After a reload an upstream is in use
@@ -53,13 +55,6 @@ pub(crate) struct WeakClient {
     key: Arc<Mutex<Option<ApiKey>>>,
     headers: HeaderMap,
     identity: Identity,
-}
-
-/// What is listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Listed {
-    Runs,
-    Threads,
 }
 
 /// The credentials of a request: those of the configured upstream, and the caller's. LangGraph
@@ -118,6 +113,7 @@ impl Client {
             caller: Caller::default(),
             purpose: Purpose::default(),
             rejects_columns: Arc::default(),
+            repeats_reads: false,
         })
     }
 
@@ -188,6 +184,12 @@ impl Client {
         Self { purpose, ..self }
     }
 
+    /// Repeats a read once whose connection breaks, or that is answered 502, 503 or 504.
+    #[must_use]
+    pub(crate) fn repeating_reads(self) -> Self {
+        Self { repeats_reads: true, ..self }
+    }
+
     /// The agent and thread that log lines name.
     pub(crate) fn purpose(&self) -> &Purpose {
         &self.purpose
@@ -250,38 +252,6 @@ impl Client {
         &self.base
     }
 
-    /// The text of a list with these columns, or with all of them if the server rejects `select` in
-    /// such lists. `call` makes the request.
-    pub(super) async fn list<'a>(
-        &self,
-        listed: Listed,
-        columns: &'a [&'a str],
-        call: impl Fn(&'a [&'a str]) -> Call,
-    ) -> Result<String, Error> {
-        if self.rejects_columns(listed).load(Ordering::Relaxed) {
-            return call(&[]).text().await;
-        }
-        match call(columns).text().await {
-            // The server may also have rejected something else: then the second request fails too.
-            Err(Error::Status { code: 400 | 422, .. }) => {
-                let all = call(&[]).text().await?;
-                let upstream = self.base();
-                tracing::debug!(%upstream, ?listed, "the server rejects `select` in lists");
-                self.rejects_columns(listed).store(true, Ordering::Relaxed);
-                Ok(all)
-            }
-            answer => answer,
-        }
-    }
-
-    fn rejects_columns(&self, listed: Listed) -> &AtomicBool {
-        let [of_runs, of_threads] = &*self.rejects_columns;
-        match listed {
-            Listed::Runs => of_runs,
-            Listed::Threads => of_threads,
-        }
-    }
-
     /// What an answer was parsed as. An answer that could not be parsed counts as a failure of the
     /// server: a proxy may have cut it, or answered in the server's place.
     pub(crate) fn understood<T>(&self, parsed: Option<T>, what: &'static str) -> Result<T, Error> {
@@ -292,12 +262,20 @@ impl Client {
     }
 
     /// Reads an answer that always exists.
-    pub(super) async fn get(&self, operation: Operation, path: &[&str]) -> Result<String, Error> {
+    pub(super) async fn get(
+        &self,
+        operation: Operation,
+        path: &[&str],
+    ) -> Result<AnswerText, Error> {
         self.call(operation, Method::GET, path).text().await
     }
 
     /// Reads an answer that may be missing: 404 is then not counted as a failure.
-    pub(super) async fn find(&self, operation: Operation, path: &[&str]) -> Result<String, Error> {
+    pub(super) async fn find(
+        &self,
+        operation: Operation,
+        path: &[&str],
+    ) -> Result<AnswerText, Error> {
         self.call(operation, Method::GET, path).allow_not_found().text().await
     }
 
@@ -324,7 +302,8 @@ impl Client {
         let metrics = CallMetrics::new(operation, self.metrics.clone());
         let addresses = Arc::clone(&self.addresses);
         let concern = Concern { thread: None, has_credentials: self.caller.is_personal() };
-        Call::new(Target { addresses, only: self.only, url, concern }, request, metrics)
+        let repeats = self.repeats_reads;
+        Call::new(Target { addresses, only: self.only, url, concern, repeats }, request, metrics)
     }
 
     /// Tries an address that has failed, if it is time. No request waits for that: an address that
@@ -366,6 +345,7 @@ impl WeakClient {
             caller: Caller::default(),
             purpose: Purpose::default(),
             rejects_columns: Arc::default(),
+            repeats_reads: false,
         })
     }
 

@@ -223,6 +223,12 @@ impl Error {
         )
     }
 
+    /// Whether the connection broke, or a proxy did not reach the server. A read that failed so is
+    /// likely to succeed at once.
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self, Self::Interrupted { .. } | Self::Status { code: 502..=504, .. })
+    }
+
     /// Whether the thing does not exist, or the server hides it.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::Status { code: 404, .. })

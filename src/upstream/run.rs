@@ -6,9 +6,10 @@ use serde::de::IgnoredAny;
 use url::Url;
 use uuid::Uuid;
 
-use super::client::Listed;
-use super::{Body, Client, Error, RunStream, UnknownThread};
+use super::list::{Listed, Page};
+use super::{AnswerText, Body, Client, Error, RunStream, UnknownThread};
 use crate::metrics::Operation;
+use crate::offload::offload;
 use threadway_translate::json;
 use threadway_translate::langgraph::{NewestRuns, RunRecord, RunRequest};
 
@@ -58,7 +59,8 @@ impl Client {
         request: &RunRequest,
     ) -> Result<RunStream, Error> {
         let path = ["threads", thread_id, "runs", "stream"];
-        self.call(Operation::StartRun, Method::POST, &path).json(request).stream().await
+        let call = self.call(Operation::StartRun, Method::POST, &path);
+        offload(request.bytes(), || call.json(request)).stream().await
     }
 
     /// Joins the stream of a live run after an event id. `-1` joins at the beginning.
@@ -83,7 +85,7 @@ impl Client {
         run_id: &str,
     ) -> Result<RunRecord, Error> {
         let body = self.get(Operation::RunRecord, &["threads", thread_id, "runs", run_id]).await?;
-        self.understood(RunRecord::parse(&body), "a run")
+        self.understood(body.read(RunRecord::parse), "a run")
     }
 
     /// The record of a run, by an id that a client has sent. `None` if the thread has no such run,
@@ -100,10 +102,11 @@ impl Client {
         let path = ["threads", thread_id, "runs", run_id];
         match self.find(Operation::RunRecord, &path).await {
             Ok(body) => {
-                let members: json::Members<'_> = serde_json::from_str(&body).unwrap_or_default();
-                let is_of_thread =
-                    members.string("thread_id").is_none_or(|thread| thread == thread_id);
-                let record = RunRecord::parse(&body);
+                let (is_of_thread, record) = body.read(|body| {
+                    let members: json::Members<'_> = serde_json::from_str(body).unwrap_or_default();
+                    let thread = members.string("thread_id");
+                    (thread.is_none_or(|thread| thread == thread_id), RunRecord::parse(body))
+                });
                 let record = self.understood(record, "a run")?;
                 Ok(Some(record).filter(|record| is_of_thread && record.id == run_id))
             }
@@ -120,7 +123,7 @@ impl Client {
     /// may belong to somebody else.
     pub(crate) async fn visibility(&self, thread_id: &str) -> Result<Visibility, Error> {
         match self.run_list(thread_id, None, 1, &["run_id"]).await {
-            Ok(list) if is_empty(&list) => self.visibility_of_record(thread_id).await,
+            Ok(list) if list.read(is_empty) => self.visibility_of_record(thread_id).await,
             Ok(_) => Ok(Visibility::Visible),
             Err(error) if self.reads_as_empty(&error) => Ok(Visibility::Hidden),
             Err(error) => Err(error),
@@ -191,7 +194,7 @@ impl Client {
     ) -> Result<Option<Vec<RunRecord>>, Error> {
         match self.run_list(thread_id, status, limit, columns).await {
             Ok(body) => {
-                let runs = RunRecord::parse_list(&body);
+                let runs = body.read(RunRecord::parse_list);
                 self.understood(runs, "a list of runs").map(Some)
             }
             Err(error) if self.reads_as_empty(&error) => Ok(None),
@@ -203,7 +206,7 @@ impl Client {
     /// if the list may lack the newest.
     pub(crate) async fn newest_runs(&self, thread_id: &str) -> Result<Option<NewestRuns>, Error> {
         let body = self.run_list(thread_id, None, NewestRuns::LIMIT, &RUN_COLUMNS).await?;
-        self.understood(NewestRuns::parse(&body), "a list of runs")
+        self.understood(body.read(NewestRuns::parse), "a list of runs")
     }
 
     /// The record of a listed run, with the run's input.
@@ -231,13 +234,13 @@ impl Client {
         status: Option<&str>,
         limit: usize,
         columns: &[&str],
-    ) -> Result<String, Error> {
-        let call = |columns: &[&str]| {
-            let url = self.run_list_url(thread_id, status, limit, columns);
+    ) -> Result<AnswerText, Error> {
+        let call = |page: Page, columns: &[&str]| {
+            let url = self.run_list_url(thread_id, status, page, columns);
             let call = self.call_url(Operation::Runs, Method::GET, url);
             call.about_thread(thread_id).allow_not_found()
         };
-        self.list(Listed::Runs, columns, call).await
+        self.list(Listed::Runs, columns, Page { offset: 0, limit }, call).await
     }
 
     /// The Python server expects one `select` for each column, and rejects a comma-separated list
@@ -246,7 +249,7 @@ impl Client {
         &self,
         thread_id: &str,
         status: Option<&str>,
-        limit: usize,
+        page: Page,
         columns: &[&str],
     ) -> Url {
         let mut url = self.base().join(&["threads", thread_id, "runs"]);
@@ -254,7 +257,10 @@ impl Client {
         if let Some(status) = status {
             query.append_pair("status", status);
         }
-        query.append_pair("limit", &limit.to_string());
+        query.append_pair("limit", &page.limit.to_string());
+        if page.offset > 0 {
+            query.append_pair("offset", &page.offset.to_string());
+        }
         query.extend_pairs(columns.iter().map(|column| ("select", column)));
         drop(query);
         url

@@ -3,13 +3,13 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::{Client, Error};
+use super::{AnswerText, Client, Error};
 use crate::metrics::{Charge, Held, SMALL};
 
 /// A thread's state. A large one is charged to the caller that it was read for.
 #[derive(Clone, Debug)]
 pub(crate) struct StateText {
-    text: String,
+    text: AnswerText,
     charge: Option<Arc<Charge>>,
 }
 
@@ -41,9 +41,9 @@ impl StateText {
 }
 
 impl Deref for StateText {
-    type Target = str;
+    type Target = AnswerText;
 
-    fn deref(&self) -> &str {
+    fn deref(&self) -> &AnswerText {
         &self.text
     }
 }

@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::call::Call;
-use super::client::Listed;
-use super::{Client, Error};
+use super::list::{Listed, Page};
+use super::{AnswerText, Client, Error};
 use crate::metrics::Operation;
 use threadway_translate::json::{self, Json};
 use threadway_translate::langgraph::{RunError, ThreadMark, ThreadRecord, ThreadState};
@@ -121,13 +121,15 @@ impl Client {
     /// Why the last run of a thread failed. Only the Python server stores this.
     pub(crate) async fn thread_error(&self, thread_id: &str) -> Result<Option<RunError>, Error> {
         let body = self.get(Operation::ThreadRecord, &["threads", thread_id]).await?;
-        let members: json::Members<'_> = serde_json::from_str(&body).unwrap_or_default();
-        let error = members.get("error").filter(|error| error.get() != "null");
-        Ok(error.map(stored_error))
+        Ok(body.read(|body| {
+            let members: json::Members<'_> = serde_json::from_str(body).unwrap_or_default();
+            let error = members.get("error").filter(|error| error.get() != "null");
+            error.map(stored_error)
+        }))
     }
 
     /// The JSON of a thread's newest state. `None` if the thread does not exist.
-    pub(crate) async fn thread_state(&self, thread_id: &str) -> Result<Option<String>, Error> {
+    pub(crate) async fn thread_state(&self, thread_id: &str) -> Result<Option<AnswerText>, Error> {
         match self.find(Operation::ThreadState, &["threads", thread_id, "state"]).await {
             Ok(body) => Ok(Some(one_line(body))),
             Err(error) if error.is_not_found() => Ok(None),
@@ -144,7 +146,7 @@ impl Client {
         let body = ThreadsById { ids, select: &MARK_COLUMNS, limit: ids.len() };
         let post = self.call(Operation::PollThreads, Method::POST, &["threads", "search"]);
         let body = post.json(&body).text().await?;
-        self.understood(ThreadMark::parse_list(&body), "a list of threads")
+        self.understood(body.read(ThreadMark::parse_list), "a list of threads")
     }
 
     /// The status and time of change of the threads that changed last, from the newest on, after
@@ -156,13 +158,13 @@ impl Client {
         offset: usize,
         limit: usize,
     ) -> Result<Vec<ThreadMark>, Error> {
-        let call = |select| {
+        let call = |Page { offset, limit }, select| {
             let (sort_by, sort_order) = ("updated_at", "desc");
             let body = NewestThreads { sort_by, sort_order, select, limit, offset };
             self.call(Operation::PollThreads, Method::POST, &["threads", "search"]).json(&body)
         };
-        let body = self.list(Listed::Threads, &MARK_COLUMNS, call).await?;
-        self.understood(ThreadMark::parse_list(&body), "a list of threads")
+        let body = self.list(Listed::Threads, &MARK_COLUMNS, Page { offset, limit }, call).await?;
+        self.understood(body.read(ThreadMark::parse_list), "a list of threads")
     }
 
     /// Whether the server lets the caller list threads.
@@ -185,14 +187,17 @@ impl Client {
         &self,
         thread_id: &str,
         run_id: &str,
-    ) -> Result<Option<String>, Error> {
+    ) -> Result<Option<AnswerText>, Error> {
         let search = HistorySearch { limit: 1, metadata: RunMetadata { run_id } };
         let post =
             self.call(Operation::ThreadHistory, Method::POST, &["threads", thread_id, "history"]);
         match post.json(&search).text().await {
             Ok(body) => {
-                let states = self.understood(states(&body), STATES)?;
-                Ok(states.first().map(|state| one_line(state.get().to_owned())))
+                let last = body.read(|body| {
+                    let states = states(body)?;
+                    Some(states.first().map(|state| AnswerText::from(state.get().to_owned())))
+                });
+                Ok(self.understood(last, STATES)?.map(one_line))
             }
             // aegra answers every search by metadata so: it passes an argument to LangGraph that
             // LangGraph does not have (aegra-api 0.11.0).
@@ -203,21 +208,21 @@ impl Client {
 
     /// [`last_run_state`](Self::last_run_state), found among the thread's newest states. `None` also
     /// if it is older than these.
-    async fn find_run_state(&self, thread_id: &str, run_id: &str) -> Result<Option<String>, Error> {
+    async fn find_run_state(
+        &self,
+        thread_id: &str,
+        run_id: &str,
+    ) -> Result<Option<AnswerText>, Error> {
         let mut before: Option<String> = None;
         for _ in 0..MAX_PAGES {
             let page = self.history_page(thread_id, before.as_deref(), PAGE_STATES).await?;
-            let page = self.understood(states(&page), STATES)?;
-            let is_last = page.len() < PAGE_STATES;
-            for state in page {
-                let parsed = ThreadState::parse(state.get());
-                let parsed = self.understood(parsed, STATES)?;
-                if parsed.run_id.as_deref() == Some(run_id) {
-                    return Ok(Some(one_line(state.get().to_owned())));
-                }
-                before = parsed.checkpoint_id.map(Cow::into_owned);
+            let searched = page.read(|page| StateSearch::of(page, run_id));
+            let StateSearch { found, count, oldest } = self.understood(searched, STATES)?;
+            if let Some(state) = found {
+                return Ok(Some(one_line(state.into())));
             }
-            if is_last || before.is_none() {
+            before = oldest;
+            if count < PAGE_STATES || before.is_none() {
                 break;
             }
         }
@@ -255,7 +260,7 @@ impl Client {
         thread_id: &str,
         before: Option<&str>,
         limit: usize,
-    ) -> Result<String, Error> {
+    ) -> Result<AnswerText, Error> {
         // GET, because the servers disagree about `before` in the body of a POST: the Python server
         // expects an object, the JavaScript server a string (langgraph-api 0.16.7 and 1.5.1).
         let mut url = self.base().join(&["threads", thread_id, "history"]);
@@ -275,10 +280,10 @@ impl Client {
         metadata: &Json,
     ) -> Result<ThreadRecord, Error> {
         let body = self.post_thread(thread_id, metadata).await?;
-        self.understood(ThreadRecord::parse(&body), "a thread")
+        self.understood(body.read(ThreadRecord::parse), "a thread")
     }
 
-    async fn post_thread(&self, thread_id: &str, metadata: &Json) -> Result<String, Error> {
+    async fn post_thread(&self, thread_id: &str, metadata: &Json) -> Result<AnswerText, Error> {
         let thread = NewThread { thread_id, if_exists: "do_nothing", metadata };
         let request = self.call(Operation::CreateThread, Method::POST, &["threads"]);
         request.json(&thread).text().await
@@ -290,7 +295,7 @@ impl Client {
     pub async fn thread(&self, thread_id: &str) -> Result<Option<ThreadRecord>, Error> {
         match self.find(Operation::ThreadRecord, &["threads", thread_id]).await {
             Ok(body) => {
-                let thread = ThreadRecord::parse_under(self.messages_key(), &body);
+                let thread = body.read(|body| ThreadRecord::parse_under(self.messages_key(), body));
                 self.understood(thread, "a thread").map(Some)
             }
             Err(error) if is_no_thread(&error) => Ok(None),
@@ -323,10 +328,14 @@ impl Client {
 
     /// Threads without their states, by their UUIDs: those that the server shows to the caller.
     pub(crate) async fn listed_threads(&self, ids: &[&str]) -> Result<Vec<ThreadRecord>, Error> {
-        let limit = ids.len();
-        let call = |select| self.search_threads(&ThreadsById { ids, select, limit });
-        let body = self.list(Listed::Threads, &COLUMNS, call).await?;
-        let threads = ThreadRecord::parse_list(&body);
+        let page = Page { offset: 0, limit: ids.len() };
+        let call = |Page { offset, limit }, select| {
+            let ids = ids.get(offset..).unwrap_or_default();
+            let ids = ids.get(..limit).unwrap_or(ids);
+            self.search_threads(&ThreadsById { ids, select, limit })
+        };
+        let body = self.list(Listed::Threads, &COLUMNS, page, call).await?;
+        let threads = body.read(ThreadRecord::parse_list);
         let mut threads = self.understood(threads, "a list of threads")?;
         // A server that ignores `ids` lists other threads.
         threads.retain(|thread| ids.contains(&&*thread.id));
@@ -339,10 +348,11 @@ impl Client {
         columns: &'static [&'static str],
     ) -> Result<Vec<ThreadRecord>, Error> {
         let &ThreadSearch { metadata, limit, offset } = search;
-        let call = |select| {
+        let page = Page { offset, limit: limit.clamp(1, MAX_THREAD_PAGE) };
+        let call = |Page { offset, limit }, select| {
             self.search_threads(&ThreadSearchBody {
                 metadata,
-                limit: limit.clamp(1, MAX_THREAD_PAGE),
+                limit,
                 offset,
                 // Not `state_updated_at`, which a change of the metadata would leave alone: only
                 // the Python server has it, and the JavaScript server rejects it.
@@ -351,8 +361,8 @@ impl Client {
                 select,
             })
         };
-        let body = self.list(Listed::Threads, columns, call).await?;
-        self.understood(ThreadRecord::parse_list(&body), "a list of threads")
+        let body = self.list(Listed::Threads, columns, page, call).await?;
+        self.understood(body.read(ThreadRecord::parse_list), "a list of threads")
     }
 
     fn search_threads(&self, body: &impl Serialize) -> Call {
@@ -381,7 +391,7 @@ impl Client {
     pub async fn copy_thread(&self, thread_id: &str) -> Result<Option<ThreadRecord>, Error> {
         let copy = self.call(Operation::CopyThread, Method::POST, &["threads", thread_id, "copy"]);
         match copy.text().await {
-            Ok(body) => self.understood(ThreadRecord::parse(&body), "a thread").map(Some),
+            Ok(body) => self.understood(body.read(ThreadRecord::parse), "a thread").map(Some),
             // Both servers answer 409. A 404 would mean that the server has no such route.
             Err(Error::Status { code: 409, .. }) => Ok(None),
             Err(error) => Err(error),
@@ -397,6 +407,34 @@ impl Client {
             Err(error) if is_no_thread(&error) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// A search for the state that a run made, in a page of states.
+struct StateSearch {
+    found: Option<String>,
+    /// How many states the page has.
+    count: usize,
+    /// The id of the oldest checkpoint.
+    oldest: Option<String>,
+}
+
+// === impl StateSearch ===
+
+impl StateSearch {
+    /// `None` if the page or one of its states is malformed.
+    fn of(page: &str, run_id: &str) -> Option<Self> {
+        let states = states(page)?;
+        let mut search = Self { found: None, count: states.len(), oldest: None };
+        for state in states {
+            let parsed = ThreadState::parse(state.get())?;
+            if parsed.run_id.as_deref() == Some(run_id) {
+                search.found = Some(state.get().to_owned());
+                break;
+            }
+            search.oldest = parsed.checkpoint_id.map(Cow::into_owned);
+        }
+        Some(search)
     }
 }
 
@@ -426,13 +464,15 @@ fn stored_error(error: &RawValue) -> RunError {
 
 /// Puts JSON on one line. A server may indent it, and the gateway sends states in frames of one
 /// line.
-fn one_line(body: String) -> String {
-    if !body.contains('\n') {
-        return body;
-    }
-    let mut line = String::with_capacity(body.len());
-    json::compact(&body, &mut line);
-    line
+fn one_line(body: AnswerText) -> AnswerText {
+    let line = body.read(|body| {
+        body.contains('\n').then(|| {
+            let mut line = String::with_capacity(body.len());
+            json::compact(body, &mut line);
+            AnswerText::from(line)
+        })
+    });
+    line.unwrap_or(body)
 }
 
 #[cfg(test)]
@@ -455,7 +495,8 @@ mod tests {
     #[test]
     fn an_indented_state_is_put_on_one_line() {
         let printed = "{\n  \"a\": [\n    1,\n    \"b \\n c\"\n  ]\n}";
-        assert_eq!(one_line(printed.to_owned()), r#"{"a":[1,"b \n c"]}"#);
-        assert_eq!(one_line("{\"a\": 1}".to_owned()), "{\"a\": 1}");
+        let on_one_line = |text: &str| one_line(AnswerText::from(text.to_owned())).into_string();
+        assert_eq!(on_one_line(printed), r#"{"a":[1,"b \n c"]}"#);
+        assert_eq!(on_one_line("{\"a\": 1}"), "{\"a\": 1}");
     }
 }

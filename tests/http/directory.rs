@@ -772,8 +772,8 @@ async fn a_kind_that_one_caller_is_not_told_is_asked_for_by_the_next() {
         let (_response, seen) = tokio::join!(post(gateway.address, &headers, &hi), script);
         seen
     };
-    // The failure of this caller's request is remembered for this caller.
-    assert_eq!(asks("stranger", Some(500)).await, (1, true));
+    // The request is repeated twice, and its failure is remembered for this caller.
+    assert_eq!(asks("stranger", Some(500)).await, (3, true));
     assert_eq!(asks("stranger", Some(500)).await, (0, true));
     assert_eq!(asks("alice", None).await, (1, false));
     // The server's kind is the same for all callers.

@@ -49,6 +49,7 @@ const GATEWAY: Package = Package {
     source: "src/",
     ranks: &[
         ("sync", 0),
+        ("offload", 1),
         ("metrics", 4),
         ("audit", 5),
         ("flights", 5),

@@ -21,6 +21,9 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+/// After how long a read goes to a second address too.
+const HEDGE_AFTER: Duration = Duration::from_secs(3);
+
 const KEY: &str = "of-the-gateway";
 const LIST: &str = "POST /assistants/search";
 const JOIN: &str = "GET /threads/0f9cfe5e-7d44-4d4f-8aef-a4e7c1d4a2a1/runs/01a200b7-5ee6-7592-b13b-546489e59c9e/stream";
@@ -538,7 +541,60 @@ async fn a_path_and_a_query_are_the_same_at_each_address() {
         let again = second.next().await;
         assert_eq!(again.line, line);
         again.json(404, r#"{"detail":"Thread not found"}"#).await;
+        first.next().await.json(404, r#"{"detail":"Thread not found"}"#).await;
     };
     let request = events_request("", "");
     tokio::join!(Response::to(gateway.address, request.as_bytes()), script);
+}
+
+#[tokio::test]
+async fn a_read_is_sent_to_the_next_address_too_if_the_first_does_not_answer() {
+    let clock = HeldClock::pause();
+    let (first, second) = (Upstream::bind().await, Upstream::bind().await);
+    let gateway = Gateway::before(&first, &second).await;
+    let script = async {
+        let silent = first.expect(LIST).await;
+        clock.advance(HEDGE_AFTER).await;
+        second.expect(LIST).await.json(200, "[]").await;
+        silent
+    };
+    let (status, _silent) = tokio::join!(gateway.list(), script);
+    assert_eq!(status, "200");
+    // The first address counts as away at once.
+    gateway.has_changed("failed", 1).await;
+    gateway.lists_at(&second).await;
+}
+
+#[tokio::test]
+async fn the_first_answer_counts_whichever_address_it_is_from() {
+    let clock = HeldClock::pause();
+    for (slow, status) in [(200, "200"), (403, "502")] {
+        let (first, second) = (Upstream::bind().await, Upstream::bind().await);
+        let gateway = Gateway::before(&first, &second).await;
+        let script = async {
+            let of_first = first.expect(LIST).await;
+            clock.advance(HEDGE_AFTER).await;
+            let of_second = second.expect(LIST).await;
+            // A connection that breaks is no answer.
+            drop(of_second);
+            of_first.json(slow, "[]").await;
+        };
+        let (listed, ()) = tokio::join!(gateway.list(), script);
+        assert_eq!(listed, status);
+        gateway.lists_at(&first).await;
+    }
+}
+
+#[tokio::test]
+async fn a_start_is_never_sent_to_a_second_address() {
+    let clock = HeldClock::pause();
+    let (first, second) = (Upstream::bind().await, Upstream::bind().await);
+    let gateway = Gateway::before(&first, &second).await;
+    let (_response, _run) = tokio::join!(gateway.post(), async {
+        no_state(&first).await;
+        let run = first.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
+        clock.advance(HEDGE_AFTER * 2).await;
+        second.is_untouched().await;
+        run.json(403, "{}").await;
+    });
 }

@@ -13,6 +13,7 @@ use crate::support::upstream::Exchange;
 use serde_json::{Value, json};
 use threadway::runs::{LINGER, OwnerPolicy};
 use threadway::server::Limits;
+use threadway::upstream::MAX_ANSWER_BYTES;
 
 /// After how long a silence a replay counts as complete.
 const QUIET: Duration = Duration::from_millis(10);
@@ -724,6 +725,28 @@ async fn a_run_that_is_followed_by_its_record_and_stopped_by_us_is_cancelled() {
     thread["tasks"] = json!([{"id": "t", "error": r#"{"name":"Error","message":"Abort"}"#}]);
     gateway.state(Some(thread)).await;
     assert_eq!(response.rest().await, [finished("r9", "cancelled")]);
+}
+
+/// The JavaScript server lists runs with their inputs, the oldest first.
+#[tokio::test]
+async fn a_list_of_runs_that_is_too_large_is_read_in_parts() {
+    let gateway = Gateway::javascript().await;
+    let large = json!([{"run_id": "old", "kwargs": {"input": "x".repeat(MAX_ANSWER_BYTES)}}]);
+    let old = (0..25).map(|at| json!({"run_id": at.to_string(), "status": "success"}));
+    let input = input(&["hi", "you"]);
+    let script = async {
+        gateway.runs("limit=100", large.clone()).await;
+        gateway.runs("limit=50", large).await;
+        gateway.runs("limit=25", old.collect()).await;
+        let runs = record("running", true, &["values", "messages-tuple"]);
+        gateway.runs("limit=25&offset=25", runs.clone()).await;
+        // The parts have no inputs.
+        let get = gateway.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
+        get.json(200, &runs[0].to_string()).await;
+        gateway.join().await
+    };
+    let (mut response, _join) = tokio::join!(gateway.connect(&input), script);
+    assert_eq!(response.next(1).await, [started("r9", Some(RUN))]);
 }
 
 // === a pending run ===

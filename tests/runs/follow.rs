@@ -1,22 +1,20 @@
 //! Following a thread: its runs, changes without a run, and the requests that following costs.
 
-use std::future::ready;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use crate::support::clock::HeldClock;
 use crate::support::gateway::{
-    COLUMNS, Gateway, Response, THREAD, end, part, refusal, refused, says, start, token, values,
+    Gateway, Response, THREAD, agents, end, part, refusal, refused, says, start, token, values,
 };
 use crate::support::upstream::{Exchange, Upstream};
 use serde_json::{Value, json};
 use threadway::metrics::Metrics;
 use threadway::runs::{DEFAULT_LOG_BYTES, LINGER, OwnerPolicy, Runs, UPSTREAM_PATIENCE};
 use threadway::threads::Threads;
-use threadway::upstream::Client;
+use threadway::upstream::Caller;
 use threadway_translate::json::Text;
-use threadway_translate::langgraph::Capabilities;
 use threadway_translate::run::{RunEvent, View};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -852,17 +850,21 @@ async fn a_stop_of_the_gateway_breaks_off_the_following_of_a_run() {
 
 #[tokio::test]
 async fn one_who_is_many_runs_behind_misses_some_and_comes_to_the_same() {
-    let upstream = Upstream::bind().await;
-    let client = Client::new(upstream.url().parse().unwrap(), None).unwrap();
+    let upstream = Upstream::javascript().await;
+    let agents = agents(&[("default", &upstream.url())], &[]);
+    let agent = agents.find("agent", &Caller::default()).unwrap();
     let threads = Threads::new(Runs::new(
         DEFAULT_LOG_BYTES,
         OwnerPolicy::Continue,
         Metrics::default(),
         CancellationToken::new(),
     ));
+    let thread = threads.thread(agent, THREAD.to_owned(), None);
     let clock = HeldClock::pause();
     let look = async |count: u64| {
-        let get = upstream.expect(&format!("GET /threads/{THREAD}/runs?limit=100{COLUMNS}")).await;
+        let get = upstream.next().await;
+        let list = format!("GET /threads/{THREAD}/runs?limit=");
+        assert!(get.line.starts_with(&list), "{}", get.line);
         get.json(200, &json!([run("R0", "success")]).to_string()).await;
         let get = upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
         let text = format!("answer {count}");
@@ -870,17 +872,11 @@ async fn one_who_is_many_runs_behind_misses_some_and_comes_to_the_same() {
         get.json(200, &state.to_string()).await;
     };
     let mut quick = {
-        let (reader, ()) = tokio::join!(
-            threads.follow(&client, ready(Capabilities::default()), THREAD, None),
-            look(1)
-        );
+        let (reader, ()) = tokio::join!(thread.follow(None), look(1));
         reader.unwrap()
     };
     let mut slow = {
-        let (reader, ()) = tokio::join!(
-            threads.follow(&client, ready(Capabilities::default()), THREAD, None),
-            look(1)
-        );
+        let (reader, ()) = tokio::join!(thread.follow(None), look(1));
         reader.unwrap()
     };
     let last = |events: &[RunEvent]| matches!(events.last(), Some(RunEvent::Ended { .. }));

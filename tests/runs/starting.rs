@@ -169,10 +169,63 @@ async fn the_creation_of_a_thread_is_repeated_if_its_answer_is_lost() {
     let hi = input(&["hi"]);
     let (mut response, ()) = tokio::join!(gateway.post(&hi), script);
     let message = "the connection to the LangGraph server broke: connection closed before message \
-                   completed; send the request again";
+                   completed; no run was started; send the request again";
     let expected = refusal("502 Bad Gateway", "upstream_interrupted", message);
     assert_eq!(refused(&mut response).await, expected, "no run was started");
     gateway.upstream.is_untouched().await;
+}
+
+/// How a read fails: with this status, or by a connection that breaks.
+const MOMENTS: [Option<u16>; 4] = [None, Some(502), Some(503), Some(504)];
+
+async fn fail(read: Exchange, how: Option<u16>) {
+    match how {
+        Some(status) => read.json(status, r#"{"detail":"x"}"#).await,
+        None => read.cut(),
+    }
+}
+
+#[tokio::test]
+async fn a_read_before_a_start_that_fails_for_a_moment_is_repeated() {
+    for how in MOMENTS {
+        let gateway = Gateway::acquainted().await;
+        let state = format!("GET /threads/{THREAD}/state");
+        let script = async {
+            fail(gateway.upstream.expect(&state).await, how).await;
+            gateway.state(None).await;
+            gateway.stream().await
+        };
+        let hi = input(&["hi"]);
+        let (response, _run) = tokio::join!(gateway.post(&hi), script);
+        assert!(response.head.starts_with("HTTP/1.1 200 OK"), "{how:?} {}", response.head);
+    }
+}
+
+#[tokio::test]
+async fn a_read_before_a_start_that_fails_again_says_that_nothing_was_started() {
+    for how in MOMENTS {
+        let gateway = Gateway::acquainted().await;
+        let state = format!("GET /threads/{THREAD}/state");
+        let mut reads = 0;
+        let fails = async {
+            loop {
+                fail(gateway.upstream.expect(&state).await, how).await;
+                reads += 1;
+            }
+        };
+        let hi = input(&["hi"]);
+        let mut response = tokio::select! {
+            response = gateway.post(&hi) => response,
+            () = fails => unreachable!(),
+        };
+        let (status, body) = refused(&mut response).await;
+        assert_eq!(status, "HTTP/1.1 502 Bad Gateway", "{how:?}");
+        assert!(!body.contains("may have acted"), "{how:?} {body}");
+        assert_eq!(body.contains("no run was started"), how.is_none(), "{how:?} {body}");
+        // A connection that was kept is replaced without counting.
+        assert!((2..=3).contains(&reads), "{how:?}: {reads} reads");
+        gateway.upstream.is_untouched().await;
+    }
 }
 
 // === whose run ===

@@ -391,7 +391,8 @@ async fn a_thread_that_does_not_answer_starts_no_run() {
     };
     let input = input(&["hi"]);
     let (mut response, _clock) = tokio::join!(gateway.post(&input), script);
-    let message = "the LangGraph server did not answer within 30 s; send the request again";
+    let message = "the LangGraph server did not answer within 30 s; no run was started; send the \
+                   request again";
     let expected = refusal("504 Gateway Timeout", "upstream_timeout", message);
     assert_eq!(refused(&mut response).await, expected);
     gateway.upstream.is_untouched().await;

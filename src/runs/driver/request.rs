@@ -8,7 +8,7 @@ use crate::runs::ending::{BodyEnd, EndQuery, EndStatus};
 use crate::runs::published::Run;
 use crate::runs::reading::Request;
 use crate::runs::retry::wait_as_asked;
-use crate::upstream::{Client, Error, RunStream};
+use crate::upstream::{AnswerText, Client, Error, RunStream};
 use threadway_translate::langgraph::RunRecord;
 
 /// The longest wait for the headers of a join. A server that was busy with 200 joins needed this
@@ -46,10 +46,11 @@ pub(super) fn send(request: Request, upstream: Client, run: Arc<Run>) -> Pending
                 })
             }
             Request::State => {
-                Response::State(upstream.thread_state(thread_id).await.unwrap_or_else(|error| {
+                let state = upstream.thread_state(thread_id).await.unwrap_or_else(|error| {
                     tracing::warn!(thread_id, %error, "could not read a run's thread state");
                     None
-                }))
+                });
+                Response::State(state.map(AnswerText::into_string))
             }
             Request::Record { run_id } => {
                 Response::Record(match upstream.run_record(thread_id, &run_id).await {

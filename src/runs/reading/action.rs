@@ -40,3 +40,15 @@ pub(in crate::runs) enum ReadingEnd {
     /// The run was out of reach for too long, and why.
     OutOfReach(String),
 }
+
+// === impl ReadingEnd ===
+
+impl ReadingEnd {
+    /// The size in bytes of the state that is read at the end.
+    pub(in crate::runs) fn bytes(&self) -> usize {
+        match self {
+            Self::Ended(Ending { state: Some(state), .. }) => state.json().len(),
+            Self::Ended(Ending { state: None, .. }) | Self::OutOfReach(_) => 0,
+        }
+    }
+}

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::IDLE;
 use super::remote::{Remote, Works};
 use crate::metrics::{self, GaugeGuard};
+use crate::offload::offload;
 use crate::server::connections::Peer;
 use crate::server::limits::rates::{Charge, StreamSlot};
 use crate::server::websocket::routed::{PendingResponse, RouteError, next_response, send};
@@ -217,7 +218,9 @@ where
 
     fn receive(&mut self, message: Message) -> Option<End> {
         match message {
-            Message::Text(text) => self.on_frame(Incoming::parse(text.as_bytes())),
+            Message::Text(text) => {
+                self.on_frame(offload(text.len(), || Incoming::parse(text.as_bytes())))
+            }
             Message::Binary(_) => self.on_frame(Err(Malformed {
                 id: Id::NULL,
                 error: rpc::Error::invalid("the frame is binary; send JSON as text"),

@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use super::remote::{Reading, Remote};
 use super::{CONNECTION_ID, accepted, connect, door, is_checked_by_langgraph};
 use crate::metrics::{Charge, Transport};
+use crate::offload::offload;
 use crate::server::auth::admit::UpstreamNotAsked;
 use crate::server::gateway::Call;
 use crate::server::reject::Reject;
@@ -32,7 +33,7 @@ const MAX_SESSION_ID_BYTES: usize = 64;
 /// `POST /acp`, but not for a message on a socket.
 pub(super) async fn message(call: &Call, head: &Parts, body: Body) -> Result<Response, Reject> {
     let body = read_json(call, &head.headers, body, call.gateway.limits.body_bytes).await?;
-    let (incoming, charge) = match Incoming::parse(&body) {
+    let (incoming, charge) = match offload(body.len(), || Incoming::parse(&body)) {
         Ok(incoming) => (incoming, body.into_charge()),
         Err(malformed) => return Ok(refused(malformed)),
     };

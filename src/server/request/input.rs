@@ -7,6 +7,7 @@ use super::accept::EventsRequest;
 use super::body::read_json;
 use super::thread_name::expect_short;
 use crate::metrics::Charge;
+use crate::offload::offload;
 use crate::server::gateway::Call;
 use crate::server::limits::rates::StreamSlot;
 use crate::server::observe::RunIds;
@@ -53,12 +54,14 @@ impl InputRequest {
         (input, charge): (&[u8], Charge),
         action: fn(&Input) -> Action,
     ) -> Result<Self, Reject> {
-        let input = Input::parse(input).map_err(|error| Reject::invalid(error.to_string()))?;
+        let input = offload(input.len(), || Input::parse(input))
+            .map_err(|error| Reject::invalid(error.to_string()))?;
         expect_short("threadId", &input.thread_id)?;
         expect_short("runId", &input.run_id)?;
         expect_short("parentRunId", input.parent_run_id.as_deref().unwrap_or_default())?;
+        let audited = offload(input.bytes, || action(&input));
         request_log::note(|facts| {
-            facts.action = Some(action(&input));
+            facts.action = Some(audited);
             facts.thread = Some(input.thread_id.clone());
         });
         let events = events.of_version(input.version)?;

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 
 use crate::metrics::Resume;
+use crate::offload::offload;
 use crate::server::gateway::Call;
 use crate::server::limits::rates::StreamSlot;
 use crate::server::observe::request_log::Action;
@@ -45,7 +46,10 @@ pub(super) fn action(_: &Input) -> Action {
 pub(super) async fn connect_to(call: &Call, request: &InputRequest) -> Result<Response, Reject> {
     let last = match LastEvent::of_header(&request.events.headers) {
         Some(last) if last != LastEvent::None => last,
-        _ => LastEvent::parse(request.input.last_event_id().as_deref()),
+        _ => {
+            let input = &request.input;
+            offload(input.bytes, || LastEvent::parse(input.last_event_id().as_deref()))
+        }
     };
     if last.is_end() {
         return no_more_events(call, &request.thread).await;

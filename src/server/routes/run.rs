@@ -50,7 +50,7 @@ pub(super) async fn start(call: &Call, request: &InputRequest) -> Result<Respons
         messages_key: thread.agent().upstream.messages_key(),
     };
     let begun = Box::pin(thread.ask(&asking)).await;
-    let Some(reader) = begun.map_err(|refusal| call.refuse_read(&refusal, thread))? else {
+    let Some(reader) = begun.map_err(|refusal| call.refuse_start(&refusal, thread))? else {
         return connect::show(call, request, &LastEvent::None, slot).await;
     };
     warn_of_disallowed(gateway, input);

@@ -10,6 +10,7 @@ use axum::response::Response;
 use serde_json::value::RawValue;
 
 use super::{connect, info, run, stop, threads};
+use crate::offload::offload;
 use crate::server::gateway::Call;
 use crate::server::observe::request_log;
 use crate::server::reject::Reject;
@@ -35,7 +36,7 @@ pub(in crate::server) async fn single_route(
     let (parts, body) = request.into_parts();
     let body = read_json(&call, &parts.headers, body, call.gateway.limits.body_bytes).await?;
     let (body, charge) = body.into_parts();
-    let envelope = Envelope::parse(&body)?;
+    let envelope = offload(body.len(), || Envelope::parse(&body))?;
     if let Some(agent) = envelope.agent() {
         request_log::note(|facts| facts.agent = Some(agent.to_owned()));
     }

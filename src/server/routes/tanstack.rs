@@ -150,32 +150,38 @@ async fn load(
     let client = client(client_thread.to_owned(), RunId::Unnamed);
     let _held = call.conversion().await;
     let events = ThreadEvents::read(held.reader, client).await;
-    let window = agui::window(&events.messages(), limit, before);
-    let Window { messages, cursor } = window.map_err(|_| {
-        Reject::invalid("`before` names no message of the thread; load the thread again without it")
+    let answer = events.read_with(|events| {
+        let window = agui::window(&events.messages(), limit, before);
+        let Window { messages, cursor } = window.map_err(|_| {
+            Reject::invalid(
+                "`before` names no message of the thread; load the thread again without it",
+            )
+        })?;
+        let messages = json::array(messages.iter().map(|message| message.get()));
+        // Only the newest page has the live run and the questions.
+        let is_newest = before.is_none();
+        let active = held.live.as_ref().filter(|_| is_newest).map(|run_id| {
+            let name = RunName { thread_id: client_thread.to_owned(), run_id: run_id.clone() };
+            ObjectWriter::new().string("runId", &name.text()).finish()
+        });
+        let pending = questions(events).filter(|_| is_newest && held.live.is_none());
+        let pending = pending.map(|pending| {
+            let run_id = held.last.as_deref().unwrap_or(client_thread);
+            ObjectWriter::new().string("runId", run_id).raw("pending", pending.get()).finish()
+        });
+        let page = match cursor {
+            Some(cursor) => ObjectWriter::new().raw("truncated", "true").string("cursor", &cursor),
+            None => ObjectWriter::new().raw("truncated", "false"),
+        };
+        let answer = ObjectWriter::new()
+            .raw("messages", messages.get())
+            .raw("activeRun", active.as_ref().map_or("null", |active| active.get()))
+            .raw("interrupts", pending.as_ref().map_or("null", |pending| pending.get()))
+            .raw("page", page.finish().get());
+        Ok::<_, Reject>(answer.finish())
     })?;
-    let messages = json::array(messages.iter().map(|message| message.get()));
-    // Only the newest page has the live run and the questions.
-    let is_newest = before.is_none();
-    let active = held.live.as_ref().filter(|_| is_newest).map(|run_id| {
-        let name = RunName { thread_id: client_thread.to_owned(), run_id: run_id.clone() };
-        ObjectWriter::new().string("runId", &name.text()).finish()
-    });
-    let pending = questions(&events).filter(|_| is_newest && held.live.is_none());
-    let pending = pending.map(|pending| {
-        let run_id = held.last.as_deref().unwrap_or(client_thread);
-        ObjectWriter::new().string("runId", run_id).raw("pending", pending.get()).finish()
-    });
-    let page = match cursor {
-        Some(cursor) => ObjectWriter::new().raw("truncated", "true").string("cursor", &cursor),
-        None => ObjectWriter::new().raw("truncated", "false"),
-    };
-    let answer = ObjectWriter::new()
-        .raw("messages", messages.get())
-        .raw("activeRun", active.as_ref().map_or("null", |active| active.get()))
-        .raw("interrupts", pending.as_ref().map_or("null", |pending| pending.get()))
-        .raw("page", page.finish().get());
-    let mut response = large_json(&call.answers(), &answer.finish())?;
+    drop(events);
+    let mut response = large_json(&call.answers(), &answer)?;
     response.extensions_mut().insert(RunIds::of(&thread));
     Ok(response)
 }

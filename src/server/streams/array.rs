@@ -21,6 +21,7 @@ use super::outgoing::{Mark, Outgoing, SHARED_FROM};
 use super::unread::Answers;
 use super::whole::Whole;
 use super::wire::SEPARATOR;
+use crate::offload::offload;
 use crate::runs::EventId;
 use crate::server::reject::Reject;
 
@@ -83,7 +84,8 @@ pub(in crate::server) async fn collect(
         };
         match next {
             Ok(Some(Ok(frame))) => {
-                array.extend(frame.into_data().unwrap_or_default());
+                let bytes = frame.into_data().unwrap_or_default();
+                offload(bytes.len(), || array.extend(bytes));
                 charge.set(array.json.own_bytes())?;
             }
             Ok(Some(Err(full))) => return Err(full.into()),
@@ -96,7 +98,7 @@ pub(in crate::server) async fn collect(
     }
     let (mut json, id) = array.finish(is_whole);
     drop((charge, body));
-    json.hold(answers)?;
+    offload(json.len(), || json.hold(answers))?;
     let sent = sent.filter(|sent| !sent.is_empty());
     let id = match id {
         Some(id) => HeaderValue::try_from(id).ok(),

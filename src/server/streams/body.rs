@@ -15,6 +15,7 @@ use super::outgoing::Outgoing;
 use super::unread::{Answers, TRACKED_FROM};
 use super::wire::Wire;
 use crate::metrics::{Full, Metrics, Protocol, StreamEnd, StreamMeter};
+use crate::offload::offload;
 use crate::runs::Batch;
 use crate::server::limits::rates::StreamSlot;
 use crate::threads::ThreadReader;
@@ -153,8 +154,11 @@ impl RunBody {
                 break;
             };
             future.set(next(reader));
-            self.encoder.encode(&events, &mut self.out);
-            if let Err(full) = self.out.hold(&self.answers) {
+            let held = offload(events.weight(), || {
+                self.encoder.encode(&events, &mut self.out);
+                self.out.hold(&self.answers)
+            });
+            if let Err(full) = held {
                 self.state = PullState::Over;
                 self.end = StreamEnd::BrokenOff;
                 return Poll::Ready(Err(full));

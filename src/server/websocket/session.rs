@@ -23,6 +23,7 @@ use super::socket::{End, MAX_REFUSED_FRAMES, Socket};
 use super::turn::{ActiveTurn, Progress, Step, escaped, next_step};
 use super::{Opened, Replay, Turn};
 use crate::metrics::Charge;
+use crate::offload::offload;
 use crate::server::streams::unread::TRACKED_FROM;
 use threadway_translate::json::ObjectWriter;
 
@@ -200,7 +201,7 @@ where
 
     async fn receive(&mut self, message: Message) -> Result<Option<End>, Error> {
         match message {
-            Message::Text(text) => match ClientFrame::parse(&text) {
+            Message::Text(text) => match offload(text.len(), || ClientFrame::parse(&text)) {
                 Ok(frame) => {
                     let charge = self.socket.take_charge();
                     self.on_frame(text, frame, charge).await

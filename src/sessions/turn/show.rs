@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{STOP_WAIT, Turn, Whose};
+use crate::offload::offload;
 use crate::runs::{Batch, UPSTREAM_PATIENCE};
 use crate::sessions::session::{ClientView, OpenQuestion};
 use crate::threads::{ThreadReader, Waits};
@@ -171,7 +172,8 @@ impl Turn {
         {
             *self.running() = Some(run_id.to_string());
         }
-        match sending {
+        let weight = events.iter().map(RunEvent::weight).sum();
+        offload(weight, || match sending {
             Sending::OpenCalls => link.emit(session, |emit| {
                 for event in events {
                     view.projector.project(event, &mut |update| {
@@ -186,7 +188,7 @@ impl Turn {
                     view.projector.project(event, emit);
                 }
             }),
-        }
+        });
         match events.last() {
             Some(RunEvent::Ended { outcome, .. }) => Some(outcome.clone()),
             _ => None,

@@ -14,9 +14,10 @@ use super::super::pace::LOOK_INTERVAL;
 use super::super::schedule::{Cause, LookOutcome, Schedule};
 use super::relay_log::RelayLog;
 use super::{FollowKey, FollowedThread, LastLook, RecentRuns};
+use crate::agents::AgentServer;
 use crate::metrics::GaugeGuard;
 use crate::runs::{self, IdleThread, Run};
-use crate::upstream::{Client, Error, RunFilter, StateText};
+use crate::upstream::{AnswerText, Client, Error, RunFilter, StateText};
 use threadway_translate::langgraph::{
     Capabilities, KeptAnswers, RunRecord, RunStatus, ThreadState,
 };
@@ -29,7 +30,9 @@ pub(super) struct Watcher {
     shared: Arc<Shared>,
     key: FollowKey,
     upstream: Client,
+    /// What the upstream can do, as of the last look's beginning.
     pub(super) server: Capabilities,
+    known: AgentServer,
     thread: Arc<FollowedThread>,
     changes: Arc<watch::Sender<()>>,
     /// The runs for the first look, if the first follower has listed them.
@@ -65,7 +68,7 @@ impl Watcher {
     pub(super) fn new(
         shared: &Arc<Shared>,
         key: FollowKey,
-        upstream: &Client,
+        (upstream, known): (&Client, AgentServer),
         thread: Arc<FollowedThread>,
         changes: Arc<watch::Sender<()>>,
     ) -> Self {
@@ -76,6 +79,7 @@ impl Watcher {
             key,
             upstream: upstream.clone(),
             server: Capabilities::default(),
+            known,
             thread,
             changes,
             first: None,
@@ -115,6 +119,7 @@ impl Watcher {
             self.schedule.use_credentials(&upstream);
             self.upstream = upstream;
         }
+        self.use_newest_capabilities();
         if cause == Cause::Requested {
             self.state_due = Instant::now();
         }
@@ -152,6 +157,19 @@ impl Watcher {
         ControlFlow::Continue(())
     }
 
+    /// Uses what is known of the server by now. A server that has never said what it can do is asked
+    /// again, and no look waits for its answer.
+    fn use_newest_capabilities(&mut self) {
+        if let Some(server) = self.known.last_capabilities(&self.upstream) {
+            self.server = server;
+            return;
+        }
+        let (known, upstream) = (self.known.clone(), self.upstream.clone());
+        self.shared.runs.spawn(async move {
+            known.capabilities(&upstream).await;
+        });
+    }
+
     /// Finds the next run to relay. Without one, brings the idle thread up to date.
     async fn look(&mut self, look: u64) -> Result<Found, Error> {
         self.schedule.look_began();
@@ -171,7 +189,7 @@ impl Watcher {
             return Ok(Found::Idle(LookOutcome::Partial { state_due: self.state_due }));
         }
         let body = self.upstream.shown_state(&self.key.thread_id).await?;
-        let state = body.as_deref().and_then(ThreadState::parse);
+        let state = body.as_ref().and_then(|body| body.read(ThreadState::parse));
         let made_by = state.as_ref().and_then(|state| state.run_id.as_deref());
         // A run has ended since the list was read. It is relayed before the state that it made.
         if made_by.is_some_and(|id| self.past.as_ref().is_some_and(|past| !past.contains(id)))
@@ -181,7 +199,7 @@ impl Watcher {
         }
         let kept = runs::kept_answers(&self.upstream, &self.key.thread_id, state.as_ref()).await?;
         let exists = body.is_some() || self.last.is_some();
-        let bytes = body.as_deref().map_or(0, str::len) as u64;
+        let bytes = body.as_deref().map_or(0, AnswerText::len) as u64;
         let pause = Duration::from_millis(bytes * 1000 / STATE_BYTES_PER_SECOND);
         self.state_due = Instant::now() + pause.max(LOOK_INTERVAL);
         let run = self.idle_run(body, kept).await?;
@@ -314,9 +332,12 @@ impl Watcher {
     }
 }
 
-fn digest(state: Option<&str>, kept: &KeptAnswers, last: Option<&RunRecord>) -> u64 {
+fn digest(state: Option<&AnswerText>, kept: &KeptAnswers, last: Option<&RunRecord>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (state, last.map(|run| &run.id)).hash(&mut hasher);
+    if let Some(state) = state {
+        state.read(|state| state.hash(&mut hasher));
+    }
+    last.map(|run| &run.id).hash(&mut hasher);
     for kept in &kept.current {
         (&kept.interrupt, kept.action, kept.decision.get()).hash(&mut hasher);
     }

@@ -54,6 +54,10 @@ impl Planner for PromptPlanner {
         &self.run.name
     }
 
+    fn bytes(&self) -> usize {
+        self.prompt.message.get().len()
+    }
+
     fn is_answer(&self) -> bool {
         false
     }

@@ -37,6 +37,8 @@ pub struct Input {
     pub resume: Vec<Resume>,
     /// `forwardedProps`: what the application passes to the agent.
     pub forwarded_props: Option<Json>,
+    /// The size of the request's body in bytes.
+    pub bytes: usize,
 }
 
 /// An answer to an interrupt.
@@ -112,6 +114,7 @@ impl Input {
             context: Self::context(&members)?,
             resume: Self::resume(&members)?,
             forwarded_props: present(&members, "forwardedProps").map(Json::from),
+            bytes: body.len(),
         })
     }
 

@@ -68,6 +68,10 @@ impl Planner for RequestPlanner<'_> {
         &self.input.run_id
     }
 
+    fn bytes(&self) -> usize {
+        self.input.bytes
+    }
+
     fn is_answer(&self) -> bool {
         self.input.is_answer()
     }

@@ -35,6 +35,17 @@ pub struct RunRequest {
     multitask_strategy: Option<Multitask>,
 }
 
+// === impl RunRequest ===
+
+impl RunRequest {
+    /// About how many bytes the request's JSON has.
+    pub fn bytes(&self) -> usize {
+        let Self { input, command, config, context, metadata, .. } = self;
+        let parts = [input, command, config, context].into_iter().flatten();
+        parts.chain([metadata]).map(|part| part.get().len()).sum()
+    }
+}
+
 /// What LangGraph does with a new run if the thread has another one. By default the Python server
 /// lets the new run wait, and the JavaScript server refuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -136,6 +136,21 @@ pub enum WhyDropped {
     Shortened,
 }
 
+// === impl Evidence ===
+
+impl Evidence<'_> {
+    /// The size in bytes of what was looked up beside the state.
+    pub fn bytes(&self) -> usize {
+        let of = |json: &Json| json.get().len();
+        let live = self.live.into_iter().flatten().flat_map(|run| &run.messages).map(of);
+        let sent = self.sent.into_iter().flatten().map(|sent| of(&sent.message));
+        let past = self.past.into_iter().flatten();
+        let past = past.flat_map(|past| past.here.iter().chain(&past.elsewhere)).map(of);
+        let values = self.values.into_iter().flatten().map(|(_, value)| of(value));
+        live.chain(sent).chain(past).chain(values).sum()
+    }
+}
+
 // === impl Step ===
 
 impl From<Plan> for Step {

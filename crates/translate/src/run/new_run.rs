@@ -75,6 +75,9 @@ pub trait Planner: Sync {
     /// The client's name of the run.
     fn name(&self) -> &str;
 
+    /// The size of the request in bytes.
+    fn bytes(&self) -> usize;
+
     /// Whether the request answers a question of the thread.
     fn is_answer(&self) -> bool;
 

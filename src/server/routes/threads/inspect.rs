@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 
 use super::permitted;
 use crate::agents::Agent;
+use crate::offload::offload;
 use crate::server::gateway::Call;
 use crate::server::observe::RunIds;
 use crate::server::reject::Reject;
@@ -51,11 +52,11 @@ pub(super) async fn inspect(
     let held = held.map_err(|refusal| call.refuse_read(&refusal, &thread))?;
     let _held = call.conversion().await;
     let events = ThreadEvents::read(held.reader, viewer(client_thread)).await;
-    let answer = match part {
+    let answer = events.read_with(|events| match part {
         ThreadPart::Messages => events.messages_json(),
         ThreadPart::Events => events.events_json(),
         ThreadPart::State => events.state_json(),
-    };
+    });
     drop(events);
     let mut response = large_json(&call.answers(), &answer)?;
     response.extensions_mut().insert(RunIds::of(&thread));
@@ -111,10 +112,17 @@ impl ThreadEvents {
         let mut encoder = Encoder::new(Wire::Ndjson, Projector::new(client, Vec::new()));
         let (mut out, mut all) = (Outgoing::default(), Vec::new());
         while let Some(batch) = reader.next().await {
-            encoder.encode(&batch, &mut out);
-            out.by_ref().for_each(|bytes| all.extend_from_slice(&bytes));
+            offload(batch.weight(), || {
+                encoder.encode(&batch, &mut out);
+                out.by_ref().for_each(|bytes| all.extend_from_slice(&bytes));
+            });
         }
         Self(all.into())
+    }
+
+    /// Passes the events to `read`, outside the threads of the runtime if they are large.
+    pub(in crate::server::routes) fn read_with<T>(&self, read: impl FnOnce(&Self) -> T) -> T {
+        offload(self.0.len(), || read(self))
     }
 
     fn events(&self) -> impl DoubleEndedIterator<Item = &str> {
