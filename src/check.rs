@@ -400,7 +400,8 @@ impl Verdict {
             Error::Status { .. }
             | Error::NotAnEventStream { .. }
             | Error::NotUnderstood { .. }
-            | Error::TooLarge { .. } => other(error),
+            | Error::TooLarge { .. }
+            | Error::NoRoom(_) => other(error),
         }
     }
 

@@ -214,6 +214,10 @@ pub struct Limits {
     /// How many bytes of a run's events are kept for slow readers [default: 1048576].
     #[arg(long, env = "THREADWAY_LIMIT_LOG_BYTES", hide_env_values = true, value_name = "N")]
     pub limit_log_bytes: Option<String>,
+    /// How many bytes clients may make the gateway hold: bodies, unread answers, followed threads,
+    /// ACP sessions [default: 268435456].
+    #[arg(long, env = "THREADWAY_LIMIT_MEMORY_BYTES", hide_env_values = true, value_name = "N")]
+    pub limit_memory_bytes: Option<String>,
     /// The most requests per second from one caller [default: no limit].
     #[arg(
         long,

@@ -35,9 +35,11 @@ pub use raw::Mistake;
 use crate::agents::{self, Agents, Emits, MessagesKey, MessagesKeys};
 use crate::audit::Destination;
 use crate::cli;
-use crate::metrics::Metrics;
+use crate::metrics::{DEFAULT_MEMORY_BYTES, Metrics};
 use crate::runs::{self, OwnerPolicy, Recording};
-use crate::server::{Auth, Cors, Credentials, Limits, MIN_HEADER_BYTES, Settings, Trust};
+use crate::server::{
+    Auth, BODIES_IN_MEMORY, Cors, Credentials, Limits, MIN_HEADER_BYTES, Settings, Trust,
+};
 use crate::telemetry::{Log, LogFormat, TRACES_PATH};
 use crate::upstream::{self, ApiKey, BaseUrl, Identity, SetupError, Tls};
 use raw::{Given, Mistakes, Raw};
@@ -53,6 +55,9 @@ pub const DEFAULT_UPSTREAM: &str = "default";
 
 /// The largest limit in bytes that can be set.
 const MAX_BYTES: usize = 1024 * 1024 * 1024;
+
+/// The largest `limits.memory_bytes`: 1 TiB.
+const MAX_MEMORY_BYTES: usize = 1024 * MAX_BYTES;
 
 /// The largest limit in seconds that can be set.
 const MAX_SECONDS: usize = 3_600;
@@ -461,6 +466,20 @@ impl Raw {
         })
     }
 
+    /// The memory for clients. A caller's share must fit the largest body.
+    fn memory_bytes(&mut self, body_bytes: usize, mistakes: &mut Mistakes) -> usize {
+        let least = body_bytes * BODIES_IN_MEMORY;
+        let given = self.given.get("limits.memory_bytes").cloned();
+        let bytes = self.number("limits.memory_bytes", 1, MAX_MEMORY_BYTES, mistakes);
+        if let Some(given) = given.filter(|_| bytes.is_some_and(|bytes| bytes < least)) {
+            let expected = format!(
+                "at least {least}, {BODIES_IN_MEMORY} times `limits.body_bytes`, which is {body_bytes}"
+            );
+            mistakes.note(given.mistaken(expected));
+        }
+        bytes.unwrap_or_else(|| DEFAULT_MEMORY_BYTES.max(least))
+    }
+
     fn limits(&mut self, mistakes: &mut Mistakes) -> Limits {
         let default = Limits::default();
         let owners = self.take("on_owner_disconnect");
@@ -480,17 +499,24 @@ impl Raw {
         };
         let timeout = usize::try_from(default.header_timeout.as_secs()).unwrap_or(usize::MAX);
         let timeout = number("header_timeout_seconds", 1, MAX_SECONDS, timeout);
+        let body_bytes = number("body_bytes", 1, MAX_BYTES, default.body_bytes);
+        let (log_bytes, header_bytes) = (
+            number("log_bytes", 0, MAX_BYTES, default.log_bytes),
+            number("header_bytes", MIN_HEADER_BYTES, MAX_BYTES, default.header_bytes),
+        );
+        let grace =
+            number("owner_grace_seconds", 0, MAX_SECONDS, DEFAULT_OWNER_GRACE_SECONDS) as u64;
+        let memory_bytes = self.memory_bytes(body_bytes, mistakes);
         Limits {
-            body_bytes: number("body_bytes", 1, MAX_BYTES, default.body_bytes),
-            header_bytes: number("header_bytes", MIN_HEADER_BYTES, MAX_BYTES, default.header_bytes),
+            body_bytes,
+            header_bytes,
             header_timeout: Duration::from_secs(timeout as u64),
             connections,
             connections_per_peer: per_peer.and_then(NonZeroUsize::new),
-            log_bytes: number("log_bytes", 0, MAX_BYTES, default.log_bytes),
+            log_bytes,
+            memory_bytes,
             owners: {
-                let seconds =
-                    number("owner_grace_seconds", 0, MAX_SECONDS, DEFAULT_OWNER_GRACE_SECONDS);
-                let grace = Duration::from_secs(seconds as u64);
+                let grace = Duration::from_secs(grace);
                 if cancels { OwnerPolicy::Cancel { grace } } else { OwnerPolicy::Continue }
             },
         }

@@ -9,10 +9,12 @@
 //! - `families`: every metric, with its name and help text.
 //! - `label`: the labels and their values.
 //! - `format`: the text formats.
+//! - `memory`: what clients make the gateway hold, within one budget.
 
 mod families;
 mod format;
 mod label;
+mod memory;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,14 +27,16 @@ use prometheus_client::metrics::gauge::Gauge;
 use families::Families;
 pub use format::Format;
 pub use label::{
-    AddressChange, Answer, LookReason, Operation, Origin, PromptEnd, Protocol, Rejoin, Reload,
-    Resume, Resync, Route, RunEnd, StatusClass, StreamEnd, Transport,
+    AddressChange, Answer, Held, LookReason, Operation, Origin, PromptEnd, Protocol, Rejoin,
+    Reload, Resume, Resync, Route, RunEnd, StatusClass, StreamEnd, Transport,
 };
 use label::{FailureKind, Pair, RefusalReason};
+pub(crate) use memory::{Charge, Holder, LARGE, Memory};
+pub use memory::{DEFAULT_MEMORY_BYTES, Full, SMALL};
 
 /// The gateway's metrics. Clones share them.
 #[derive(Clone)]
-pub struct Metrics(Arc<Families>);
+pub struct Metrics(Arc<Families>, Memory);
 
 /// Raises a gauge by one until it is dropped.
 #[derive(Debug)]
@@ -54,6 +58,8 @@ pub(crate) struct AcpMeter {
     transport: Transport,
     /// Looked up once, because updates are frequent.
     updates: Counter,
+    /// Whose share of the memory for clients the connection uses.
+    holder: Holder,
 }
 
 /// Counts an ACP prompt, until it is dropped.
@@ -105,7 +111,7 @@ impl Metrics {
     /// Counts for ACP connections of this transport.
     pub(crate) fn acp(&self, transport: Transport) -> AcpMeter {
         let updates = self.0.acp_updates.get_or_create(&transport).clone();
-        AcpMeter { metrics: self.clone(), transport, updates }
+        AcpMeter { metrics: self.clone(), transport, updates, holder: Holder::Stranger }
     }
 
     /// A reader of a run or a thread begins.
@@ -197,6 +203,11 @@ impl Metrics {
         self.0.reloads.get_or_create(&result).inc();
     }
 
+    /// The budget for what clients make the gateway hold.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.1
+    }
+
     /// All metrics, as a scraper reads them.
     pub fn text(&self, format: Format) -> String {
         let mut text = String::new();
@@ -214,7 +225,9 @@ impl Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        Self(Arc::new(Families::register()))
+        let families = Families::register();
+        let memory = Memory::new(&families.held);
+        Self(Arc::new(families), memory)
     }
 }
 
@@ -273,6 +286,16 @@ impl Drop for StreamMeter {
 // === impl AcpMeter ===
 
 impl AcpMeter {
+    /// Counts what is held against this share.
+    pub(crate) fn held_by(self, holder: Holder) -> Self {
+        Self { holder, ..self }
+    }
+
+    /// A charge of no bytes yet.
+    pub(crate) fn charge(&self, kind: Held) -> Charge {
+        self.metrics.memory().charge(kind, self.holder)
+    }
+
     /// A client has connected.
     pub(crate) fn connection(&self) -> GaugeGuard {
         GaugeGuard::new(&self.metrics.0.acp_connections.get_or_create(&self.transport))

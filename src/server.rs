@@ -34,7 +34,7 @@ use std::mem::discriminant;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -48,6 +48,7 @@ pub use browser::cors::{Cors, CorsError, Credentials, Origin};
 pub use browser::host::{HostName, NotAHostName, under_safe_names};
 pub use browser::refused::{MAX_LOGGED_ORIGINS, ORIGIN_LOG_PAUSE};
 pub use connections::{GRACE, IDLE_TIMEOUT, WRITE_TIMEOUT, serve};
+pub(crate) use limits::BODIES_IN_MEMORY;
 pub use limits::rates::{Rates, RequestRate};
 pub use limits::{Limits, MIN_HEADER_BYTES};
 pub use observe::Observer;
@@ -73,6 +74,7 @@ use self::observe::request_log::RequestLog;
 use self::routes::admin;
 use self::routes::health::Readiness;
 use self::routes::threads::Access;
+use self::streams::unread::Unread;
 use crate::agents::Agents;
 use crate::audit::Audit;
 use crate::metrics::Metrics;
@@ -121,6 +123,10 @@ pub struct Server {
     admin: watch::Sender<Endpoint>,
 }
 
+/// How many whole threads are made into one answer at the same time. It takes about five times the
+/// memory of the answer.
+const CONVERSIONS: usize = 2;
+
 /// State that a reload keeps.
 #[derive(Debug)]
 struct LongLived {
@@ -131,6 +137,7 @@ struct LongLived {
     callers: CallerState,
     readiness: Readiness,
     observer: Observer,
+    unread: Unread,
     request_log: RequestLog,
     shutdown: CancellationToken,
 }
@@ -153,6 +160,7 @@ impl Server {
         let request_log = RequestLog::default();
         let tasks = TaskTracker::new();
         let acp_connections = acp::Registry::default();
+        let unread = Unread::new(observer.metrics.memory().clone());
         let state = LongLived {
             threads,
             tasks,
@@ -160,6 +168,7 @@ impl Server {
             callers,
             readiness,
             observer,
+            unread,
             request_log,
             shutdown,
         };
@@ -254,6 +263,7 @@ impl LongLived {
             acp,
         } = settings;
         self.threads.runs().set_error_detail(error_detail);
+        self.observer.metrics.memory().set_limit(limits.memory_bytes);
         let readiness = self.readiness.of(agents.clone());
         let admin = admin::endpoint(&readiness, &self.observer.metrics, &limits, hosts.clone());
         let state = self.callers.clone();
@@ -287,6 +297,8 @@ impl LongLived {
             observer: self.observer.clone(),
             allowance,
             page,
+            unread: self.unread.clone(),
+            conversions: Semaphore::new(CONVERSIONS),
             disallowed_log: LogLimiter::default(),
             admission: Admission {
                 auth: auth.clone(),

@@ -24,6 +24,7 @@
 //! - `session`: the open sessions.
 //! - `session_config`: their modes, agents and settings. `default_agent`: the agent of new sessions.
 //!   `media`: which prompts may hold images and audio.
+//! - `lengths`: how long the texts of a client may be.
 //! - `history`: new, load, resume, list. `fork`: a copy of a session. `introduction`: what follows
 //!   the response of new, load and resume. `directory`: their directories as text.
 //! - `follow`: runs of others in an open session.
@@ -42,6 +43,7 @@ mod fork;
 mod history;
 mod introduction;
 mod late;
+mod lengths;
 mod link;
 mod media;
 mod notice;

@@ -74,7 +74,7 @@ use crate::runs::Runs;
 use crate::upstream::{Client, Error, Purpose, Visibility};
 use follow::FollowedThreads;
 use key::LookKey;
-use look::Looked;
+use look::{Looked, LookedAtRest};
 use pace::Paces;
 use poll::Polls;
 use start_lock::StartLocks;
@@ -98,6 +98,8 @@ struct Shared {
     followed: FollowedThreads,
     /// Looks in progress for clients that connect.
     looks: Flights<LookKey, Result<Looked, Error>>,
+    /// Looks in progress that read no run.
+    rests: Flights<LookKey, Result<LookedAtRest, Error>>,
     /// Checks of visibility in progress.
     visibilities: Flights<LookKey, Result<Visibility, Error>>,
     paces: Paces,
@@ -115,6 +117,7 @@ impl Threads {
             runs,
             followed: FollowedThreads::default(),
             looks: Flights::default(),
+            rests: Flights::default(),
             visibilities: Flights::default(),
             paces: Paces::default(),
             polls: Polls::default(),

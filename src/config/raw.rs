@@ -56,6 +56,7 @@ pub(super) const KEYS: &[(&str, ValueKind)] = &[
     ("limits.connections", ValueKind::Number),
     ("limits.connections_per_peer", ValueKind::Number),
     ("limits.log_bytes", ValueKind::Number),
+    ("limits.memory_bytes", ValueKind::Number),
     ("limits.owner_grace_seconds", ValueKind::Number),
     ("limits.requests_per_second", ValueKind::Number),
     ("limits.request_burst", ValueKind::Number),
@@ -135,6 +136,7 @@ impl Raw {
             limit_header_timeout_seconds,
             limit_connections,
             limit_log_bytes,
+            limit_memory_bytes,
             limit_requests_per_second,
             limit_streams_per_caller,
         } = limits;
@@ -191,6 +193,7 @@ impl Raw {
             ),
             ("limits.connections", "limit-connections", limit_connections.as_deref()),
             ("limits.log_bytes", "limit-log-bytes", limit_log_bytes.as_deref()),
+            ("limits.memory_bytes", "limit-memory-bytes", limit_memory_bytes.as_deref()),
             (
                 "limits.requests_per_second",
                 "limit-requests-per-second",

@@ -11,9 +11,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
 use super::label::{
-    AddressChange, Answer, FailureKind, Label, LookReason, Operation, Origin, Pair, PromptEnd,
-    Protocol, RefusalReason, Rejoin, Reload, Resume, Resync, Route, RunEnd, StatusClass, StreamEnd,
-    Transport,
+    AddressChange, Answer, FailureKind, Held, Label, LookReason, Operation, Origin, Pair,
+    PromptEnd, Protocol, RefusalReason, Rejoin, Reload, Resume, Resync, Route, RunEnd, StatusClass,
+    StreamEnd, Transport,
 };
 
 /// Upper limits of the latency buckets, in seconds. A batch takes some 100 µs; a delay longer than
@@ -68,6 +68,8 @@ families! {
     viewers: Gauge = single("active_viewers", "Readers of runs and threads");
     runs: Gauge = single("active_runs", "Runs that are being read");
     threads: Gauge = single("followed_threads", "Threads that are being followed");
+    held: Family<Held, Gauge> =
+        with_zeros("held_bytes", "Bytes that are held for clients, of limits.memory_bytes");
     requests: Family<Pair<Route, StatusClass>, Counter> = single("requests", "Answered requests");
     requests_refused: Family<RefusalReason, Counter> =
         single("requests_refused", "Refused requests");

@@ -82,6 +82,20 @@ label! {
 }
 
 label! {
+    /// What is held for clients.
+    Held("what") {
+        /// Bodies of requests and messages, until they are handled.
+        Body = "body",
+        /// Answers that their clients have not read yet.
+        Answer = "answer",
+        /// What open ACP sessions keep of their clients' requests.
+        Session = "session",
+        /// States of idle threads, until they are sent, or while the threads are followed.
+        Thread = "thread",
+    }
+}
+
+label! {
     /// How an ACP client is connected.
     Transport("transport") {
         /// By a WebSocket.
@@ -330,6 +344,8 @@ label! {
         NotUnderstood = "not_understood",
         /// An answer larger than the limit.
         TooLarge = "too_large",
+        /// An answer for which there was no room in `limits.memory_bytes`.
+        NoRoom = "no_room",
     }
 }
 
@@ -431,6 +447,7 @@ mod tests {
     fn each_label_has_words_of_its_own() {
         is_a_set_of_words::<Protocol>();
         is_a_set_of_words::<StreamEnd>();
+        is_a_set_of_words::<Held>();
         is_a_set_of_words::<Transport>();
         is_a_set_of_words::<PromptEnd>();
         is_a_set_of_words::<Route>();

@@ -10,9 +10,9 @@ use super::ending;
 use super::feed::Feed;
 use super::published::Run;
 use super::reader::Preview;
-use crate::metrics::Metrics;
+use crate::metrics::{LARGE, Metrics};
 use crate::offload::offload;
-use crate::upstream::{AnswerText, Client, Error};
+use crate::upstream::{AnswerText, Client, Error, StateText};
 use threadway_translate::langgraph::{
     Capabilities, ErrorDetail, KeptAnswers, RunRecord, RunStatus, ThreadState, ThreadStatus,
 };
@@ -22,7 +22,7 @@ use threadway_translate::run::{Emit, StreamEnd};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IdleThread {
     /// The thread's state as the server sends it; `None` if the thread does not exist.
-    pub(crate) state: Option<AnswerText>,
+    pub(crate) state: Option<StateText>,
     /// The stored answers to some of the thread's open questions.
     pub(crate) kept: KeptAnswers,
     /// The newest run of the thread.
@@ -73,17 +73,21 @@ pub(super) async fn idle(
     let (has_failed, is_stopped) = match last.map(|last| last.status) {
         Some(RunStatus::Error | RunStatus::Timeout) => (true, true),
         Some(RunStatus::Interrupted) => {
-            (false, !is_at_breakpoint(upstream, server, thread_id, body.as_ref()).await?)
+            (false, !is_at_breakpoint(upstream, server, thread_id, body.as_deref()).await?)
         }
         Some(RunStatus::Pending | RunStatus::Running) => (false, true),
         Some(RunStatus::Success | RunStatus::Unknown) | None => (false, false),
     };
     let mut error = None;
     if has_failed && body.is_some() {
-        error = ending::last_error(upstream, thread_id, body.as_ref()).await;
+        error = ending::last_error(upstream, thread_id, body.as_deref()).await;
         error = error.map(|error| error.redacted(detail));
     }
     let key = upstream.messages_key();
+    let charge = body.as_ref().and_then(StateText::charge);
+    let memory = metrics.memory().clone();
+    let is_large = body.as_ref().is_some_and(|body| body.len() > LARGE);
+    let _place = if is_large { memory.place().await } else { None };
     let make = |body: Option<&str>| {
         let mut state = match body {
             Some(body) => {
@@ -101,7 +105,7 @@ pub(super) async fn idle(
         let checkpoint = state.as_ref().and_then(|state| state.checkpoint_id.as_deref());
         let name = format!("connect-{}", checkpoint.unwrap_or(thread_id));
         let feed = Feed::idle(thread_id, &name).with_messages_key(key.clone()).with_emit(emit);
-        let run = Run::idle(feed, metrics, |feed, events| {
+        let run = Run::idle(feed, metrics, charge, |feed, events| {
             feed.finish_with(state.as_ref(), StreamEnd::Idle { error }, events);
         });
         Ok(Arc::new(run))

@@ -14,7 +14,7 @@ use super::event_id::EventKey;
 use super::feed::{Feed, Watermark};
 use super::keyframe::{EndEvent, Keyframe};
 use super::log::{RunLog, Segment};
-use crate::metrics::Metrics;
+use crate::metrics::{Charge, Metrics};
 use crate::sync::{Guard, Mutex};
 use threadway_translate::run::{self, Emit, Failure, Loss, Open, Outcome, RunEvent};
 
@@ -37,6 +37,8 @@ pub(crate) struct Run {
     away_since: watch::Sender<Option<Instant>>,
     /// Whether this is an idle thread, not a run of LangGraph.
     is_idle: bool,
+    /// For the state of an idle thread.
+    _charge: Option<Arc<Charge>>,
 }
 
 /// The published state of a run.
@@ -117,6 +119,7 @@ impl Run {
             credentials: None,
             away_since: watch::Sender::default(),
             is_idle: false,
+            _charge: None,
         };
         let mut events = Events::default();
         feed.start(&mut events);
@@ -151,10 +154,11 @@ impl Run {
     pub(super) fn idle(
         mut feed: Feed,
         metrics: Metrics,
+        charge: Option<Arc<Charge>>,
         end: impl FnOnce(&mut Feed, &mut Events),
     ) -> Self {
         let run = Self::new(&mut feed, 0, History::Complete, Weak::new(), metrics);
-        let run = Self { is_idle: true, ..run };
+        let run = Self { is_idle: true, _charge: charge, ..run };
         let mut events = Events::default();
         end(&mut feed, &mut events);
         run.publish(&feed, History::Complete, events);

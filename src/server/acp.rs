@@ -43,7 +43,7 @@ use super::gateway::Call;
 use super::reject::Reject;
 use super::websocket::{Opening, Upgrade, handshake, is_upgrade};
 use crate::agents::{Agents, Upstream};
-use crate::metrics::{AcpMeter, Transport};
+use crate::metrics::{AcpMeter, Held, Transport};
 use crate::sessions::{self, Authentication, Outbox, Service, SessionLists, SharedOptions};
 use crate::threads::Threads;
 use crate::upstream::Caller;
@@ -131,6 +131,7 @@ pub(super) async fn open(call: Call, request: Request) -> Result<Response, Rejec
     let counted = meter.connection();
     let (remote, works) = connect(&call, outbox.clone(), meter).await?;
     let slot = call.streams.slot()?;
+    let charge = call.gateway.observer.metrics.memory().charge(Held::Body, remote.holder());
     let Some(opening) = head.extensions.get::<Opening>() else {
         return Err(Reject::invalid(
             "this connection cannot become a WebSocket; open it over HTTP/1.1",
@@ -140,7 +141,7 @@ pub(super) async fn open(call: Call, request: Request) -> Result<Response, Rejec
     if !is_checked_by_langgraph(&call) {
         response.extensions_mut().insert(UpstreamNotAsked);
     }
-    opening.put(Upgrade::Acp(Opened {
+    opening.put(Upgrade::Acp(Box::new(Opened {
         remote,
         works,
         outbox,
@@ -149,7 +150,8 @@ pub(super) async fn open(call: Call, request: Request) -> Result<Response, Rejec
         headers: handshake::headers_of_turns(&head.headers),
         peer: head.extensions.get::<Peer>().copied(),
         limit: call.gateway.limits.body_bytes,
-    }));
+        charge,
+    })));
     Ok(response)
 }
 
@@ -159,10 +161,10 @@ pub(super) async fn message(call: Call, request: Request) -> Result<Response, Re
     let Some(frame) = head.extensions.get::<Frame>() else {
         return Box::pin(streams::message(&call, &head, body)).await;
     };
-    let Some(incoming) = frame.take() else {
+    let Some((incoming, charge)) = frame.take() else {
         return Err(Reject::invalid("the message was handled already"));
     };
-    door::admit(&call, &frame.remote, incoming).await?;
+    door::admit(&call, &frame.remote, incoming, charge).await?;
     Ok(accepted())
 }
 
@@ -188,13 +190,15 @@ async fn connect(
         ));
     };
     let upstream = service.upstream.client.called_by(&call.caller);
+    let mut holder = call.share();
     if is_checked_by_langgraph(call) {
         // Otherwise nobody would count how often somebody tries credentials here.
         match upstream.assistants(None).await {
             Err(error) if error.is_unauthorized() || error.was_not_sent() => {
                 return Err(call.upstream_failed(&error, upstream.caller()));
             }
-            Ok(_) | Err(_) => {}
+            Ok(_) => {}
+            Err(_) => holder = call.holder(),
         }
     }
     let lists = match call.gateway.thread_access.expect(&upstream).await {
@@ -202,7 +206,9 @@ async fn connect(
         Err(_) => SessionLists::Refused,
     };
     let authentication = Authentication::Caller { caller: call.caller.clone(), lists };
-    Ok(Remote::new(call, Arc::clone(service), authentication, outbox, meter))
+    let meter = meter.held_by(holder);
+    outbox.charged_to(meter.charge(Held::Answer));
+    Ok(Remote::new(call, Arc::clone(service), authentication, (outbox, holder), meter))
 }
 
 /// Whether LangGraph is the one that checks the caller's credentials.

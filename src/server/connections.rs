@@ -437,7 +437,7 @@ impl Connections {
                     websocket::serve(*opened, socket, read_buf, routes, shutdown).await;
                 }
                 Upgrade::Acp(opened) => {
-                    acp::serve(opened, socket, read_buf, routes, shutdown).await;
+                    acp::serve(*opened, socket, read_buf, routes, shutdown).await;
                 }
             }
             return Ok(None);

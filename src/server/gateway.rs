@@ -6,12 +6,14 @@ use axum::Extension;
 use axum::extract::FromRequestParts;
 use axum::extract::rejection::ExtensionRejection;
 use http::request::Parts;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::acp;
 use super::auth::admit::{Admission, Streams};
 use super::auth::caller_id::Fingerprint;
 use super::limits::Limits;
 use super::limits::log_limiter::LogLimiter;
+use super::limits::rates::StreamSlot;
 use super::observe::Observer;
 use super::observe::request_log;
 use super::reject::{Effect, Reject};
@@ -20,11 +22,17 @@ use super::request::thread_name::{ThreadName, ThreadNames};
 use super::routes::health::Readiness;
 use super::routes::page::Page;
 use super::routes::threads::Access;
+use super::streams::unread::{Answers, Unread};
 use crate::agents::{Agent, Agents};
+use crate::metrics::Holder;
 use crate::threads::{Refusal, Thread, Threads};
 use crate::upstream::{Caller, Error};
 use threadway_translate::agui::{Allowance, OnMessage};
 use threadway_translate::run::ErrorDetail;
+
+/// The graph that LangGraph is asked for to learn whether it accepts a caller. Whether it has that
+/// graph does not matter.
+const PROOF_GRAPH: &str = "agent";
 
 /// What all requests share. A reload makes a new one.
 #[derive(Debug)]
@@ -45,6 +53,9 @@ pub(super) struct Gateway {
     pub(super) admission: Admission,
     pub(super) thread_access: Access,
     pub(super) acp: acp::Front,
+    pub(super) unread: Unread,
+    /// Admits the conversions of whole threads into one answer.
+    pub(super) conversions: Semaphore,
 }
 
 /// A request that was admitted: the gateway, its caller, and the streams that the caller may have.
@@ -99,6 +110,66 @@ impl Call {
             facts.upstream = Some(agent.upstream.base().to_string());
         });
         Ok(self.gateway.threads.thread(agent, id, client_id.map(str::to_owned)))
+    }
+
+    /// The caller's unread answers. They are made of what LangGraph has sent for this call, so the
+    /// caller is no stranger any more.
+    pub(super) fn answers(&self) -> Answers {
+        self.gateway.unread.of(self.share())
+    }
+
+    /// Waits until a whole thread may be made into one answer: until what is returned is dropped. The
+    /// thread is charged while it waits.
+    pub(super) async fn conversion(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed, so this is never `None`.
+        self.gateway.conversions.acquire().await.ok()
+    }
+
+    /// A slot for one more stream, if there is room for what its client may leave unread.
+    pub(super) fn slot(&self) -> Result<StreamSlot, Reject> {
+        self.gateway.observer.metrics.memory().has_room(self.share())?;
+        self.streams.slot()
+    }
+
+    /// Whose share of the memory for clients this call uses.
+    pub(super) fn holder(&self) -> Holder {
+        if self.streams.is_stranger(&self.gateway.admission.auth) {
+            Holder::Stranger
+        } else {
+            self.share()
+        }
+    }
+
+    /// Fails unless the caller's credentials are accepted. Asks LangGraph, where it checks them and
+    /// has not accepted them before. Returns the caller's share of the memory for clients.
+    pub(super) async fn prove(&self) -> Result<Holder, Reject> {
+        if self.holder() != Holder::Stranger {
+            return Ok(self.share());
+        }
+        let mut refused = None;
+        for upstream in self.gateway.agents.upstreams() {
+            let client = upstream.client.called_by(&self.caller);
+            let accepted = match client.search_any_thread().await {
+                // Known callers may be forbidden to list threads.
+                Err(Error::Status { code: 403, .. }) => {
+                    client.shows_assistant_of(PROOF_GRAPH).await.map(drop)
+                }
+                accepted => accepted,
+            };
+            match accepted {
+                Ok(()) => return Ok(self.share()),
+                Err(error) => {
+                    let reject = self.upstream_failed(&error, client.caller());
+                    refused = refused.or(Some(reject));
+                }
+            }
+        }
+        Err(refused.unwrap_or_else(|| Reject::unknown_agent("the gateway has no upstream")))
+    }
+
+    /// The caller's own share, which is used once LangGraph has accepted it.
+    pub(super) fn share(&self) -> Holder {
+        self.caller.holder(self.gateway.observer.metrics.memory())
     }
 
     /// Whom a connection belongs to that this call opens or uses.

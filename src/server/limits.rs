@@ -2,14 +2,20 @@
 //!
 //! - [`Limits`]: sizes, times and connections.
 //! - [`rates`]: requests and streams of one caller.
+//! - [`incoming`]: messages on sockets that are not whole yet.
 //! - [`log_limiter`]: log lines that anybody can cause.
 
+pub(super) mod incoming;
 pub(super) mod log_limiter;
 pub(super) mod rates;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use http::StatusCode;
+
+use super::reject::Reject;
+use crate::metrics::{DEFAULT_MEMORY_BYTES, Full};
 use crate::runs::{self, OwnerPolicy};
 
 /// Limits on requests and connections.
@@ -34,12 +40,36 @@ pub struct Limits {
     pub connections_per_peer: Option<NonZeroUsize>,
     /// How much of a run's events is kept for readers that are slower than the run, in bytes.
     pub log_bytes: usize,
+    /// How much clients may make the gateway hold, in bytes: bodies, unread answers and ACP
+    /// sessions. A caller may use a quarter of it.
+    pub memory_bytes: usize,
     /// Whether a run is cancelled when the connection that started it is lost.
     pub owners: OwnerPolicy,
 }
 
+/// How many of the largest request bodies the memory of clients must fit. A caller's share for large
+/// bodies then fits one of them.
+pub(crate) const BODIES_IN_MEMORY: usize = 8;
+
 /// The smallest head limit that the HTTP library can be given.
 pub const MIN_HEADER_BYTES: usize = 8 * 1024;
+
+/// The response to a client for whose bytes there is no room.
+impl From<Full> for Reject {
+    fn from(full: Full) -> Self {
+        let message = match full {
+            Full::Share => {
+                "the gateway holds as much of yours as it may, such as bodies that are not sent to \
+                 the end and answers that are not read; read them, then send the request again"
+            }
+            Full::Budget => {
+                "the gateway holds as much for its clients as it may; send the request again later, \
+                 or have its operator raise `limits.memory_bytes`"
+            }
+        };
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "memory_full", message)
+    }
+}
 
 // === impl Limits ===
 
@@ -52,6 +82,7 @@ impl Default for Limits {
             connections: 10_000,
             connections_per_peer: None,
             log_bytes: runs::DEFAULT_LOG_BYTES,
+            memory_bytes: DEFAULT_MEMORY_BYTES,
             owners: OwnerPolicy::default(),
         }
     }

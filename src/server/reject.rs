@@ -392,6 +392,7 @@ impl Reject {
             Error::NotAnEventStream { .. } | Error::NotUnderstood { .. } => {
                 Self::not_langgraph(what)
             }
+            Error::NoRoom(full) => (*full).into(),
             Error::TooLarge { .. } => {
                 bad_gateway("upstream_too_large", "have the graph keep less in its state")
             }

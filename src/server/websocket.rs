@@ -46,7 +46,9 @@ use super::limits::rates::StreamSlot;
 use super::reject::Reject;
 use super::request::query::{InPath, param};
 use super::routes::tanstack::{RunName, TanStackQuery, id_param};
+use super::streams::unread::Answers;
 use super::streams::wire::Wire;
+use crate::metrics::{Charge, Held};
 use crate::sync::Mutex;
 
 /// The subprotocol whose frames are events, with nothing around them.
@@ -73,7 +75,7 @@ pub(super) struct Opening(Arc<Mutex<Option<Upgrade>>>);
 pub(super) enum Upgrade {
     /// AG-UI: turns.
     Turns(Box<Opened>),
-    Acp(acp::Opened),
+    Acp(Box<acp::Opened>),
 }
 
 /// A socket that was opened.
@@ -87,6 +89,10 @@ pub(super) struct Opened {
     path: String,
     /// The largest message that is read, in bytes.
     limit: usize,
+    /// What is read of a message counts as this does.
+    charge: Charge,
+    /// The caller's unread answers.
+    answers: Answers,
     replay: Option<Replay>,
 }
 
@@ -107,7 +113,7 @@ pub(super) async fn on_run_route(
     request: Request,
 ) -> Result<Response, Reject> {
     if is_upgrade(request.headers()) && request.method() == Method::GET {
-        return open(&call, &name, Wire::Chunks, request);
+        return open(&call, &name, Wire::Chunks, request).await;
     }
     if let Some(query) = TanStackQuery::of(&request)? {
         let (parts, _) = request.into_parts();
@@ -124,11 +130,11 @@ pub(super) async fn on_own_route(
     InPath(name): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
-    open(&call, &name, Wire::Events, request)
+    open(&call, &name, Wire::Events, request).await
 }
 
 /// Opens a socket. Its frames are those of `wire`, unless the client offers another subprotocol.
-fn open(call: &Call, name: &str, wire: Wire, request: Request) -> Result<Response, Reject> {
+async fn open(call: &Call, name: &str, wire: Wire, request: Request) -> Result<Response, Reject> {
     let (head, _) = request.into_parts();
     let mut response = match handshake::accept(&head) {
         Ok(response) => response,
@@ -143,6 +149,8 @@ fn open(call: &Call, name: &str, wire: Wire, request: Request) -> Result<Respons
         _ => None,
     };
     let spoken = handshake::protocols(&head.headers).find_map(known);
+    // A frame is read before LangGraph is asked anything for its turn.
+    let holder = call.prove().await?;
     let slot = call.streams.slot()?;
     if let Some((protocol, _)) = spoken {
         let protocol = HeaderValue::from_static(protocol);
@@ -163,6 +171,8 @@ fn open(call: &Call, name: &str, wire: Wire, request: Request) -> Result<Respons
         peer: head.extensions.get::<Peer>().copied(),
         path: path.strip_suffix("/run").unwrap_or(path).to_owned(),
         limit: call.gateway.limits.body_bytes,
+        charge: call.gateway.observer.metrics.memory().charge(Held::Body, holder),
+        answers: call.gateway.unread.of(holder),
         replay,
     })));
     Ok(response)

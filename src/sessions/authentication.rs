@@ -84,7 +84,8 @@ impl Link {
             }
             upstream::Error::NotAnEventStream { .. }
             | upstream::Error::NotUnderstood { .. }
-            | upstream::Error::TooLarge { .. } => Error::internal(what),
+            | upstream::Error::TooLarge { .. }
+            | upstream::Error::NoRoom(_) => Error::internal(what),
         }
     }
 }

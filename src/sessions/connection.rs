@@ -22,8 +22,8 @@ use super::authentication::{Authentication, SessionLists};
 use super::link::{Answer, ClientAbilities, Link, Notices, Work};
 use super::outbox::Outbox;
 use super::session::{Sessions, check_session_id};
-use super::{Endpoint, Service, Settings, fork, history, prompt_end, turn};
-use crate::metrics::AcpMeter;
+use super::{Endpoint, Service, Settings, fork, history, lengths, prompt_end, turn};
+use crate::metrics::{AcpMeter, Charge};
 use crate::offload::offload;
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Until};
@@ -89,13 +89,20 @@ impl Connection {
 
     /// Handles a line. Returns the work that a request needs; the transport polls it.
     pub fn take(&self, line: &[u8]) -> Option<Work> {
-        self.handle(offload(line.len(), || Incoming::parse(line)))
+        self.handle(offload(line.len(), || Incoming::parse(line)), None)
     }
 
-    /// Handles a message that was parsed before, as [`take`](Self::take) does.
-    pub fn handle(&self, incoming: Result<Incoming, Malformed>) -> Option<Work> {
+    /// Handles a message that was parsed before, as [`take`](Self::take) does. The message is
+    /// charged until it is answered.
+    pub(crate) fn handle(
+        &self,
+        incoming: Result<Incoming, Malformed>,
+        charge: Option<Charge>,
+    ) -> Option<Work> {
         match incoming {
-            Ok(Incoming::Request { id, method, params }) => self.request(id, method, params),
+            Ok(Incoming::Request { id, method, params }) => {
+                self.request(id, method, params, charge)
+            }
             Ok(Incoming::Notification { method, params }) => {
                 self.notified(&method, &params);
                 None
@@ -156,7 +163,17 @@ impl Connection {
         self.link.gone().cancel();
     }
 
-    fn request(&self, id: Id, method: String, params: Json) -> Option<Work> {
+    fn request(
+        &self,
+        id: Id,
+        method: String,
+        params: Json,
+        charge: Option<Charge>,
+    ) -> Option<Work> {
+        if let Err(error) = offload(params.get().len(), || lengths::check(&method, &params)) {
+            self.refuse(&id, error);
+            return None;
+        }
         let session = offload(params.get().len(), || session_in(&params));
         let to = Destination::of_answer(&method, session.as_deref());
         if let Some(refusal) = self.refusal(&id, &method) {
@@ -173,6 +190,8 @@ impl Connection {
         let this = self.clone();
         let work = async move {
             let answer = this.answer(&method, &params, &cancelled).await;
+            // What follows an answer may last as long as its session.
+            drop((params, charge));
             this.requests().remove(&id);
             let (result, after) = match answer {
                 Ok(Answer { result, after }) => (Ok(result), after),

@@ -82,6 +82,13 @@ impl Link {
 // === impl ClientServers ===
 
 impl ClientServers {
+    /// How many bytes are kept.
+    pub(super) fn bytes(&self) -> usize {
+        let names = self.dropped.iter().flat_map(|(_, names)| names);
+        self.forwarded.as_ref().map_or(0, |servers| servers.get().len())
+            + names.map(String::len).sum::<usize>()
+    }
+
     fn leave_out(&mut self, server: &McpServer, why: &'static str) {
         tracing::warn!(why, "an MCP server of the editor is not forwarded to the graph");
         let name = mcp::name(server).to_owned();

@@ -314,6 +314,7 @@ impl Link {
             | upstream::Error::NotAnEventStream { .. }
             | upstream::Error::NotUnderstood { .. }
             | upstream::Error::TooLarge { .. }
+            | upstream::Error::NoRoom(_)
             | upstream::Error::Interrupted { .. } => {}
         }
         match error.retry_after() {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use super::queue::MAX_UNREAD_BYTES;
 pub use super::queue::MAX_WAITING_BYTES;
 use super::queue::Queue;
+use crate::metrics::Charge;
 use crate::sync::{Guard, Mutex};
 use threadway_translate::acp::destination::Destination;
 
@@ -28,7 +29,10 @@ pub struct Outbox {
     connection: Queue,
     /// `None` if all messages are on one line.
     apart: Option<Arc<Mutex<Streams>>>,
-    /// Cancelled when the client has not read a stream of its own for [`STALL`].
+    /// What a stream of its own counts as. Set if the client is on another machine.
+    charge: Arc<OnceLock<Charge>>,
+    /// Cancelled when the client has not read a stream of its own for [`STALL`], or when there is
+    /// no room for its messages.
     stalled: CancellationToken,
 }
 
@@ -73,7 +77,8 @@ pub enum NotReadable {
 impl Outbox {
     /// All messages on one line.
     pub fn new() -> Self {
-        Self { connection: Queue::new(), apart: None, stalled: CancellationToken::new() }
+        let (charge, stalled) = (Arc::default(), CancellationToken::new());
+        Self { connection: Queue::new(), apart: None, charge, stalled }
     }
 
     /// A stream for the connection, and one for each session.
@@ -97,7 +102,15 @@ impl Outbox {
         }
     }
 
-    /// Waits until a stream of several has been full for [`STALL`].
+    /// Charges the messages that wait.
+    pub(crate) fn charged_to(&self, charge: Charge) {
+        self.connection.charged_to(charge.another());
+        // Set once, when the connection is opened.
+        let _ = self.charge.set(charge);
+    }
+
+    /// Waits until a stream of several has been full for [`STALL`], or there was no room for a
+    /// message.
     pub async fn stalled(&self) {
         self.stalled.cancelled().await;
     }
@@ -121,7 +134,11 @@ impl Outbox {
 
     /// Appends whole lines.
     pub(crate) fn put<T>(&self, to: Destination<'_>, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        self.queue(to).put(write)
+        let (written, counted) = self.queue(to).put(write);
+        if counted.is_err() {
+            self.stalled.cancel();
+        }
+        written
     }
 
     /// Waits for lines and takes all of them, in exchange for the buffer, which is shrunk. Only one
@@ -174,7 +191,7 @@ impl Outbox {
             {
                 return Err(NotReadable::TooManyUnconfirmed);
             }
-            let stream = streams.sessions.entry(id.to_owned()).or_default();
+            let stream = streams.sessions.entry(id.to_owned()).or_insert_with(|| self.stream());
             stream.is_read = true;
             stream.is_open |= is_open;
             stream.is_confirmed = is_confirmed;
@@ -190,6 +207,11 @@ impl Outbox {
         }
     }
 
+    fn stream(&self) -> SessionStream {
+        let queue = Queue::charged(self.charge.get().map(Charge::another));
+        SessionStream { queue, ..SessionStream::default() }
+    }
+
     fn queue(&self, to: Destination<'_>) -> Queue {
         let Some(streams) = &self.apart else { return self.connection.clone() };
         match to {
@@ -197,7 +219,7 @@ impl Outbox {
             Destination::Session(id) => {
                 let mut streams = streams.lock();
                 if !streams.sessions.contains_key(id) {
-                    streams.sessions.insert(id.to_owned(), SessionStream::default());
+                    streams.sessions.insert(id.to_owned(), self.stream());
                 }
                 streams.sessions.get_mut(id).map_or_else(
                     || self.connection.clone(),

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
+use crate::metrics::{Charge, Full};
 use crate::sync::{Guard, Mutex};
 use threadway_translate::buffer;
 
@@ -22,7 +23,7 @@ pub(crate) const MAX_UNREAD_BYTES: usize = 8 * 1024 * 1024;
 pub(super) struct Queue(Arc<Inner>);
 
 struct Inner {
-    waiting: Mutex<Vec<u8>>,
+    waiting: Mutex<Waiting>,
     /// Whether taken bytes are still being written.
     is_writing: AtomicBool,
     /// Notified when bytes are added.
@@ -31,13 +32,27 @@ struct Inner {
     emptied: Notify,
 }
 
+#[derive(Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    /// How many bytes were taken and are not known to be written.
+    taken: usize,
+    /// For what waits, and what was taken. `None` for a client on this machine.
+    charge: Option<Charge>,
+}
+
 // === impl Queue ===
 
 impl Queue {
     /// An empty queue.
     pub(super) fn new() -> Self {
+        Self::charged(None)
+    }
+
+    /// An empty queue whose lines are charged.
+    pub(super) fn charged(charge: Option<Charge>) -> Self {
         Self(Arc::new(Inner {
-            waiting: Mutex::default(),
+            waiting: Mutex::new(Waiting { charge, ..Waiting::default() }),
             is_writing: AtomicBool::new(false),
             filled: Notify::new(),
             emptied: Notify::new(),
@@ -56,21 +71,32 @@ impl Queue {
 
     async fn below(&self, limit: usize) {
         // This runs for every batch of events, and mostly there is room.
-        while self.waiting().len() >= limit {
+        while self.waiting_bytes() >= limit {
             let mut emptied = std::pin::pin!(self.0.emptied.notified());
             emptied.as_mut().enable();
-            if self.waiting().len() < limit {
+            if self.waiting_bytes() < limit {
                 return;
             }
             emptied.await;
         }
     }
 
-    /// Appends whole lines.
-    pub(super) fn put<T>(&self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        let written = write(&mut self.waiting());
+    /// Charges what waits from now on.
+    pub(super) fn charged_to(&self, charge: Charge) {
+        self.waiting().charge = Some(charge);
+    }
+
+    /// Appends whole lines. Fails if there was no room for them; they are not kept then.
+    pub(super) fn put<T>(&self, write: impl FnOnce(&mut Vec<u8>) -> T) -> (T, Result<(), Full>) {
+        let mut waiting = self.waiting();
+        let written = write(&mut waiting.bytes);
+        let counted = waiting.count();
+        if counted.is_err() {
+            waiting.bytes = Vec::new();
+        }
+        drop(waiting);
         self.0.filled.notify_one();
-        written
+        (written, counted)
     }
 
     /// Waits for bytes and takes all of them, in exchange for the buffer, which is shrunk. Only one
@@ -78,8 +104,14 @@ impl Queue {
     pub(super) async fn take(&self, bytes: &mut Vec<u8>) {
         buffer::empty(bytes);
         loop {
-            if !self.waiting().is_empty() {
-                std::mem::swap(&mut *self.waiting(), bytes);
+            if self.waiting_bytes() > 0 {
+                {
+                    let mut waiting = self.waiting();
+                    std::mem::swap(&mut waiting.bytes, bytes);
+                    waiting.taken = bytes.len();
+                    // No more than before.
+                    let _ = waiting.count();
+                }
                 self.0.is_writing.store(true, Ordering::Relaxed);
                 self.0.emptied.notify_waiters();
                 return;
@@ -90,11 +122,17 @@ impl Queue {
 
     /// How many bytes wait to be written.
     pub(super) fn waiting_bytes(&self) -> usize {
-        self.waiting().len()
+        self.waiting().bytes.len()
     }
 
     /// Reports that the taken bytes are written.
     pub(super) fn written(&self) {
+        {
+            let mut waiting = self.waiting();
+            waiting.taken = 0;
+            // Fewer bytes always fit.
+            let _ = waiting.count();
+        }
         self.0.is_writing.store(false, Ordering::Relaxed);
         self.0.emptied.notify_waiters();
     }
@@ -104,15 +142,24 @@ impl Queue {
         loop {
             let mut emptied = std::pin::pin!(self.0.emptied.notified());
             emptied.as_mut().enable();
-            if self.waiting().is_empty() && !self.0.is_writing.load(Ordering::Relaxed) {
+            if self.waiting_bytes() == 0 && !self.0.is_writing.load(Ordering::Relaxed) {
                 return;
             }
             emptied.await;
         }
     }
 
-    fn waiting(&self) -> Guard<'_, Vec<u8>> {
+    fn waiting(&self) -> Guard<'_, Waiting> {
         self.0.waiting.lock()
+    }
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    fn count(&mut self) -> Result<(), Full> {
+        let bytes = self.bytes.len() + self.taken;
+        self.charge.as_mut().map_or(Ok(()), |charge| charge.set(bytes))
     }
 }
 
@@ -124,7 +171,7 @@ impl Default for Queue {
 
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue").field("waiting", &self.waiting().len()).finish_non_exhaustive()
+        f.debug_struct("Queue").field("waiting", &self.waiting_bytes()).finish_non_exhaustive()
     }
 }
 
@@ -137,11 +184,11 @@ mod tests {
     async fn a_large_update_leaves_no_memory_behind() {
         let (queue, mut bytes) = (Queue::new(), Vec::new());
         for length in [1_000_000, 1] {
-            queue.put(|out| out.resize(length, b'x'));
+            queue.put(|out| out.resize(length, b'x')).1.unwrap();
             queue.take(&mut bytes).await;
             assert_eq!(bytes.len(), length);
         }
-        let kept = bytes.capacity() + queue.waiting().capacity();
+        let kept = bytes.capacity() + queue.waiting().bytes.capacity();
         assert!(kept <= 2 * KEPT_BYTES, "{kept} bytes are kept");
     }
 }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::Settings;
 use super::introduction::ClientServers;
 use crate::agents::InputKeys;
-use crate::metrics::{AcpMeter, GaugeGuard};
+use crate::metrics::{AcpMeter, Charge, Full, GaugeGuard, Held};
 use crate::sync::{self, Guard};
 use threadway_translate::acp::choice::{SessionOptions, SessionRecord};
 use threadway_translate::acp::rpc::{Code, Error};
@@ -19,6 +19,9 @@ use threadway_translate::run::{Ask, Decision, Id, Interrupt};
 
 /// The most open sessions. Each remembers what its client was sent of every message.
 const MAX_SESSIONS: usize = 256;
+
+/// About how many bytes a session takes besides the texts of its client.
+const KEPT_BESIDES: usize = 4 * 1024;
 
 /// The most MCP servers that a client is warned about.
 const MAX_REPORTED_SERVERS: usize = 256;
@@ -37,6 +40,7 @@ pub(super) struct Sessions {
 struct Counted {
     session: Arc<Session>,
     _open: Option<GaugeGuard>,
+    _charge: Option<Charge>,
 }
 
 /// An open session.
@@ -45,6 +49,8 @@ pub(super) struct Session {
     /// The id of the session's thread in LangGraph. The thread is made with the first prompt.
     pub(super) id: String,
     pub(super) servers: ClientServers,
+    /// About how many bytes are kept of what the client has sent.
+    kept_bytes: usize,
     /// Serialises setting changes; later prompts see them.
     pub(super) config: Mutex<SessionConfig>,
     /// Locked by whoever sends updates of this session, so that they do not mix.
@@ -168,6 +174,10 @@ impl Sessions {
     /// Adds an open session. Replaces one of the same thread, unless that has a prompt.
     pub(super) fn open(&self, session: Arc<Session>) -> Result<(), Error> {
         self.expect_no_prompt(&session.id)?;
+        let mut charge = self.meter.as_ref().map(|meter| meter.charge(Held::Session));
+        if let Some(charge) = &mut charge {
+            charge.set(session.kept_bytes).map_err(|full| Error::internal(no_room(full)))?;
+        }
         let mut sessions = self.lock();
         match sessions.get(&session.id) {
             Some(open) => open.session.detach(),
@@ -175,7 +185,7 @@ impl Sessions {
             None => {}
         }
         let counted = self.meter.as_ref().map(AcpMeter::session);
-        sessions.insert(session.id.clone(), Counted { session, _open: counted });
+        sessions.insert(session.id.clone(), Counted { session, _open: counted, _charge: charge });
         Ok(())
     }
 
@@ -196,6 +206,10 @@ impl Sessions {
     fn lock(&self) -> Guard<'_, HashMap<String, Counted>> {
         self.open.lock()
     }
+}
+
+fn no_room(full: Full) -> String {
+    format!("there is no room for the session: {full}; close some, or try again later")
 }
 
 fn too_many() -> Error {
@@ -249,6 +263,9 @@ impl Session {
         config: SessionConfig,
         settings: &Settings,
     ) -> Self {
+        let directories: usize = config.kept.additional_directories.iter().map(String::len).sum();
+        // The `cwd` is kept for the thread's metadata, and by the projector.
+        let kept_bytes = 2 * cwd.len() + directories + servers.bytes() + KEPT_BESIDES;
         let projector = Projector::new(Arc::clone(&settings.profile), cwd);
         let view = ClientView {
             projector,
@@ -261,6 +278,7 @@ impl Session {
         Self {
             id: id.to_owned(),
             servers,
+            kept_bytes,
             config: Mutex::new(config),
             view: Arc::new(Mutex::new(view)),
             activity: sync::Mutex::default(),

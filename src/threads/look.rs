@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::runs::{self, EventId, IdleThread, Run, Runs};
-use crate::upstream::{AnswerText, Client, Error, RunFilter};
+use crate::upstream::{Client, Error, RunFilter, StateText};
 use threadway_translate::langgraph::{Capabilities, RunRecord, RunStatus, ThreadState};
 
 /// How often the requests are repeated if no listed run has made the state. A run that began in
@@ -32,7 +32,7 @@ enum Contents {
     Live(RunRecord),
     /// No run is live.
     Idle {
-        state: Option<AnswerText>,
+        state: Option<StateText>,
         /// The newest finished run.
         last: Option<RunRecord>,
     },
@@ -70,28 +70,35 @@ pub(super) async fn look(
     })
 }
 
-/// Looks at a thread without reading a run. Returns the thread as its state is, and the live run,
-/// or else the newest.
+/// A thread as its state is.
+#[derive(Clone, Debug)]
+pub(super) struct LookedAtRest {
+    pub(super) run: Arc<Run>,
+    /// The live run, or else the newest.
+    pub(super) newest: Option<RunRecord>,
+}
+
+/// Looks at a thread without reading a run.
 pub(super) async fn look_without_reading(
     runs: &Runs,
     upstream: &Client,
     server: impl Future<Output = Capabilities>,
     thread_id: &str,
-) -> Result<(Arc<Run>, Option<RunRecord>), Error> {
+) -> Result<LookedAtRest, Error> {
     let (state, newest) = match contents(upstream, thread_id).await? {
-        Contents::Live(live) => (upstream.thread_state(thread_id).await?, Some(live)),
+        Contents::Live(live) => (upstream.shown_state(thread_id).await?, Some(live)),
         Contents::Idle { state, last } => (state, last),
     };
     let rested = idle_thread(upstream, thread_id, state, newest.clone()).await?;
     let run = runs.idle(upstream, server, thread_id, rested).await?;
-    Ok((run, newest))
+    Ok(LookedAtRest { run, newest })
 }
 
 /// Reads the stored answers to a state's interrupts.
 async fn idle_thread(
     upstream: &Client,
     thread_id: &str,
-    state: Option<AnswerText>,
+    state: Option<StateText>,
     last: Option<RunRecord>,
 ) -> Result<IdleThread, Error> {
     let parsed = state.as_ref().and_then(|state| {
@@ -114,7 +121,9 @@ async fn contents(upstream: &Client, thread_id: &str) -> Result<Contents, Error>
         if let Some(next) = live.into_iter().next() {
             return Ok(Contents::Live(next));
         }
-        state = upstream.thread_state(thread_id).await?;
+        // Only one state is held at a time.
+        drop(state.take());
+        state = upstream.shown_state(thread_id).await?;
         let made_by = state.as_ref().and_then(|s| s.read(|s| ThreadState::parse(s)?.run_id));
         if made_by.is_none_or(|id| finished.iter().any(|run| run.id == *id)) {
             break;

@@ -1,7 +1,8 @@
 //! What a thread contains now, without reading its live run.
 
 use super::Threads;
-use super::look;
+use super::key::LookKey;
+use super::look::{self, LookedAtRest};
 use super::reader::ThreadReader;
 use super::refusal::Refusal;
 use super::thread::Thread;
@@ -44,8 +45,10 @@ impl Threads {
         thread_id: &str,
     ) -> Result<ThreadSnapshot, Refusal> {
         let runs = self.runs();
-        let looked = look::look_without_reading(&runs, upstream, server, thread_id);
-        let (run, newest) = looked.await?;
+        // As for clients that connect: those who ask at the same time share a look.
+        let key = LookKey::new(upstream, thread_id, self.emit);
+        let read = async || look::look_without_reading(&runs, upstream, server, thread_id).await;
+        let LookedAtRest { run, newest } = self.shared.rests.share(key, read).await?;
         let reader = RunReader::new(run, None).into();
         let is_live = newest.as_ref().is_some_and(|newest| newest.status.is_live());
         let name = newest.map(|newest| newest.client_id.unwrap_or(newest.id));

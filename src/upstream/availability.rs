@@ -97,7 +97,8 @@ impl Evidence {
             Error::Status { .. }
             | Error::NotAnEventStream { .. }
             | Error::NotUnderstood { .. }
-            | Error::TooLarge { .. } => Self::Answered,
+            | Error::TooLarge { .. }
+            | Error::NoRoom(_) => Self::Answered,
         }
     }
 }

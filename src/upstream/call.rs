@@ -135,9 +135,11 @@ impl Call {
 
     /// Sends the request and reads the answer to its end, at most [`MAX_ANSWER_BYTES`].
     pub(super) async fn text(self) -> Result<AnswerText, Error> {
+        let metrics = self.metrics.metrics.clone();
         let read = async |mut response: Response<http1::Body>, _| {
             let mut body = Vec::new();
-            response::read(response.body_mut(), MAX_ANSWER_BYTES, &mut body).await?;
+            let memory = Some(metrics.memory());
+            response::read(response.body_mut(), MAX_ANSWER_BYTES, memory, &mut body).await?;
             let is_page =
                 response::is_html(response.headers()) && body.trim_ascii_start().starts_with(b"<");
             if is_page {

@@ -9,6 +9,7 @@ use http::HeaderMap;
 use http::header::HeaderName;
 
 use super::until::Until;
+use crate::metrics::{Holder, Memory};
 
 /// Trace headers. They do not identify the caller.
 const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
@@ -27,6 +28,8 @@ pub struct Caller {
     /// The name in log lines. LangGraph does not get it.
     name: Option<Arc<str>>,
     until: Until,
+    /// Whose memory is used for what LangGraph sends this caller.
+    holder: Option<Holder>,
 }
 
 /// The agent and thread that a client is used for, as log lines name them. The upstream does not
@@ -88,6 +91,18 @@ impl Caller {
     #[must_use]
     pub fn named(self, name: Option<Arc<str>>) -> Self {
         Self { name, ..self }
+    }
+
+    /// Sets whose memory is used for what LangGraph sends this caller. It does not take part in
+    /// comparisons.
+    #[must_use]
+    pub(crate) fn held_by(self, holder: Holder) -> Self {
+        Self { holder: Some(holder), ..self }
+    }
+
+    /// Whose memory is used for what LangGraph sends this caller.
+    pub(crate) fn holder(&self, memory: &Memory) -> Holder {
+        self.holder.unwrap_or_else(|| memory.caller(self))
     }
 
     /// The name in log lines.

@@ -210,6 +210,10 @@ impl Client {
         &self.caller
     }
 
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
     /// Whether the server can distinguish this client's requests from those of others.
     pub(crate) fn sends_credentials(&self) -> bool {
         let has_key = self.key.lock().is_some();

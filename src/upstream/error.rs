@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use url::Url;
 
-use crate::metrics::Answer;
+use crate::metrics::{Answer, Full};
 use threadway_translate::json;
 
 /// The longest explanation of a server that is kept, in characters. Both servers' sentences fit; a
@@ -69,6 +69,9 @@ pub enum Error {
         /// The limit in bytes.
         limit: usize,
     },
+    /// The answer was read, and there is no room to hold it for the caller.
+    #[error("there is no room for LangGraph's answer: {0}")]
+    NoRoom(#[from] Full),
     /// The connection broke after the request was sent. It may have had its effect.
     #[error("the connection to the LangGraph server broke: {reason}")]
     Interrupted {
@@ -135,6 +138,7 @@ impl Error {
             Self::Status { .. } => Answer::Failed,
             Self::NotAnEventStream { .. } | Self::NotUnderstood { .. } => Answer::NotUnderstood,
             Self::TooLarge { .. } => Answer::TooLarge,
+            Self::NoRoom(_) => Answer::NoRoom,
             Self::Interrupted { .. } => Answer::Interrupted,
         }
     }
@@ -181,6 +185,7 @@ impl Error {
             | Self::Timeout { .. }
             | Self::NotUnderstood { .. }
             | Self::TooLarge { .. }
+            | Self::NoRoom(_)
             | Self::Interrupted { .. } => self.to_string(),
         }
     }

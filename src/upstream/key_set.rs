@@ -78,7 +78,7 @@ impl KeySets {
             return Err(Error::Status { code, detail: String::new(), retry_after: None });
         }
         let mut body = Vec::new();
-        response::read(response.body_mut(), MAX_KEY_SET_BYTES, &mut body).await?;
+        response::read(response.body_mut(), MAX_KEY_SET_BYTES, None, &mut body).await?;
         String::from_utf8(body).map_err(|_| Error::NotUnderstood { what: "text" })
     }
 }

@@ -9,6 +9,7 @@ use http::header::{
 };
 
 use super::{Error, http1};
+use crate::metrics::{LARGE, Memory};
 
 /// How much of an error body is read, in bytes. Both servers send some hundred bytes; an error that
 /// lists every graph of the server is longer.
@@ -31,7 +32,7 @@ pub(super) async fn successful(
         return Err(Error::status(code, "").with_retry_after(wait));
     }
     let mut body = Vec::new();
-    if let Err(error) = read(response.body_mut(), MAX_ERROR_BYTES, &mut body).await {
+    if let Err(error) = read(response.body_mut(), MAX_ERROR_BYTES, None, &mut body).await {
         // Part of an error text is better than none.
         tracing::debug!(code, %error, "the body of a refusal was not read to its end");
     }
@@ -45,18 +46,26 @@ pub(super) fn is_html(headers: &HeaderMap) -> bool {
     content_type.trim_start().to_ascii_lowercase().starts_with("text/html")
 }
 
-/// Appends a response body to `body`. On an error, `body` has what came before it.
+/// Appends a response body to `body`. On an error, `body` has what came before it. With `memory`, the
+/// rest of a large body waits for a place.
 pub(super) async fn read(
     source: &mut http1::Body,
     limit: usize,
+    memory: Option<&Memory>,
     body: &mut Vec<u8>,
 ) -> Result<(), Error> {
-    let mut chunks = Vec::new();
+    let (mut chunks, mut place) = (Vec::new(), None);
     while source.chunks(&mut chunks).await? {
         for chunk in chunks.drain(..) {
             let length = body.len() + chunk.len();
             if length > limit {
                 return Err(Error::TooLarge { limit });
+            }
+            if length > LARGE
+                && place.is_none()
+                && let Some(memory) = memory
+            {
+                place = memory.place().await;
             }
             if length > body.capacity() {
                 // Doubled as a vector does by itself, but never above the limit.

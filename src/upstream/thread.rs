@@ -169,12 +169,17 @@ impl Client {
 
     /// Whether the server lets the caller list threads.
     pub(crate) async fn allows_thread_search(&self) -> Result<bool, Error> {
-        let post = self.call(Operation::Threads, Method::POST, &["threads", "search"]);
-        match post.json(&AnyThread { limit: 1 }).confirmed().await {
+        match self.search_any_thread().await {
             Ok(()) => Ok(true),
             Err(error) if error.is_unauthorized() => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Succeeds if the server lets the caller list threads.
+    pub(crate) async fn search_any_thread(&self) -> Result<(), Error> {
+        let post = self.call(Operation::Threads, Method::POST, &["threads", "search"]);
+        post.json(&AnyThread { limit: 1 }).confirmed().await
     }
 
     /// The JSON of the last state that a run made. `None` if it made none.

@@ -15,6 +15,8 @@ mod first_steps;
 #[cfg(unix)]
 mod lines;
 mod manual;
+#[cfg(target_os = "linux")]
+mod memory;
 #[cfg(unix)]
 mod reload;
 mod translate;

@@ -119,8 +119,13 @@ async fn a_token_for_langgraph_goes_up_with_each_turn() {
     let auth = Auth::Upstream(Judged::default());
     let front = Front::with(Settings { auth, ..Settings::default() }).await;
     assert_eq!(front.refuses(&[]).await, refused(401, "unauthenticated"));
-    let mut socket =
-        front.open(&[(PROTOCOL, "threadway.chunks,threadway.bearer.mine")]).await.unwrap();
+    // A frame is read before LangGraph sees its turn, so LangGraph accepts the credentials first.
+    let token = [(PROTOCOL, "threadway.chunks,threadway.bearer.mine")];
+    let accepts = async {
+        front.upstream.expect("POST /threads/search").await.json(200, "[]").await;
+    };
+    let (socket, ()) = tokio::join!(front.open(&token), accepts);
+    let mut socket = socket.unwrap();
     let (_run, head) = front.turn(&mut socket).await;
     assert!(head.contains("\r\nauthorization: Bearer mine\r\n"), "{head}");
     assert!(!head.contains("sec-websocket"), "{head}");

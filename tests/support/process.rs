@@ -37,10 +37,23 @@ impl Process {
 
     /// Runs another command, with these environment variables.
     pub(crate) async fn start(command: &str, options: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_threadway"));
+        program.arg(command);
+        Self::run(program, options, variables).await
+    }
+
+    /// Runs `threadway serve` with this much address space, in KiB.
+    pub(crate) async fn limited(kib: usize, options: &[&str]) -> Self {
+        let mut shell = Command::new("sh");
+        let script = format!("ulimit -v {kib}; exec \"$@\"");
+        shell.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_threadway"), "serve"]);
+        Self::run(shell, options, &[]).await
+    }
+
+    async fn run(mut program: Command, options: &[&str], variables: &[(&str, &str)]) -> Self {
         let here: &[_] =
             if options.contains(&"--listen") { &[] } else { &["--listen", "127.0.0.1:0"] };
-        let mut child = Command::new(env!("CARGO_BIN_EXE_threadway"))
-            .arg(command)
+        let mut child = program
             .args(here)
             .args(options)
             .env_clear()
@@ -65,7 +78,11 @@ impl Process {
 
     /// Waits for a line with these words, and returns the address that follows them.
     pub(crate) async fn address_behind(&mut self, words: &str) -> SocketAddr {
-        let line = self.says(words).await;
+        let printed = self.said.lines().find(|line| line.contains(words)).map(str::to_owned);
+        let line = match printed {
+            Some(line) => line,
+            None => self.says(words).await,
+        };
         let (_, rest) = line.split_once(words).unwrap();
         let is_part = |c: char| c.is_ascii_digit() || matches!(c, '.' | ':' | '[' | ']');
         rest.split(|c| !is_part(c)).next().unwrap().parse().unwrap()

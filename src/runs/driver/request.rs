@@ -268,6 +268,7 @@ fn body_end(error: &Error) -> BodyEnd {
         | Error::NotAnEventStream { .. }
         | Error::NotUnderstood { .. }
         | Error::TooLarge { .. }
+        | Error::NoRoom(_)
         | Error::Interrupted { .. } => BodyEnd::Cut(error.to_string()),
     }
 }

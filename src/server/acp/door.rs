@@ -2,6 +2,7 @@
 //! connection handles it.
 
 use super::remote::Remote;
+use crate::metrics::Charge;
 use crate::server::gateway::Call;
 use crate::server::observe::request_log::{self, Action};
 use crate::server::reject::Reject;
@@ -12,7 +13,13 @@ use threadway_translate::acp::rpc::{Code, Error, Incoming};
 use threadway_translate::json;
 
 /// Has the connection handle a message of its caller.
-pub(super) async fn admit(call: &Call, remote: &Remote, incoming: Incoming) -> Result<(), Reject> {
+/// `charge` is that of the message.
+pub(super) async fn admit(
+    call: &Call,
+    remote: &Remote,
+    incoming: Incoming,
+    charge: Charge,
+) -> Result<(), Reject> {
     request_log::note(|facts| {
         facts.action = action(&incoming);
         facts.thread = session_of(&incoming);
@@ -34,7 +41,7 @@ pub(super) async fn admit(call: &Call, remote: &Remote, incoming: Incoming) -> R
         connection.refuse(id, Error::new(Code::MethodNotFound, reject.message()));
         return Ok(());
     }
-    remote.give(connection.handle(Ok(incoming)));
+    remote.give(connection.handle(Ok(incoming), Some(charge)));
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::header_value;
-use crate::metrics::AcpMeter;
+use crate::metrics::{AcpMeter, Holder};
 use crate::server::auth::caller_id::Fingerprint;
 use crate::server::gateway::Call;
 use crate::sessions::{Authentication, Connection, Outbox, Service, Work};
@@ -31,6 +31,8 @@ struct Inner {
     owner: Fingerprint,
     connection: Connection,
     outbox: Outbox,
+    /// Whose share of the memory for clients the connection uses.
+    holder: Holder,
     works: mpsc::UnboundedSender<Work>,
     /// Cancelled when the connection ends.
     closed: CancellationToken,
@@ -58,7 +60,7 @@ impl Remote {
         call: &Call,
         service: Arc<Service>,
         authentication: Authentication,
-        outbox: Outbox,
+        (outbox, holder): (Outbox, Holder),
         meter: AcpMeter,
     ) -> (Self, Works) {
         let (works, taken) = mpsc::unbounded_channel();
@@ -68,6 +70,7 @@ impl Remote {
             owner: call.owner(),
             connection,
             outbox,
+            holder,
             works,
             closed: CancellationToken::new(),
             activity: Mutex::new(Activity { readers: 0, since: Instant::now() }),
@@ -87,6 +90,10 @@ impl Remote {
 
     pub(super) fn connection(&self) -> &Connection {
         &self.0.connection
+    }
+
+    pub(super) fn holder(&self) -> Holder {
+        self.0.holder
     }
 
     pub(super) fn outbox(&self) -> &Outbox {

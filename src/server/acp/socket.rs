@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::IDLE;
 use super::remote::{Remote, Works};
-use crate::metrics::GaugeGuard;
+use crate::metrics::{self, GaugeGuard};
 use crate::offload::offload;
 use crate::server::connections::Peer;
 use crate::server::limits::rates::{Charge, StreamSlot};
@@ -56,6 +56,8 @@ pub(in crate::server) struct Opened {
     pub(super) peer: Option<Peer>,
     /// The largest message that is read, in bytes.
     pub(super) limit: usize,
+    /// What is read of a message counts as this does.
+    pub(super) charge: metrics::Charge,
 }
 
 /// Marks a request that is a message on a socket.
@@ -67,7 +69,7 @@ pub(in crate::server) struct Frame {
     /// A socket cannot refuse a notification or a response, so only requests count.
     pub(in crate::server) charge: Charge,
     /// Taken by the route.
-    message: Arc<Mutex<Option<Incoming>>>,
+    message: Arc<Mutex<Option<(Incoming, metrics::Charge)>>>,
 }
 
 /// A socket that is served.
@@ -104,7 +106,7 @@ pub(in crate::server) async fn serve<S, R>(
     R: Fn() -> Router,
 {
     let session = Session {
-        socket: Socket::new(io, read, opened.limit).await,
+        socket: Socket::new(io, read, opened.limit, opened.charge.another()).await,
         opened,
         routes,
         shutdown,
@@ -120,7 +122,7 @@ pub(in crate::server) async fn serve<S, R>(
 
 impl Frame {
     /// The message, once.
-    pub(super) fn take(&self) -> Option<Incoming> {
+    pub(super) fn take(&self) -> Option<(Incoming, metrics::Charge)> {
         self.message.lock().take()
     }
 }
@@ -173,6 +175,9 @@ where
             // Requests are not answered any more: another replica does that.
             () = self.shutdown.cancelled() => {
                 Ok(Some(End::closed(CloseCode::Away, "the gateway is shutting down")))
+            }
+            () = outbox.stalled() => {
+                Ok(Some(End::closed(CloseCode::Again, "the gateway has no room for the messages")))
             }
             Some(work) = works.recv() => {
                 self.works.push(work);
@@ -232,25 +237,26 @@ where
     }
 
     fn on_frame(&mut self, frame: Result<Incoming, Malformed>) -> Option<End> {
+        let charge = self.socket.take_charge();
         self.idle_at = Instant::now() + IDLE;
         match frame {
             Ok(incoming) => {
                 self.refused = 0;
-                self.admit(incoming);
+                self.admit(incoming, charge);
             }
             Err(malformed) => {
                 self.refused += 1;
                 if self.refused > MAX_REFUSED_FRAMES {
                     return Some(End::closed(CloseCode::Policy, "too many frames were refused"));
                 }
-                self.opened.remote.connection().handle(Err(malformed));
+                self.opened.remote.connection().handle(Err(malformed), None);
             }
         }
         None
     }
 
     /// Sends a message through the gateway's routes.
-    fn admit(&mut self, incoming: Incoming) {
+    fn admit(&mut self, incoming: Incoming, message: metrics::Charge) {
         let (charge, id) = match &incoming {
             Incoming::Request { id, .. } => (Charge::Request, Some(id.clone())),
             Incoming::Notification { .. } | Incoming::Response { .. } => (Charge::Nothing, None),
@@ -264,7 +270,7 @@ where
             remote: remote.clone(),
             slot: slot.clone(),
             charge,
-            message: Arc::new(Mutex::new(Some(incoming))),
+            message: Arc::new(Mutex::new(Some((incoming, message)))),
         });
         if let Some(peer) = peer {
             request.extensions_mut().insert(*peer);

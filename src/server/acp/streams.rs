@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::remote::{Reading, Remote};
 use super::{CONNECTION_ID, accepted, connect, door, is_checked_by_langgraph};
-use crate::metrics::Transport;
+use crate::metrics::{Charge, Transport};
 use crate::offload::offload;
 use crate::server::auth::admit::UpstreamNotAsked;
 use crate::server::gateway::Call;
@@ -32,15 +32,15 @@ const MAX_SESSION_ID_BYTES: usize = 64;
 
 /// `POST /acp`, but not for a message on a socket.
 pub(super) async fn message(call: &Call, head: &Parts, body: Body) -> Result<Response, Reject> {
-    let body = read_json(&head.headers, body, call.gateway.limits.body_bytes).await?;
-    let incoming = match offload(body.len(), || Incoming::parse(&body)) {
-        Ok(incoming) => incoming,
+    let body = read_json(call, &head.headers, body, call.gateway.limits.body_bytes).await?;
+    let (incoming, charge) = match offload(body.len(), || Incoming::parse(&body)) {
+        Ok(incoming) => (incoming, body.into_charge()),
         Err(malformed) => return Ok(refused(malformed)),
     };
     let is_initialize =
         matches!(&incoming, Incoming::Request { method, .. } if method == "initialize");
     match (header(&head.headers, &CONNECTION_ID)?, is_initialize) {
-        (None, true) => initialize(call, incoming).await,
+        (None, true) => initialize(call, incoming, charge).await,
         (None, false) => Err(no_connection()),
         (Some(_), true) => Err(Reject::invalid(
             "the connection is initialized already; send `initialize` without `acp-connection-id`",
@@ -50,7 +50,7 @@ pub(super) async fn message(call: &Call, head: &Parts, body: Body) -> Result<Res
             expect_one_session(&head.headers, &incoming)?;
             expect_reader(&remote, &incoming)?;
             remote.touch();
-            door::admit(call, &remote, incoming).await?;
+            door::admit(call, &remote, incoming, charge).await?;
             Ok(accepted())
         }
     }
@@ -98,7 +98,7 @@ pub(in crate::server) async fn close(call: Call, request: Request) -> Result<Res
 }
 
 /// Opens a connection. The answer to `initialize` is the body.
-async fn initialize(call: &Call, incoming: Incoming) -> Result<Response, Reject> {
+async fn initialize(call: &Call, incoming: Incoming, charge: Charge) -> Result<Response, Reject> {
     let acp = &call.gateway.acp;
     let outbox = Outbox::apart();
     let meter = call.gateway.observer.metrics.acp(Transport::Http);
@@ -109,7 +109,7 @@ async fn initialize(call: &Call, incoming: Incoming) -> Result<Response, Reject>
     let (registry, shutdown) = (acp.registry.clone(), acp.shutdown.clone());
     acp.tasks.spawn(registry.serve(remote.clone(), works, shutdown, (slot, counted)));
     let Ok(reader) = outbox.read_connection() else { return Err(door::unknown_connection()) };
-    door::admit(call, &remote, incoming).await?;
+    door::admit(call, &remote, incoming, charge).await?;
     let mut answer = Vec::new();
     // Nothing else is sent before.
     tokio::select! {

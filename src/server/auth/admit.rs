@@ -116,7 +116,7 @@ pub(in crate::server) async fn admit(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let Gateway { admission, forward, .. } = &*gateway;
+    let Gateway { admission, forward, observer, .. } = &*gateway;
     let peer = request.extensions().get::<Peer>().map(|Peer(peer)| peer.ip());
     let consumed = match admission.auth {
         Auth::Bearer(_) => &[AUTHORIZATION][..],
@@ -158,7 +158,14 @@ pub(in crate::server) async fn admit(
         Err(reject) => return reject.into_response(),
     };
     request = Request::from_parts(head, body);
-    request.extensions_mut().insert(caller);
+    // A caller whose credentials are not counted by themselves is known by its owner's fingerprint.
+    let memory = observer.metrics.memory();
+    let holder = if streams.is_stranger(&admission.auth) {
+        memory.caller(&admission.owner(&streams, &caller))
+    } else {
+        memory.caller(streams.identity())
+    };
+    request.extensions_mut().insert(caller.held_by(holder));
     request.extensions_mut().insert(streams.clone());
     request.extensions_mut().insert(names);
     let response = next.run(request).await;
@@ -377,6 +384,15 @@ impl CallerState {
 // === impl Streams ===
 
 impl Streams {
+    /// Whether LangGraph checks the caller's credentials, and has not accepted them yet.
+    pub(in crate::server) fn is_stranger(&self, auth: &Auth) -> bool {
+        matches!((auth, &self.identity), (Auth::Upstream(_), CallerId::Peer(_)))
+    }
+
+    pub(in crate::server) fn identity(&self) -> &CallerId {
+        &self.identity
+    }
+
     /// Takes a slot for one more stream, held until the stream ends. A turn on a WebSocket uses the
     /// socket's slot.
     pub(in crate::server) fn slot(&self) -> Result<StreamSlot, Reject> {

@@ -155,18 +155,18 @@ impl EventsRequest {
         &self,
         metrics: &Metrics,
         stream: EventStream,
-    ) -> Response {
+    ) -> Result<Response, Reject> {
         let until = match self.delivery {
-            Delivery::Stream(_) => return stream.into_response(metrics),
+            Delivery::Stream(_) => return stream.into_response(metrics).await,
             Delivery::Array { until } => until,
         };
         debug_assert_eq!(stream.encoder.wire(), Wire::Chunks, "an array is made of chunks");
-        let ids = stream.ids.clone();
+        let (ids, answers) = (stream.ids.clone(), stream.answers.clone());
         let body = stream.into_body(Protocol::AguiJson, metrics);
         let sent = self.headers.get("last-event-id").cloned();
-        let mut response = array::collect(body, until, sent).await;
+        let mut response = array::collect(body, until, sent, &answers).await?;
         response.extensions_mut().insert(ids);
-        response
+        Ok(response)
     }
 }
 

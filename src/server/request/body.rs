@@ -1,26 +1,45 @@
-//! Reading a request's body, within a size and a time.
+//! Reading a request's body, within a size, a time, and the memory for clients.
+//!
+//! ```text
+//!   up to 64 KiB --> the credentials are accepted --> the rest --> a `ReadBody`, which is charged
+//!   a stranger's     LangGraph is asked, if it        the caller's
+//!   share            has not accepted them before     share
+//! ```
+//! Anybody can invent credentials that LangGraph has yet to check. So nobody's body is kept before
+//! that, but for its first part: most bodies are short, and LangGraph need not be asked twice.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 
+use crate::metrics::{Charge, Held, Holder, SMALL};
+use crate::server::gateway::Call;
 use crate::server::reject::Reject;
 
 /// How long a client may take to send its request's body.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A body that was read. Its bytes are charged until this is dropped.
+#[derive(Debug)]
+pub(in crate::server) struct ReadBody {
+    bytes: Vec<u8>,
+    charge: Charge,
+}
+
 /// Reads a body that must be JSON.
 pub(in crate::server) async fn read_json(
+    call: &Call,
     headers: &HeaderMap,
     body: Body,
     limit: usize,
-) -> Result<Bytes, Reject> {
+) -> Result<ReadBody, Reject> {
     expect_json(headers)?;
-    read_body(headers, body, limit).await
+    read_body(call, headers, body, limit).await
 }
 
 /// Refuses a body that is not declared as JSON. A web page may send any other type to any address
@@ -40,28 +59,110 @@ fn expect_json(headers: &HeaderMap) -> Result<(), Reject> {
 
 /// Reads a body of at most `limit` bytes.
 pub(in crate::server) async fn read_body(
+    call: &Call,
     headers: &HeaderMap,
     body: Body,
     limit: usize,
-) -> Result<Bytes, Reject> {
+) -> Result<ReadBody, Reject> {
     let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if length.is_some_and(|length: usize| length > limit) {
         return Err(too_large(limit));
     }
-    let read = Limited::new(body, limit).collect();
-    match tokio::time::timeout(BODY_TIMEOUT, read).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(limit)),
-        Ok(Err(error)) => Err(Reject::invalid(format!(
-            "reading the body failed: {error}; send the request again"
-        ))),
-        Err(_) => {
-            let message = format!(
-                "the body did not arrive within {} s; send the request again",
-                BODY_TIMEOUT.as_secs()
-            );
-            Err(Reject::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message))
+    let read = async {
+        let mut read = ReadBody::begin(call);
+        if length.is_some_and(|length| length > SMALL) {
+            read.prove(call).await?;
         }
+        read.fill(call, body, length.unwrap_or(limit), limit).await?;
+        Ok(read)
+    };
+    tokio::time::timeout(BODY_TIMEOUT, read).await.unwrap_or_else(|_| {
+        let message = format!(
+            "the body did not arrive within {} s; send the request again",
+            BODY_TIMEOUT.as_secs()
+        );
+        Err(Reject::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message))
+    })
+}
+
+// === impl ReadBody ===
+
+impl ReadBody {
+    fn begin(call: &Call) -> Self {
+        let charge = call.gateway.observer.metrics.memory().charge(Held::Body, call.holder());
+        Self { bytes: Vec::new(), charge }
+    }
+
+    /// Has the body count as its caller's, once the caller's credentials are accepted.
+    async fn prove(&mut self, call: &Call) -> Result<(), Reject> {
+        if self.charge.holder() == Holder::Stranger {
+            let holder = call.prove().await?;
+            let memory = call.gateway.observer.metrics.memory();
+            let mut charge = memory.charge(Held::Body, holder);
+            charge.set(self.bytes.capacity())?;
+            self.charge = charge;
+        }
+        Ok(())
+    }
+
+    /// Reads to the end. `expected` is the most bytes that the body is likely to have.
+    async fn fill(
+        &mut self,
+        call: &Call,
+        mut body: Body,
+        expected: usize,
+        limit: usize,
+    ) -> Result<(), Reject> {
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| {
+                Reject::invalid(format!("reading the body failed: {error}; send the request again"))
+            })?;
+            let Ok(data) = frame.into_data() else { continue };
+            let length = self.bytes.len() + data.len();
+            if length > limit {
+                return Err(too_large(limit));
+            }
+            if length > SMALL {
+                self.prove(call).await?;
+            }
+            self.grow(call, length, expected.max(length)).await?;
+            self.bytes.extend_from_slice(&data);
+        }
+        Ok(())
+    }
+
+    /// Makes room for `length` bytes in all: doubled as a vector does by itself, up to `most`.
+    async fn grow(&mut self, call: &Call, length: usize, most: usize) -> Result<(), Reject> {
+        let capacity = self.bytes.capacity();
+        if length <= capacity {
+            return Ok(());
+        }
+        let wanted = capacity.saturating_mul(2).clamp(length, most);
+        if self.charge.set(wanted).is_err() {
+            // Strangers have used up their share.
+            self.prove(call).await?;
+            self.charge.set(wanted)?;
+        }
+        self.bytes.reserve_exact(wanted - self.bytes.len());
+        Ok(())
+    }
+
+    /// The charge, for whoever keeps what was read of the bytes.
+    pub(in crate::server) fn into_charge(self) -> Charge {
+        self.charge
+    }
+
+    /// The bytes, and their charge.
+    pub(in crate::server) fn into_parts(self) -> (Bytes, Charge) {
+        (self.bytes.into(), self.charge)
+    }
+}
+
+impl Deref for ReadBody {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

@@ -25,10 +25,24 @@ pub(in crate::server) struct ThreadName<'a> {
     pub(in crate::server) client_id: Option<&'a str>,
 }
 
-/// Refuses a blank id of a thread or a run. `member` is the parameter that holds it.
+/// The longest id of a thread or a run, in bytes. The gateway keeps such ids as long as the thread
+/// or the run is read, and sends them with events.
+const MAX_ID_BYTES: usize = 1024;
+
+/// Refuses a blank or a too long id of a thread or a run. `member` is the parameter that holds it.
 pub(in crate::server) fn expect_id(member: &str, id: &str) -> Result<(), Reject> {
     if id.trim().is_empty() {
         return Err(Reject::invalid(blank(member)));
+    }
+    expect_short(member, id)
+}
+
+/// Refuses a too long id.
+pub(in crate::server) fn expect_short(member: &str, id: &str) -> Result<(), Reject> {
+    if id.len() > MAX_ID_BYTES {
+        return Err(Reject::invalid(format!(
+            "`{member}` is longer than {MAX_ID_BYTES} bytes; send a shorter id"
+        )));
     }
     Ok(())
 }

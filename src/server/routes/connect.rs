@@ -54,7 +54,7 @@ pub(super) async fn connect_to(call: &Call, request: &InputRequest) -> Result<Re
     if last.is_end() {
         return no_more_events(call, &request.thread).await;
     }
-    let slot = call.streams.slot()?;
+    let slot = call.slot()?;
     show(call, request, &last, slot).await
 }
 
@@ -69,8 +69,8 @@ pub(super) async fn show(
     let reader = read(call, thread, Scope::Present, last).await?;
     let for_new = |client| Projector::new(client, input.held());
     let encoder = last.encoder(events.wire(), input.viewer(), thread.agent().emit, for_new);
-    let stream = request.stream(reader, encoder, slot);
-    Ok(Box::pin(events.respond(&call.gateway.observer.metrics, stream)).await)
+    let stream = request.stream(call, reader, encoder, slot);
+    Box::pin(events.respond(&call.gateway.observer.metrics, stream)).await
 }
 
 /// A reader of a thread, which begins after the client's last event.

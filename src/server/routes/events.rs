@@ -54,8 +54,8 @@ pub(in crate::server) async fn events(
         .encoder(wire, client, thread.agent().emit, for_new)
         .with_comments(is_inspected && thread.agent().emit.raw);
     let reader = reader.at_shutdown(AtShutdown::BreakOff);
-    let stream = EventStream { reader, encoder, slot, ids };
-    Ok(stream.into_response(&call.gateway.observer.metrics))
+    let stream = EventStream { reader, encoder, slot, ids, answers: call.answers() };
+    stream.into_response(&call.gateway.observer.metrics).await
 }
 
 /// Answers a client that resumes a stream with an empty one, in place of a refusal that passes by
@@ -102,7 +102,7 @@ async fn open(
     if last.is_end() && scope == Scope::Present {
         return connect::no_more_events(call, thread).await.map(Connected::NoMoreEvents);
     }
-    let slot = call.streams.slot()?;
+    let slot = call.slot()?;
     let reader = connect::read(call, thread, scope, last).await?;
     Ok(Connected::Reader(Box::new(reader), slot))
 }

@@ -32,12 +32,12 @@ pub(super) fn action(input: &Input) -> Action {
 pub(super) async fn start(call: &Call, request: &InputRequest) -> Result<Response, Reject> {
     let InputRequest { events, input, thread, .. } = request;
     let gateway = &*call.gateway;
-    let slot = call.streams.slot()?;
+    let slot = call.slot()?;
     let started = started_before(call, request);
     if let Some((reader, encoder)) = Box::pin(started).await? {
         request_log::note(|facts| facts.action = Some(Action::Connect));
-        let stream = request.stream(reader, encoder, slot);
-        return Ok(Box::pin(events.respond(&gateway.observer.metrics, stream)).await);
+        let stream = request.stream(call, reader, encoder, slot);
+        return Box::pin(events.respond(&gateway.observer.metrics, stream)).await;
     }
     if events.is_replay {
         return Err(Reject::unknown_run());
@@ -56,9 +56,9 @@ pub(super) async fn start(call: &Call, request: &InputRequest) -> Result<Respons
     warn_of_disallowed(gateway, input);
     let run_id = reader.run_id().as_deref().map(str::to_owned);
     let encoder = Encoder::new(events.wire(), Projector::new(input.client(), input.held()));
-    let mut stream = request.stream(reader, encoder, slot);
+    let mut stream = request.stream(call, reader, encoder, slot);
     stream.ids.run_id = run_id;
-    Ok(Box::pin(events.respond(&gateway.observer.metrics, stream)).await)
+    Box::pin(events.respond(&gateway.observer.metrics, stream)).await
 }
 
 /// The rest of the run that an earlier copy of this request has started, for a client that lost the

@@ -34,7 +34,8 @@ pub(in crate::server) async fn single_route(
     request: Request,
 ) -> Result<Response, Reject> {
     let (parts, body) = request.into_parts();
-    let body = read_json(&parts.headers, body, call.gateway.limits.body_bytes).await?;
+    let body = read_json(&call, &parts.headers, body, call.gateway.limits.body_bytes).await?;
+    let (body, charge) = body.into_parts();
     let envelope = offload(body.len(), || Envelope::parse(&body))?;
     if let Some(agent) = envelope.agent() {
         request_log::note(|facts| facts.agent = Some(agent.to_owned()));
@@ -46,14 +47,24 @@ pub(in crate::server) async fn single_route(
         }
         Envelope::Run { agent, input } => {
             let events = EventsRequest::of(parts)?;
-            let request =
-                InputRequest::parse(&call, &agent, events, input.as_bytes(), run::action)?;
+            let request = InputRequest::parse(
+                &call,
+                &agent,
+                events,
+                (input.as_bytes(), charge),
+                run::action,
+            )?;
             run::start(&call, &request).await
         }
         Envelope::Connect { agent, input } => {
             let events = EventsRequest::of(parts)?;
-            let request =
-                InputRequest::parse(&call, &agent, events, input.as_bytes(), connect::action)?;
+            let request = InputRequest::parse(
+                &call,
+                &agent,
+                events,
+                (input.as_bytes(), charge),
+                connect::action,
+            )?;
             connect::connect_to(&call, &request).await
         }
         Envelope::Stop { agent, thread, body } => {

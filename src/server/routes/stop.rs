@@ -23,7 +23,7 @@ pub(in crate::server) async fn stop(
     request: Request,
 ) -> Result<Response, Reject> {
     let (parts, body) = request.into_parts();
-    let body = read_body(&parts.headers, body, MAX_BODY_BYTES).await?;
+    let body = read_body(&call, &parts.headers, body, MAX_BODY_BYTES).await?;
     stop_thread(&call, &name, &client_thread, &body).await
 }
 

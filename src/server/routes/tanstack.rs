@@ -26,7 +26,7 @@ use crate::server::request::accept;
 use crate::server::request::last_event::LastEvent;
 use crate::server::request::query::param;
 use crate::server::request::thread_name::expect_id;
-use crate::server::response::uncached_json;
+use crate::server::response::large_json;
 use crate::server::streams::event_stream::EventStream;
 use crate::server::streams::wire::Wire;
 use crate::threads::{Thread, ThreadReader};
@@ -108,7 +108,7 @@ impl TanStackQuery {
         let agent = call.agent(name)?;
         match self {
             Self::Load { thread_id, limit, before } => {
-                let _slot = call.streams.slot()?;
+                let _slot = call.slot()?;
                 load(call, agent, &thread_id, limit.as_deref(), before.as_deref()).await
             }
             Self::Join { run_id, thread_id, offset } => {
@@ -148,6 +148,7 @@ async fn load(
     let held = Box::pin(thread.of_known_agent(thread.snapshot())).await;
     let held = held.map_err(|refusal| call.refuse_read(&refusal, &thread))?;
     let client = client(client_thread.to_owned(), RunId::Unnamed);
+    let _held = call.conversion().await;
     let events = ThreadEvents::read(held.reader, client).await;
     let answer = events.read_with(|events| {
         let window = agui::window(&events.messages(), limit, before);
@@ -179,7 +180,8 @@ async fn load(
             .raw("page", page.finish().get());
         Ok::<_, Reject>(answer.finish())
     })?;
-    let mut response = uncached_json(&answer);
+    drop(events);
+    let mut response = large_json(&call.answers(), &answer)?;
     response.extensions_mut().insert(RunIds::of(&thread));
     Ok(response)
 }
@@ -201,7 +203,7 @@ async fn join(
 ) -> Result<Response, Reject> {
     let name = RunName::parse(&asked);
     let run_id = name.as_ref().map_or(&asked, |name| &name.run_id);
-    let slot = call.streams.slot()?;
+    let slot = call.slot()?;
     let found = match name.as_ref().map(|name| &name.thread_id).or(thread_id.as_ref()) {
         Some(client_thread) => {
             let thread = call.thread(agent, client_thread)?;
@@ -226,8 +228,9 @@ async fn join(
     let client = client(client_thread, RunId::Own(asked));
     let for_new = |client| Projector::new(client, Vec::new()).resending_text();
     let encoder = last.encoder(wire, client, thread.agent().emit, for_new);
-    let stream = EventStream { reader, encoder, slot, ids: RunIds::of(&thread) };
-    Ok(stream.into_response(&call.gateway.observer.metrics))
+    let (ids, answers) = (RunIds::of(&thread), call.answers());
+    let stream = EventStream { reader, encoder, slot, ids, answers };
+    stream.into_response(&call.gateway.observer.metrics).await
 }
 
 /// A reader of a run, which is named by its client's id or by LangGraph's.

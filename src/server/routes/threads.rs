@@ -20,7 +20,6 @@ use std::borrow::Cow;
 
 use axum::extract::{RawQuery, Request};
 use axum::response::Response;
-use bytes::Bytes;
 use http::Method;
 
 pub(in crate::server) use access::Access;
@@ -52,7 +51,7 @@ pub(super) async fn change(
     InPath(client_thread): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
-    change::change(&call, &client_thread, &read(request).await?).await
+    change::change(&call, &client_thread, &read(&call, request).await?).await
 }
 
 pub(super) async fn archive(
@@ -60,7 +59,7 @@ pub(super) async fn archive(
     InPath(client_thread): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
-    change::archive(&call, &client_thread, &read(request).await?).await
+    change::archive(&call, &client_thread, &read(&call, request).await?).await
 }
 
 pub(super) async fn delete(
@@ -68,17 +67,14 @@ pub(super) async fn delete(
     InPath(client_thread): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
-    change::delete(&call, &client_thread, &read(request).await?).await
+    change::delete(&call, &client_thread, &read(&call, request).await?).await
 }
 
 /// The body of a request, which is JSON. A page may cut a thread's name in the middle of an emoji.
-async fn read(request: Request) -> Result<Bytes, Reject> {
+async fn read(call: &Call, request: Request) -> Result<Vec<u8>, Reject> {
     let (parts, body) = request.into_parts();
-    let body = read_json(&parts.headers, body, MAX_BODY_BYTES).await?;
-    Ok(match json::mend_bytes(&body) {
-        Cow::Owned(mended) => mended.into(),
-        Cow::Borrowed(_) => body,
-    })
+    let body = read_json(call, &parts.headers, body, MAX_BODY_BYTES).await?;
+    Ok(json::mend_bytes(&body).into_owned())
 }
 
 pub(super) async fn inspect(
@@ -91,7 +87,7 @@ pub(super) async fn inspect(
         return Err(reject::unknown_route(request.uri().clone()).await);
     };
     // The thread may be as large as what a stream sends, so reading it takes a slot.
-    let _slot = call.streams.slot()?;
+    let _slot = call.slot()?;
     inspect::inspect(&call, &client_thread, part, &query.unwrap_or_default()).await
 }
 
@@ -128,7 +124,7 @@ pub(super) async fn resource(
             if method != Method::GET {
                 return Err(Reject::wrong_resource_method());
             }
-            let _slot = call.streams.slot()?;
+            let _slot = call.slot()?;
             inspect::inspect(call, thread, part, query).await
         }
         (_, ["threads"] | ["threads", _] | ["threads", _, "archive"]) => {

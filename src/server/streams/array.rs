@@ -6,23 +6,24 @@
 //! While the run goes on, an array ends with an event that can be resumed, if it has one. The
 //! events after it are sent with the next array. So no event is lost, and none is sent twice.
 
-use std::borrow::Cow;
-
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue};
 use http_body_util::BodyExt;
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use memchr::memchr;
 use tokio::time::Instant;
 
 use super::body::RunBody;
 use super::encoder::one_time_id;
-use super::frames::Frames;
+use super::outgoing::{Mark, Outgoing, SHARED_FROM};
+use super::unread::Answers;
+use super::whole::Whole;
+use super::wire::SEPARATOR;
 use crate::offload::offload;
 use crate::runs::EventId;
+use crate::server::reject::Reject;
 
 /// An array of this size in bytes is sent although the run goes on. The snapshots that it begins
 /// with do not count: nothing can be left out of them, and they are as large as the thread.
@@ -34,32 +35,35 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// The first events of an array with these types do not count towards [`MAX_ARRAY_BYTES`].
 const UNCOUNTED: [&str; 3] = ["RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT"];
 
-/// An event, as [`Wire::Chunks`](super::wire::Wire::Chunks) frames it.
-#[derive(Deserialize)]
-struct Chunk<'a> {
-    #[serde(borrow)]
-    id: Cow<'a, str>,
-    #[serde(borrow)]
-    chunk: &'a RawValue,
-}
+/// The JSON before the id of an event, as [`Wire::Chunks`](super::wire::Wire::Chunks) frames it.
+const BEFORE_ID: &[u8] = br#"{"id":"#;
 
-#[derive(Deserialize)]
-struct EventType<'a> {
-    #[serde(borrow, rename = "type")]
-    name: Cow<'a, str>,
-}
+/// The JSON between the id and the event.
+const BEFORE_EVENT: &[u8] = br#","chunk":"#;
 
-/// An array that is being filled.
+/// The JSON before the type of an event.
+const BEFORE_TYPE: &[u8] = br#"{"type":""#;
+
+/// An array that is being filled. Large parts of events are not copied: other readers have them too.
 #[derive(Default)]
 struct Array {
     /// The array so far, without its closing bracket.
-    json: Vec<u8>,
-    frames: Frames,
+    json: Outgoing,
+    /// The parts of a frame whose end has not arrived.
+    frame: Vec<Bytes>,
     last_id: Option<String>,
-    /// The length of the array up to its last event that can be resumed, and that event's id.
-    resumable: Option<(usize, String)>,
+    /// The end of the array's last event that can be resumed, and that event's id.
+    resumable: Option<(Mark, String)>,
     /// How many bytes count towards [`MAX_ARRAY_BYTES`].
     counted: usize,
+}
+
+/// The head of a frame.
+struct Head {
+    id: String,
+    /// Where the event begins.
+    event: usize,
+    is_snapshot: bool,
 }
 
 /// Collects a stream until its end, or until `until`. `sent` is the `last-event-id` of the request.
@@ -67,8 +71,10 @@ pub(in crate::server) async fn collect(
     mut body: RunBody,
     until: Option<Instant>,
     sent: Option<HeaderValue>,
-) -> Response {
+    answers: &Answers,
+) -> Result<Response, Reject> {
     let mut array = Array::default();
+    let mut charge = answers.charge();
     let mut is_whole = false;
     while !array.is_full() {
         let next = match until {
@@ -80,29 +86,52 @@ pub(in crate::server) async fn collect(
             Ok(Some(Ok(frame))) => {
                 let bytes = frame.into_data().unwrap_or_default();
                 offload(bytes.len(), || array.extend(bytes));
+                charge.set(array.json.own_bytes())?;
             }
-            Ok(None | Some(Err(_))) => {
+            Ok(Some(Err(full))) => return Err(full.into()),
+            Ok(None) => {
                 is_whole = true;
                 break;
             }
             Err(_) => break,
         }
     }
-    let (json, id) = array.finish(is_whole);
+    let (mut json, id) = array.finish(is_whole);
+    drop((charge, body));
+    offload(json.len(), || json.hold(answers))?;
     let sent = sent.filter(|sent| !sent.is_empty());
     let id = match id {
         Some(id) => HeaderValue::try_from(id).ok(),
         // No new event: the client keeps its id. Without an id its next POST would start a run.
         None => sent.or_else(|| HeaderValue::try_from(one_time_id()).ok()),
     };
-    let mut response = Response::new(Body::from(json));
+    let mut response = Response::new(Body::new(Whole::from(json.into_parts())));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Some(id) = id {
         headers.insert(LAST_EVENT_ID, id);
     }
-    response
+    Ok(response)
+}
+
+// === impl Head ===
+
+impl Head {
+    /// Reads the first part of a frame, and `next`, in which the event may begin.
+    fn of(first: &[u8], next: &[u8]) -> Option<Self> {
+        let rest = first.strip_prefix(BEFORE_ID)?;
+        let mut ids = serde_json::Deserializer::from_slice(rest).into_iter::<String>();
+        let id = ids.next()?.ok()?;
+        let rest = rest.get(ids.byte_offset()..)?.strip_prefix(BEFORE_EVENT)?;
+        let event = first.len() - rest.len();
+        let begin = if rest.is_empty() { next } else { rest };
+        let kind = begin.strip_prefix(BEFORE_TYPE).unwrap_or_default();
+        let is_snapshot = UNCOUNTED.iter().any(|known| {
+            kind.strip_prefix(known.as_bytes()).is_some_and(|rest| rest.starts_with(b"\""))
+        });
+        Some(Self { id, event, is_snapshot })
+    }
 }
 
 // === impl Array ===
@@ -114,42 +143,77 @@ impl Array {
 
     /// Appends bytes of frames, which may be cut anywhere.
     fn extend(&mut self, mut bytes: Bytes) {
-        while let Some(frame) = self.frames.next(&mut bytes) {
-            self.push(&frame);
+        while let Some(end) = memchr(SEPARATOR, &bytes) {
+            self.add(bytes.split_to(end));
+            let _ = bytes.split_to(1);
+            self.push();
+        }
+        self.add(bytes);
+    }
+
+    /// Adds a part of the present frame. Small parts are joined.
+    fn add(&mut self, part: Bytes) {
+        match self.frame.last_mut() {
+            Some(last) if last.len().max(part.len()) < SHARED_FROM => {
+                *last = [&last[..], &part].concat().into();
+            }
+            _ if part.is_empty() => {}
+            _ => self.frame.push(part),
         }
     }
 
-    fn push(&mut self, frame: &[u8]) {
-        let Ok(Chunk { id, chunk }) = serde_json::from_slice(frame) else {
+    /// Appends the event of the present frame.
+    fn push(&mut self) {
+        let mut frame = std::mem::take(&mut self.frame);
+        let length: usize = frame.iter().map(Bytes::len).sum();
+        let head = |frame: &[Bytes]| match frame {
+            [] => None,
+            [only] => Head::of(only, &[]),
+            [first, second, ..] => Head::of(first, second),
+        };
+        let mut found = head(&frame);
+        if found.is_none() {
+            // The head may be cut.
+            frame = vec![frame.concat().into()];
+            found = head(&frame);
+        }
+        let (Some(Head { id, event, is_snapshot }), Some(last)) = (found, frame.last_mut()) else {
             debug_assert!(false, "a frame is not a chunk");
             return;
         };
-        self.json.push(if self.json.is_empty() { b'[' } else { b',' });
-        self.json.extend_from_slice(chunk.get().as_bytes());
-        let is_counted = self.counted > 0
-            || serde_json::from_str(chunk.get())
-                .is_ok_and(|EventType { name }| !UNCOUNTED.contains(&&*name));
-        if is_counted {
-            self.counted += frame.len();
+        last.truncate(last.len().saturating_sub(1));
+        if let Some(first) = frame.first_mut() {
+            let _ = first.split_to(event);
+        }
+        self.json.own().push(if self.last_id.is_none() { b'[' } else { b',' });
+        for part in frame {
+            if part.len() < SHARED_FROM {
+                self.json.own().extend_from_slice(&part);
+            } else {
+                self.json.share(part);
+            }
+        }
+        if self.counted > 0 || !is_snapshot {
+            self.counted += length;
         }
         if id.parse::<EventId>().is_ok() {
-            self.resumable = Some((self.json.len(), id.clone().into_owned()));
+            self.resumable = Some((self.json.mark(), id.clone()));
         }
-        self.last_id = Some(id.into_owned());
+        self.last_id = Some(id);
     }
 
     /// The array, and the id of its last event. Unless the stream `is_whole`, the array ends after
     /// the last event that can be resumed.
-    fn finish(mut self, is_whole: bool) -> (Vec<u8>, Option<String>) {
+    fn finish(mut self, is_whole: bool) -> (Outgoing, Option<String>) {
         let mut id = self.last_id;
-        if !is_whole && let Some((length, resumable)) = self.resumable {
-            self.json.truncate(length);
+        if id.is_none() {
+            self.json.own().push(b'[');
+        }
+        if !is_whole && let Some((end, resumable)) = self.resumable {
+            self.json.truncate(end);
             id = Some(resumable);
         }
-        if self.json.is_empty() {
-            self.json.push(b'[');
-        }
-        self.json.extend_from_slice(b"]\n");
+        self.json.own().extend_from_slice(b"]\n");
         (self.json, id)
     }
 }
@@ -166,6 +230,16 @@ mod tests {
             .into_bytes()
     }
 
+    fn json(json: Outgoing) -> Vec<u8> {
+        json.into_parts().iter().flatten().copied().collect()
+    }
+
+    /// The whole array and its id.
+    fn finished(array: Array, is_whole: bool) -> (Vec<u8>, Option<String>) {
+        let (parts, id) = array.finish(is_whole);
+        (json(parts), id)
+    }
+
     fn array(frames: &[Vec<u8>]) -> Array {
         let mut array = Array::default();
         for frame in frames {
@@ -175,31 +249,49 @@ mod tests {
     }
 
     fn kinds(json: &[u8]) -> Vec<String> {
-        let events: Vec<EventType<'_>> = serde_json::from_slice(json).unwrap();
-        events.into_iter().map(|event| event.name.into_owned()).collect()
+        let events: Vec<serde_json::Value> = serde_json::from_slice(json).unwrap();
+        events.iter().map(|event| event["type"].as_str().unwrap().to_owned()).collect()
     }
 
     #[test]
     fn an_array_of_a_run_that_goes_on_ends_with_an_event_that_can_be_resumed() {
         let frames = [frame("0.1.1", "A", 1), frame(RESUMABLE, "B", 1), frame("0.1.2", "C", 1)];
-        let (json, id) = array(&frames).finish(false);
+        let (json, id) = finished(array(&frames), false);
         assert_eq!((kinds(&json), id.as_deref()), (vec!["A".into(), "B".into()], Some(RESUMABLE)));
-        let (json, id) = array(&frames).finish(true);
+        let (json, id) = finished(array(&frames), true);
         assert_eq!((kinds(&json).len(), id.as_deref()), (3, Some("0.1.2")));
-        let (json, id) = array(&frames[..1]).finish(false);
+        let (json, id) = finished(array(&frames[..1]), false);
         assert_eq!((kinds(&json).len(), id.as_deref()), (1, Some("0.1.1")));
-        assert_eq!(array(&[]).finish(false), (b"[]\n".to_vec(), None));
+        assert_eq!(finished(array(&[]), false), (b"[]\n".to_vec(), None));
     }
 
     #[test]
     fn frames_may_be_cut_anywhere() {
         let frames = [frame(RESUMABLE, "A", 1), frame("0.1.2", "B", 1)].concat();
-        let expected = array(std::slice::from_ref(&frames)).finish(true);
+        let expected = finished(array(std::slice::from_ref(&frames)), true);
         assert_eq!(kinds(&expected.0), ["A", "B"]);
         for at in 0..frames.len() {
             let (one, two) = frames.split_at(at);
-            assert_eq!(array(&[one.to_vec(), two.to_vec()]).finish(true), expected, "{at}");
+            assert_eq!(finished(array(&[one.to_vec(), two.to_vec()]), true), expected, "{at}");
         }
+    }
+
+    #[test]
+    fn a_large_part_of_an_event_is_not_copied() {
+        let large = Bytes::from(vec![b'x'; SHARED_FROM]);
+        let mut array = Array::default();
+        for part in [
+            Bytes::from_static(b"{\"id\":\"1.R.1.1-0.0.0000\",\"chunk\":{\"type\":\"A\",\"x\":\""),
+            large.clone(),
+            Bytes::from_static(b"\"}}\x1e{\"id\":\"0.1.1\",\"chunk\":{\"type\":\"B\"}}\x1e"),
+        ] {
+            array.extend(part);
+        }
+        let (parts, id) = array.finish(false);
+        assert_eq!(id.as_deref(), Some(RESUMABLE));
+        let parts = parts.into_parts();
+        assert_eq!(parts[1].as_ptr(), large.as_ptr());
+        assert_eq!((&parts[0][..], &parts[2][..]), (&br#"[{"type":"A","x":""#[..], &b"\"}]\n"[..]));
     }
 
     #[test]

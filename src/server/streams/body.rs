@@ -1,6 +1,6 @@
 //! The body of a streamed response: pulls a run's events and writes them for one client.
 
-use std::convert::Infallible;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -12,8 +12,9 @@ use tokio_util::sync::ReusableBoxFuture;
 
 use super::encoder::Encoder;
 use super::outgoing::Outgoing;
+use super::unread::{Answers, TRACKED_FROM};
 use super::wire::Wire;
-use crate::metrics::{Metrics, Protocol, StreamEnd, StreamMeter};
+use crate::metrics::{Full, Metrics, Protocol, StreamEnd, StreamMeter};
 use crate::offload::offload;
 use crate::runs::Batch;
 use crate::server::limits::rates::StreamSlot;
@@ -34,6 +35,8 @@ pub(in crate::server) struct RunBody {
     state: PullState,
     /// Bytes that are ready to be sent.
     out: Outgoing,
+    /// Counts the bytes until they are taken.
+    answers: Answers,
     /// When the gateway read the upstream's bytes that the oldest of `out` was made of. `None` for
     /// bytes from before this stream began, which say nothing about latency.
     read_at: Option<Instant>,
@@ -78,14 +81,19 @@ async fn next(mut reader: Box<ThreadReader>) -> Pulled {
 
 impl RunBody {
     /// Counted as a stream of the encoder's wire.
-    pub(super) fn new(reader: ThreadReader, encoder: Encoder, metrics: &Metrics) -> Self {
+    pub(super) fn new(
+        reader: ThreadReader,
+        encoder: Encoder,
+        answers: Answers,
+        metrics: &Metrics,
+    ) -> Self {
         let protocol = match encoder.wire() {
             Wire::Sse => Protocol::AguiSse,
             Wire::Ndjson | Wire::ChunkLines => Protocol::AguiNdjson,
             Wire::Events | Wire::Chunks => Protocol::AguiWebSocket,
             Wire::Proto => Protocol::AguiProto,
         };
-        Self::counted_as(protocol, reader, encoder, metrics)
+        Self::counted_as(protocol, reader, encoder, answers, metrics)
     }
 
     /// Counted as a stream of `protocol`.
@@ -93,6 +101,7 @@ impl RunBody {
         protocol: Protocol,
         reader: ThreadReader,
         encoder: Encoder,
+        answers: Answers,
         metrics: &Metrics,
     ) -> Self {
         let reader = Box::new(reader);
@@ -102,6 +111,7 @@ impl RunBody {
             encoder,
             state: PullState::Next(ReusableBoxFuture::new(next(reader))),
             out,
+            answers,
             read_at: None,
             began_at: Instant::now(),
             meter: metrics.stream(protocol),
@@ -116,26 +126,52 @@ impl RunBody {
         Self { _slot: Some(slot), ..self }
     }
 
+    /// Encodes the events that are ready, until there is a large part. An error later cuts the
+    /// connection, and hyper then drops what it has not sent, which may be the head of the response.
+    pub(super) async fn begin(&mut self) -> Result<(), Full> {
+        poll_fn(|cx| {
+            while self.out.len() < TRACKED_FROM && matches!(self.state, PullState::Next(_)) {
+                match self.poll_events(cx) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(full)) => return Poll::Ready(Err(full)),
+                    Poll::Pending => break,
+                }
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await
+    }
+
     /// Reads and encodes events until there are bytes to send, or the run is over.
-    fn poll_events(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    ///
+    /// After a run's end, the reader is asked whether more follows. So it is dropped with all that
+    /// it holds, and does not wait for a client that does not read.
+    fn poll_events(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Full>> {
         while let PullState::Next(future) = &mut self.state {
             let (reader, events) = ready!(future.poll(cx));
             let Some(events) = events else {
-                self.meter.ended(self.end);
                 self.state = PullState::Over;
                 break;
             };
             future.set(next(reader));
-            offload(events.weight(), || self.encoder.encode(&events, &mut self.out));
+            let held = offload(events.weight(), || {
+                self.encoder.encode(&events, &mut self.out);
+                self.out.hold(&self.answers)
+            });
+            if let Err(full) = held {
+                self.state = PullState::Over;
+                self.end = StreamEnd::BrokenOff;
+                return Poll::Ready(Err(full));
+            }
             self.meter.encoded(self.encoder.take_encoded_bytes());
             self.end = end_of(&events);
             let is_live = |read_at: &Instant| *read_at >= self.began_at;
             self.read_at = self.read_at.or_else(|| events.read_at().filter(is_live));
-            if !self.out.is_empty() {
+            if !self.out.is_empty() && self.end == StreamEnd::BrokenOff {
                 break;
             }
         }
-        Poll::Ready(())
+        Poll::Ready(Ok(()))
     }
 
     fn poll_silence(&mut self, cx: &mut Context<'_>) {
@@ -148,15 +184,23 @@ impl RunBody {
 
 impl Body for RunBody {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = Full;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Full>>> {
         let this = &mut *self;
         // Bytes that are ready go first. New events are read when the connection asks for more.
-        let is_waiting = this.out.is_empty() && this.poll_events(cx).is_pending();
+        let mut is_waiting = false;
+        if this.out.is_empty() {
+            match this.poll_events(cx) {
+                Poll::Ready(Ok(())) => {}
+                // The client learns that the end is missing, because the connection is cut.
+                Poll::Ready(Err(full)) => return Poll::Ready(Some(Err(full))),
+                Poll::Pending => is_waiting = this.out.is_empty(),
+            }
+        }
         if is_waiting {
             this.poll_silence(cx);
         }
@@ -168,7 +212,10 @@ impl Body for RunBody {
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
             (None, true) => Poll::Pending,
-            (None, false) => Poll::Ready(None),
+            (None, false) => {
+                this.meter.ended(this.end);
+                Poll::Ready(None)
+            }
         }
     }
 }

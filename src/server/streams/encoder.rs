@@ -5,6 +5,7 @@ use std::fmt::{self, Write as _};
 use uuid::Uuid;
 
 use super::outgoing::{Outgoing, SharedPart};
+use super::unread::TRACKED_FROM;
 use super::wire::{SEPARATOR, Wire};
 use crate::runs::{Batch, ENCODINGS, EventKey};
 use threadway_translate::agui::{Client, ClientMessages, Projector, ProtoEncoder, Version};
@@ -211,7 +212,16 @@ impl Encoder {
             |wire_events: u32, json: &[u8], shared: Option<SharedPart>, out: &mut Outgoing| {
                 *encoded_bytes += json.len() as u64;
                 if is_proto {
-                    return proto.frame(json, out.own());
+                    // A part of its own, so that readers can share it.
+                    let is_large = json.len() >= TRACKED_FROM;
+                    if is_large {
+                        out.cut();
+                    }
+                    proto.frame(json, out.own());
+                    if is_large {
+                        out.cut();
+                    }
+                    return;
                 }
                 let id = match (*wire, &mut *ids) {
                     (Wire::Ndjson | Wire::Events | Wire::Proto, _) | (_, Ids::None) => None,

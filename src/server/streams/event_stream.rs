@@ -7,10 +7,12 @@ use http::{HeaderName, HeaderValue};
 
 use super::body::RunBody;
 use super::encoder::Encoder;
+use super::unread::Answers;
 use super::wire::Wire;
 use crate::metrics::{Metrics, Protocol};
 use crate::server::limits::rates::StreamSlot;
 use crate::server::observe::RunIds;
+use crate::server::reject::Reject;
 use crate::threads::ThreadReader;
 
 /// A stream that can be sent.
@@ -20,21 +22,29 @@ pub(in crate::server) struct EventStream {
     /// The caller's slot, held until the stream ends.
     pub(in crate::server) slot: StreamSlot,
     pub(in crate::server) ids: RunIds,
+    /// The caller's unread answers.
+    pub(in crate::server) answers: Answers,
 }
 
 // === impl EventStream ===
 
 impl EventStream {
-    /// The response that streams the events.
-    pub(in crate::server) fn into_response(self, metrics: &Metrics) -> Response {
+    /// The response that streams the events. Fails if there is no room for those that are ready.
+    pub(in crate::server) async fn into_response(
+        self,
+        metrics: &Metrics,
+    ) -> Result<Response, Reject> {
         let wire = self.encoder.wire();
-        let body = RunBody::new(self.reader, self.encoder, metrics).holding(self.slot);
-        streamed(wire, Body::new(body), self.ids)
+        let mut body =
+            RunBody::new(self.reader, self.encoder, self.answers, metrics).holding(self.slot);
+        body.begin().await?;
+        Ok(streamed(wire, Body::new(body), self.ids))
     }
 
     /// The body alone, counted as a stream of `protocol`.
     pub(in crate::server) fn into_body(self, protocol: Protocol, metrics: &Metrics) -> RunBody {
-        RunBody::counted_as(protocol, self.reader, self.encoder, metrics).holding(self.slot)
+        RunBody::counted_as(protocol, self.reader, self.encoder, self.answers, metrics)
+            .holding(self.slot)
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use memchr::memchr2;
 
+use super::unread::{Answers, TRACKED_FROM};
+use crate::metrics::Full;
 use threadway_translate::agui::Event;
 
 /// Parts of an event from this size in bytes are shared. A smaller part is copied, since the copy
@@ -20,6 +22,13 @@ const STATE_SNAPSHOT: &[u8] = br#"{"type":"STATE_SNAPSHOT","snapshot":"#;
 pub struct Outgoing {
     pub(super) ready: VecDeque<Bytes>,
     own: Vec<u8>,
+}
+
+/// A place in [`Outgoing`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    parts: usize,
+    own: usize,
 }
 
 /// A large part of an event. The streams that send it share its bytes.
@@ -40,6 +49,11 @@ impl Outgoing {
         self.ready.is_empty() && self.own.is_empty()
     }
 
+    /// How many bytes are to be sent.
+    pub(super) fn len(&self) -> usize {
+        self.own.len() + self.ready.iter().map(Bytes::len).sum::<usize>()
+    }
+
     pub(super) fn into_bytes(mut self) -> Bytes {
         match (self.ready.pop_front(), self.ready.is_empty() && self.own.is_empty()) {
             (None, _) => self.own.into(),
@@ -55,6 +69,55 @@ impl Outgoing {
     /// The buffer for bytes that this stream alone sends.
     pub fn own(&mut self) -> &mut Vec<u8> {
         &mut self.own
+    }
+
+    /// How many bytes this stream alone has.
+    pub(super) fn own_bytes(&self) -> usize {
+        self.own.capacity()
+    }
+
+    /// The end of what is there.
+    pub(super) fn mark(&self) -> Mark {
+        Mark { parts: self.ready.len(), own: self.own.len() }
+    }
+
+    /// Removes what was appended after a mark.
+    pub(super) fn truncate(&mut self, Mark { parts, own }: Mark) {
+        if self.ready.len() > parts {
+            // What was this stream's own at the mark is the beginning of the next part.
+            self.own = self.ready.get(parts).map(|part| part.to_vec()).unwrap_or_default();
+            self.ready.truncate(parts);
+        }
+        self.own.truncate(own);
+    }
+
+    pub(super) fn into_parts(mut self) -> VecDeque<Bytes> {
+        self.cut();
+        self.ready
+    }
+
+    /// Begins a new part: what is appended next is not sent together with what is there.
+    pub(super) fn cut(&mut self) {
+        self.share(Bytes::new());
+    }
+
+    /// Has the large parts count as unread answers. On an error nothing is left to send.
+    pub(super) fn hold(&mut self, answers: &Answers) -> Result<(), Full> {
+        if self.own.len() >= TRACKED_FROM {
+            self.cut();
+        }
+        for part in &mut self.ready {
+            if part.len() >= TRACKED_FROM {
+                match answers.hold(std::mem::take(part)) {
+                    Ok(held) => *part = held,
+                    Err(full) => {
+                        *self = Self::default();
+                        return Err(full);
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Appends bytes that other streams send too.

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::server::request::thread_name::blank;
+use crate::server::request::thread_name::{blank, expect_short};
 use threadway_translate::json::{self, Members, ObjectWriter};
 
 /// A frame that a client sent.
@@ -61,8 +61,8 @@ impl ClientFrame {
                 Err("the frame's `type` is not `abort`; a RunAgentInput has no `type`".to_owned())
             }
             None => Ok(Self::Turn {
-                thread_id: optional("threadId")?.unwrap_or_default(),
-                run_id: optional("runId")?.unwrap_or_default(),
+                thread_id: short("threadId", optional("threadId")?.unwrap_or_default())?,
+                run_id: short("runId", optional("runId")?.unwrap_or_default())?,
                 last_event_id: optional("lastEventId")?.filter(|id| !id.is_empty()),
             }),
         }
@@ -76,6 +76,12 @@ fn id(members: &Members<'_>, name: &str) -> Result<Option<String>, String> {
     if id.as_deref().is_some_and(|id| id.trim().is_empty()) {
         return Err(blank(name));
     }
+    id.map(|id| short(name, id)).transpose()
+}
+
+/// The id of a thread or a run, unless it is too long to keep.
+fn short(name: &str, id: String) -> Result<String, String> {
+    expect_short(name, &id).map_err(|reject| reject.message().to_owned())?;
     Ok(id)
 }
 

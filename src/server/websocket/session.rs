@@ -22,7 +22,9 @@ use super::routed::{PendingResponse, RouteError, next_response, send};
 use super::socket::{End, MAX_REFUSED_FRAMES, Socket};
 use super::turn::{ActiveTurn, Progress, Step, escaped, next_step};
 use super::{Opened, Replay, Turn};
+use crate::metrics::Charge;
 use crate::offload::offload;
+use crate::server::streams::unread::TRACKED_FROM;
 use threadway_translate::json::ObjectWriter;
 
 /// How long a socket may be idle, without a turn. `TanStack` AI's own server has the same limit.
@@ -40,7 +42,8 @@ struct Session<S, R> {
     routes: R,
     shutdown: CancellationToken,
     turn: Option<ActiveTurn>,
-    waiting: VecDeque<(Utf8Bytes, ClientFrame)>,
+    /// The turns that wait, each with the charge of its message.
+    waiting: VecDeque<(Utf8Bytes, ClientFrame, Charge)>,
     stopping: Option<PendingResponse>,
     /// The thread of the last turn.
     thread_id: Option<String>,
@@ -49,6 +52,11 @@ struct Session<S, R> {
     /// How many frames in a row were refused.
     refused: u32,
     idle_at: Instant,
+}
+
+/// How much of a frame of this length is charged.
+fn large(length: usize) -> usize {
+    if length < TRACKED_FROM { 0 } else { length }
 }
 
 /// Serves a socket until its end. `read` holds bytes that were read after the opening request.
@@ -62,7 +70,8 @@ pub(in crate::server) async fn serve<S, R>(
     S: AsyncRead + AsyncWrite + Unpin,
     R: Fn() -> Router,
 {
-    let socket = Socket::new(socket, read, opened.limit).await;
+    let charge = opened.charge.another();
+    let socket = Socket::new(socket, read, opened.limit, charge).await;
     let session = Session {
         socket,
         opened,
@@ -109,7 +118,7 @@ where
             if self.shutdown.is_cancelled() {
                 return Ok(Some(End::closed(CloseCode::Away, "the gateway is shutting down")));
             }
-            if let Some((text, frame)) = self.waiting.pop_front() {
+            if let Some((text, frame, _charge)) = self.waiting.pop_front() {
                 self.begin(text, frame);
             }
         }
@@ -143,8 +152,15 @@ where
         match step {
             Step::Begun(body) => turn.progress = Progress::Streaming(body),
             Step::Bytes(mut bytes) => {
+                // The library copies a frame before it writes it.
+                let mut written = self.opened.answers.charge();
                 while let Some(frame) = turn.frames.next(&mut bytes) {
                     turn.has_sent = true;
+                    let held = written.set(large(frame.len()));
+                    let Ok(frame) = held.and_then(|()| self.opened.answers.hold(frame)) else {
+                        let reason = "the gateway has no room for what this socket does not read";
+                        return Ok(Some(End::closed(CloseCode::Again, reason)));
+                    };
                     if let Ok(text) = Utf8Bytes::try_from(frame) {
                         self.socket.feed(Message::Text(text)).await?;
                     }
@@ -186,10 +202,17 @@ where
     async fn receive(&mut self, message: Message) -> Result<Option<End>, Error> {
         match message {
             Message::Text(text) => match offload(text.len(), || ClientFrame::parse(&text)) {
-                Ok(frame) => self.on_frame(text, frame).await,
-                Err(wrong) => self.refuse_frame("invalid_request".to_owned(), wrong).await,
+                Ok(frame) => {
+                    let charge = self.socket.take_charge();
+                    self.on_frame(text, frame, charge).await
+                }
+                Err(wrong) => {
+                    drop(self.socket.take_charge());
+                    self.refuse_frame("invalid_request".to_owned(), wrong).await
+                }
             },
             Message::Binary(_) => {
+                drop(self.socket.take_charge());
                 let message = "the frame is binary; send JSON as text".to_owned();
                 self.refuse_frame("invalid_request".to_owned(), message).await
             }
@@ -203,6 +226,7 @@ where
         &mut self,
         text: Utf8Bytes,
         frame: ClientFrame,
+        charge: Charge,
     ) -> Result<Option<End>, Error> {
         match &frame {
             ClientFrame::KeepAlive => Ok(None),
@@ -216,7 +240,7 @@ where
             }
             ClientFrame::Turn { .. } => {
                 self.refused = 0;
-                self.waiting.push_back((text, frame));
+                self.waiting.push_back((text, frame, charge));
                 Ok(None)
             }
         }
@@ -261,8 +285,8 @@ where
         run_id: Option<&str>,
     ) -> Result<Option<End>, Error> {
         let is_meant = |frame: &ClientFrame| matches!(frame, ClientFrame::Turn { run_id: waiting, .. } if Some(&**waiting) == run_id);
-        if self.waiting.iter().any(|(_, frame)| is_meant(frame)) {
-            self.waiting.retain(|(_, frame)| !is_meant(frame));
+        if self.waiting.iter().any(|(_, frame, _)| is_meant(frame)) {
+            self.waiting.retain(|(_, frame, _)| !is_meant(frame));
             let message = "the turn was aborted before it began".to_owned();
             return self.refuse_frame("aborted".to_owned(), message).await;
         }

@@ -17,7 +17,9 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics::Charge;
 use crate::server::connections::linger;
+use crate::server::limits::incoming::{Charged, NoRoom};
 use crate::server::streams::body::KEEP_ALIVE;
 
 /// How long a socket may be silent before a ping is sent.
@@ -44,7 +46,7 @@ const MAX_UNSENT_PONGS: u32 = 16;
 
 /// A socket that is open.
 pub(in crate::server) struct Socket<S> {
-    stream: WebSocketStream<S>,
+    stream: WebSocketStream<Charged<S>>,
     /// How many pings have come since the last flush that the client took.
     unsent_pongs: u32,
     ping_at: Instant,
@@ -91,18 +93,23 @@ pub(in crate::server) enum End {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     /// The server's end of a socket. `read` holds bytes that were read after the opening request.
-    /// Larger messages than `limit` bytes are errors.
-    pub(in crate::server) async fn new(io: S, read: Bytes, limit: usize) -> Self {
+    /// Larger messages than `limit` bytes are errors. `charge` counts what is read of a message.
+    pub(in crate::server) async fn new(io: S, read: Bytes, limit: usize, charge: Charge) -> Self {
         let config = WebSocketConfig::default()
             .read_buffer_size(READ_BUFFER_BYTES)
             .write_buffer_size(WRITE_BUFFER_BYTES)
             .max_message_size(Some(limit))
             .max_frame_size(Some(limit));
-        let part = read.to_vec();
+        let (part, io) = (read.to_vec(), Charged::new(io, charge));
         let stream =
             WebSocketStream::from_partially_read(io, part, Role::Server, Some(config)).await;
         let (outgoing, ping_at) = (VecDeque::new(), Instant::now() + PING);
         Self { stream, unsent_pongs: 0, ping_at, pinged_at: None, outgoing, is_unflushed: false }
+    }
+
+    /// The charge of the message that was received last.
+    pub(in crate::server) fn take_charge(&mut self) -> Charge {
+        self.stream.get_mut().take()
     }
 
     /// The client's next message. `None` after the end. Cancel safe.
@@ -120,6 +127,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         }
         let message = ready!(self.stream.poll_next_unpin(cx));
         self.pinged_at = None;
+        self.note_control(message.as_ref());
         if let Some(Ok(Message::Ping(_))) = &message {
             self.unsent_pongs += 1;
         }
@@ -203,6 +211,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         .await
     }
 
+    fn note_control(&mut self, received: Option<&Result<Message, Error>>) {
+        if let Some(Ok(Message::Ping(payload) | Message::Pong(payload))) = received {
+            self.stream.get_mut().passed(payload.len());
+        }
+    }
+
     /// Writes and flushes the queued frames.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let mut stream = Pin::new(&mut self.stream);
@@ -241,7 +255,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         // A client that is gone does not answer. One whose frame is too large answers after it.
         match tokio::time::timeout(CLOSE_TIMEOUT, closed).await {
             Ok(Ok(Answer::Close)) => {}
-            _ => linger::linger(self.stream.get_mut(), linger::TIME, shutdown).await,
+            _ => linger::linger(self.stream.get_mut().io(), linger::TIME, shutdown).await,
         }
     }
 }
@@ -260,6 +274,13 @@ impl End {
             Error::Capacity(_) => Self::closed(CloseCode::Size, "the message is too large"),
             Error::Utf8(_) => Self::closed(CloseCode::Invalid, "a text frame is not UTF-8"),
             Error::Protocol(_) => Self::closed(CloseCode::Protocol, "a frame is malformed"),
+            Error::Io(error)
+                if error
+                    .get_ref()
+                    .is_some_and(<dyn std::error::Error + Send + Sync>::is::<NoRoom>) =>
+            {
+                Self::closed(CloseCode::Again, "the gateway has no room for the message")
+            }
             Error::ConnectionClosed
             | Error::AlreadyClosed
             | Error::Io(_)

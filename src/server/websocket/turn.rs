@@ -5,6 +5,7 @@ use std::future::pending;
 
 use axum::body::Body;
 use bytes::Bytes;
+use http::StatusCode;
 use http_body_util::BodyExt;
 
 use super::routed::{PendingResponse, RouteError};
@@ -51,7 +52,13 @@ pub(super) async fn next_step(turn: &mut Option<ActiveTurn>) -> Step {
         },
         Some(Progress::Streaming(body)) => match body.frame().await {
             Some(Ok(frame)) => Step::Bytes(frame.into_data().unwrap_or_default()),
-            Some(Err(_)) | None => Step::Over,
+            Some(Err(_)) => Step::Refused(RouteError {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                error: "memory_full".to_owned(),
+                message: "the gateway has no room for the rest of the stream; read it again later"
+                    .to_owned(),
+            }),
+            None => Step::Over,
         },
     }
 }

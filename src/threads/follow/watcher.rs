@@ -17,7 +17,7 @@ use super::{FollowKey, FollowedThread, LastLook, RecentRuns};
 use crate::agents::AgentServer;
 use crate::metrics::GaugeGuard;
 use crate::runs::{self, IdleThread, Lender, Run};
-use crate::upstream::{AnswerText, Client, Error, RunFilter, UnknownThread};
+use crate::upstream::{AnswerText, Client, Error, RunFilter, StateText, UnknownThread};
 use threadway_translate::langgraph::{
     Capabilities, KeptAnswers, RunRecord, RunStatus, ThreadState,
 };
@@ -252,7 +252,7 @@ impl Watcher {
             self.publish(LastLook::Idle { look, run });
             return Ok(Found::Idle(LookOutcome::Partial { state_due: self.state_due }));
         }
-        let body = self.upstream.thread_state(&self.key.thread_id).await?;
+        let body = self.upstream.shown_state(&self.key.thread_id).await?;
         let is_refused = self.upstream.caller().unknown_thread() == UnknownThread::Refused;
         if body.is_none() && self.has_state && is_refused {
             // aegra lists no runs of a thread that it hides, as of one without runs.
@@ -269,7 +269,7 @@ impl Watcher {
         }
         let kept = runs::kept_answers(&self.upstream, &self.key.thread_id, state.as_ref()).await?;
         let exists = body.is_some() || self.last.is_some();
-        let bytes = body.as_ref().map_or(0, AnswerText::len) as u64;
+        let bytes = body.as_deref().map_or(0, AnswerText::len) as u64;
         let pause = Duration::from_millis(bytes * 1000 / STATE_BYTES_PER_SECOND);
         self.state_due = Instant::now() + pause.max(LOOK_INTERVAL);
         let run = self.idle_run(body, kept).await?;
@@ -286,10 +286,10 @@ impl Watcher {
     /// The idle thread with this state: the previous one if nothing has changed.
     async fn idle_run(
         &mut self,
-        state: Option<AnswerText>,
+        state: Option<StateText>,
         kept: KeptAnswers,
     ) -> Result<Arc<Run>, Error> {
-        let digest = digest(state.as_ref(), &kept, self.last.as_ref());
+        let digest = digest(state.as_deref(), &kept, self.last.as_ref());
         let run = match self.idle.take() {
             Some((known, run)) if known == digest => run,
             _ => {

@@ -172,7 +172,8 @@ impl Health {
             Error::Status { .. }
             | Error::NotAnEventStream { .. }
             | Error::NotUnderstood { .. }
-            | Error::TooLarge { .. } => Self::Up,
+            | Error::TooLarge { .. }
+            | Error::NoRoom(_) => Self::Up,
         }
     }
 }

@@ -8,6 +8,12 @@ use serde_json::value::RawValue;
 
 use crate::json::{self, Json, ObjectWriter};
 
+/// The longest id of a request, in bytes as it is written. Ids are kept until the answer.
+pub const MAX_ID_BYTES: usize = 1024;
+
+/// The longest name of a method, in bytes. The answer to an unknown one quotes it.
+const MAX_METHOD_BYTES: usize = 256;
+
 /// A message that came in on a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incoming {
@@ -106,6 +112,11 @@ impl Incoming {
         };
         let id = match members.get("id") {
             None => None,
+            Some(id) if id.get().len() > MAX_ID_BYTES => {
+                let message =
+                    format!("`id` is longer than {MAX_ID_BYTES} bytes; send a shorter one");
+                return Err(Malformed::without_id(Error::invalid(message)));
+            }
             Some(id) => Some(Id::read(id).ok_or_else(|| {
                 let message = "`id` is no whole number, string or null";
                 Malformed::without_id(Error::invalid(message))
@@ -124,6 +135,11 @@ impl Incoming {
             (Some(method), _) => {
                 let method = json::string(method).ok_or_else(|| wrong("`method` is no string"))?;
                 let method = method.into_owned();
+                if method.len() > MAX_METHOD_BYTES {
+                    return Err(wrong(
+                        "`method` is longer than 256 bytes; send the name of a method",
+                    ));
+                }
                 Ok(match id {
                     Some(id) => Self::Request { id, method, params },
                     None => Self::Notification { method, params },

@@ -4,13 +4,15 @@ use axum::response::Response;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::{answered, permitted};
+use super::permitted;
 use crate::agents::Agent;
 use crate::offload::offload;
 use crate::server::gateway::Call;
+use crate::server::observe::RunIds;
 use crate::server::reject::Reject;
 use crate::server::request::query::param;
 use crate::server::request::thread_name::viewer;
+use crate::server::response::large_json;
 use crate::server::streams::encoder::Encoder;
 use crate::server::streams::outgoing::Outgoing;
 use crate::server::streams::wire::Wire;
@@ -48,13 +50,17 @@ pub(super) async fn inspect(
         None => Box::pin(thread.snapshot()).await,
     };
     let held = held.map_err(|refusal| call.refuse_read(&refusal, &thread))?;
+    let _held = call.conversion().await;
     let events = ThreadEvents::read(held.reader, viewer(client_thread)).await;
     let answer = events.read_with(|events| match part {
         ThreadPart::Messages => events.messages_json(),
         ThreadPart::Events => events.events_json(),
         ThreadPart::State => events.state_json(),
     });
-    Ok(answered(&answer, &thread))
+    drop(events);
+    let mut response = large_json(&call.answers(), &answer)?;
+    response.extensions_mut().insert(RunIds::of(&thread));
+    Ok(response)
 }
 
 /// The agent that ran last on a thread, since CopilotKit's inspector names no agent.
