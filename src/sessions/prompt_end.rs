@@ -76,7 +76,7 @@ pub(super) async fn prompt_end(
         let stopped = link.service().threads.stop(&upstream, &session_id, Some(&prompt_id)).await;
         stopped.map_err(|error| link.failed(&error))?;
     }
-    let ended = session.detached().run_until_cancelled(end_of(link, &session)).await;
+    let ended = session.detached().run_until_cancelled(Box::pin(end_of(link, &session))).await;
     // The session was closed.
     result_of(ended.unwrap_or(Ok(StopReason::Cancelled))?)
 }
