@@ -3,11 +3,22 @@
 //! Parsing, comparing or writing 1 MB takes some milliseconds, and no other stream on the thread
 //! moves meanwhile. A state may have 64 MiB.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
 /// Work on at least this many bytes runs outside the runtime's threads.
 pub(crate) const LARGE: usize = 1_000_000;
+
+/// How many such works run outside at the same time. Each takes a thread, with memory of its own in
+/// the allocator, and some copies of its values. More of them run on the runtime's threads.
+const MAX_OUTSIDE: usize = 2;
+
+static OUTSIDE: AtomicUsize = AtomicUsize::new(0);
+
+/// One of [`MAX_OUTSIDE`], until it is dropped.
+struct Seat(());
 
 /// Does some work on values of this size in bytes. If they are large, the runtime's other tasks go
 /// on with another thread meanwhile. A runtime without a second thread does the work itself.
@@ -24,8 +35,27 @@ pub(crate) fn offload<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     #[cfg(debug_assertions)]
     crate::sync::expect_no_lock();
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => block_in_place(work),
+        Ok(RuntimeFlavor::MultiThread) => match Seat::take() {
+            Some(_seat) => block_in_place(work),
+            None => work(),
+        },
         _ => work(),
+    }
+}
+
+// === impl Seat ===
+
+impl Seat {
+    fn take() -> Option<Self> {
+        let is_free = |taken: usize| (taken < MAX_OUTSIDE).then_some(taken + 1);
+        let taken = OUTSIDE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_free);
+        taken.ok().map(|_| Self(()))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        OUTSIDE.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
