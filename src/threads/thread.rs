@@ -43,7 +43,6 @@ impl Thread {
     }
 
     /// Reads the thread as [`connect`](Self::connect) does, and then all later runs and changes.
-    /// See [`Threads::follow`].
     pub async fn follow(&self, after: Option<&EventId>) -> Result<ThreadReader, Refusal> {
         self.expect_no_shutdown()?;
         let server = self.agent.server();
