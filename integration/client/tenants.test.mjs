@@ -128,6 +128,8 @@ function refusedAll(told, secrets, statuses, where) {
   for (const [name, answer] of Object.entries(told)) {
     for (const secret of secrets) assert.ok(!answer.body.includes(secret), `${where}: ${name} reveals ${secret}`);
     if (statuses.includes(404) && isOfNoThread(answer)) continue;
+    // A stream that resumes gets an empty answer instead of a refusal that passes.
+    if (statuses.includes(429) && answer.status === 200 && /^retry: \d+\s*$/.test(answer.body)) continue;
     assert.ok(statuses.includes(answer.status), `${where}: ${name}: ${answer.status} ${answer.body}`);
     assert.ok(JSON.parse(answer.body).error, `${where}: ${name}`);
   }
