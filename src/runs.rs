@@ -274,12 +274,13 @@ impl Runs {
     ) -> RunReader {
         let mut feed = feed.with_messages_key(upstream.messages_key().clone()).with_emit(self.emit);
         let credentials = Arc::new(CredentialRing::new(upstream.clone(), true));
-        let (run, changed) = self.shared.open(&mut feed, History::Complete, credentials);
+        let (run, changed) = self.shared.open(&mut feed, History::Complete, &credentials);
         let (reading, body) = begin(feed);
         let reader = RunReader::for_owner(Arc::clone(&run)).for_caller(&upstream);
         let shared = Arc::clone(&self.shared);
         let origin = Origin::Started;
-        let driver = Driver::new(DriverParts { upstream, run, changed, shared, origin, stay });
+        let driver =
+            Driver::new(DriverParts { upstream, credentials, run, changed, shared, origin, stay });
         self.shared.tasks.spawn(driver.drive(reading, body));
         reader
     }
@@ -438,12 +439,12 @@ impl Shared {
         &self,
         feed: &mut Feed,
         history: History,
-        credentials: Arc<CredentialRing<Bar>>,
+        credentials: &Arc<CredentialRing<Bar>>,
     ) -> (Arc<Run>, Arc<watch::Sender<()>>) {
         let changed = Arc::new(watch::Sender::new(()));
         let (weak, metrics) = (Arc::downgrade(&changed), self.metrics.clone());
         let run = Run::new(feed, self.log_bytes, history, weak, metrics);
-        (Arc::new(run.read_with(credentials)), changed)
+        (Arc::new(run.read_with(Arc::clone(credentials))), changed)
     }
 
     fn error_detail(&self) -> ErrorDetail {
@@ -474,7 +475,7 @@ impl Shared {
         let feed = Feed::joined(thread_id, &record).with_messages_key(messages_key);
         let mut feed = feed.with_emit(emit);
         let credentials = Arc::new(CredentialRing::new(upstream.clone(), false));
-        let (run, changed) = self.open(&mut feed, History::Replaying, credentials);
+        let (run, changed) = self.open(&mut feed, History::Replaying, &credentials);
         let receiver = changed.subscribe();
         if let Some(attached) = self.live.find_or_list(key, &run) {
             return (attached, None);
@@ -482,6 +483,7 @@ impl Shared {
         let reading = Reading::joined(feed, record, server, source, Instant::now());
         let driver = Driver::new(DriverParts {
             upstream: upstream.clone(),
+            credentials,
             run: Arc::clone(&run),
             changed,
             shared: Arc::clone(self),

@@ -24,6 +24,9 @@ use crate::upstream::{Client, Visibility};
 /// last: the others have stayed for longer, and the newest was accepted a moment ago.
 pub(crate) const MAX_CREDENTIALS: usize = 16;
 
+/// How many different credentials are tried for one request. Callers may come and go meanwhile.
+const MAX_TRIED: usize = 2 * MAX_CREDENTIALS;
+
 /// How long the upstream may take to say whether it still refuses credentials. The answer to what was
 /// requested waits for it.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(5);
@@ -115,9 +118,14 @@ impl<B> CredentialRing<B> {
         self.ring.lock().entries.iter().map(|entry| entry.lender.clone()).collect()
     }
 
-    /// Whether these credentials may still be used.
-    pub(crate) fn has(&self, lender: &Lender) -> bool {
-        self.ring.lock().index(lender).is_some()
+    /// The credentials to try next, after these. Only of callers who still attend: one may have left
+    /// while others were tried. `None` after [`MAX_TRIED`], or if all were tried.
+    pub(crate) fn untried(&self, tried: &[Lender]) -> Option<Lender> {
+        let is_new =
+            |entry: &&Entry<B>| !tried.iter().any(|tried| tried.number == entry.lender.number);
+        let ring = self.ring.lock();
+        let next = ring.entries.iter().find(is_new).filter(|_| tried.len() < MAX_TRIED);
+        next.map(|entry| entry.lender.clone())
     }
 
     /// The upstream has refused these credentials. They are tried last from now on.
@@ -311,12 +319,17 @@ mod tests {
                         if let Some(lender) = find(who) {
                             let is_alone = ring.lenders().len() == 1;
                             ring.bar(&lender, ());
-                            prop_assert_eq!(ring.has(&lender), is_alone, "others read on, if there are any");
+                            prop_assert_eq!(find(who).is_some(), is_alone, "others read on, if there are any");
                             is_first_barred |= who == 0 && !is_alone;
                         }
                     }
                 }
                 let has: Vec<_> = ring.lenders().iter().map(number).collect();
+                let mut tried = Vec::new();
+                while let Some(next) = ring.untried(&tried) {
+                    tried.push(next);
+                }
+                prop_assert_eq!(&tried.iter().map(number).collect::<Vec<_>>(), &has);
                 let mut distinct = has.clone();
                 distinct.sort_unstable();
                 distinct.dedup();

@@ -23,7 +23,7 @@ mod request;
 mod unread;
 
 use super::batch::Events;
-use super::credential_ring::Lender;
+use super::credential_ring::{CredentialRing, Lender};
 use super::ending::BodyEnd;
 use super::live::RunKey;
 use super::published::{Bar, Run};
@@ -50,6 +50,7 @@ pub(super) struct Driver {
     /// The upstream with the credentials of the caller who began the reading. The run is read with
     /// those of all who read it, and cancelled with these alone.
     upstream: Client,
+    credentials: Arc<CredentialRing<Bar>>,
     run: Arc<Run>,
     changed: Arc<watch::Sender<()>>,
     shared: Arc<Shared>,
@@ -69,6 +70,8 @@ pub(super) struct Driver {
 /// The arguments of [`Driver::new`].
 pub(super) struct DriverParts {
     pub(super) upstream: Client,
+    /// The callers who read the run.
+    pub(super) credentials: Arc<CredentialRing<Bar>>,
     pub(super) run: Arc<Run>,
     /// Notifies the readers of the run.
     pub(super) changed: Arc<watch::Sender<()>>,
@@ -82,11 +85,12 @@ pub(super) struct DriverParts {
 impl Driver {
     /// Lists the run, if its id is known.
     pub(super) fn new(parts: DriverParts) -> Self {
-        let DriverParts { upstream, run, changed, shared, origin, stay } = parts;
+        let DriverParts { upstream, credentials, run, changed, shared, origin, stay } = parts;
         let meter = shared.metrics.reading(origin);
         let recorder = shared.recorder.get().map(|recorder| recorder.run(upstream.secrets()));
         let mut driver = Self {
             upstream,
+            credentials,
             run,
             changed,
             shared,
@@ -182,17 +186,17 @@ impl Driver {
     }
 
     fn send(&mut self, request: Request) -> PendingResponse {
-        let lenders = self.run.credentials().map(|ring| ring.lenders()).unwrap_or_default();
         if let Request::Stream { again, cursor, .. } = &request {
             if let Some(why) = again {
                 self.shared.metrics.rejoined(*why);
             }
             if let Some(recorder) = &mut self.recorder {
+                let lenders = self.credentials.lenders();
                 let secrets = lenders.iter().flat_map(|lender| lender.upstream.secrets());
                 recorder.on_request(cursor, secrets.collect());
             }
         }
-        request::send(request, lenders, Arc::clone(&self.run))
+        request::send(request, Arc::clone(&self.run), Arc::clone(&self.credentials))
     }
 
     /// Passes a response to the reading. Returns the stream, if one was opened.
@@ -224,10 +228,12 @@ impl Driver {
 
     /// Bars the callers with these credentials. The response is not for them, nor is what follows it.
     fn bar(&self, barred: &[Lender], is_whole: bool) {
-        let Some(ring) = self.run.credentials().filter(|_| !barred.is_empty()) else { return };
+        if barred.is_empty() {
+            return;
+        }
         let at = self.run.published().log.end();
         for lender in barred {
-            ring.bar(lender, Bar { at, is_whole });
+            self.credentials.bar(lender, Bar { at, is_whole });
         }
         self.changed.send_replace(());
         let (thread_id, run_id, callers) = (&self.run.thread_id, self.run_id(), barred.len());

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::runs::credential_ring::{Lender, still_refused};
+use crate::runs::credential_ring::{CredentialRing, Lender, still_refused};
 use crate::runs::ending::{BodyEnd, EndQuery, EndStatus, RECORD_PAUSE, RefusedEnd};
 use crate::runs::feed::Coverage;
-use crate::runs::published::Run;
+use crate::runs::published::{Bar, Run};
 use crate::runs::reading::Request;
 use crate::runs::retry::{state_pause, wait_as_asked};
 use crate::upstream::{AnswerText, Client, Error, RunStream};
@@ -32,7 +32,7 @@ pub(super) enum Response {
     EndStatus(EndStatus),
 }
 
-/// The answer to a request, and whom it is not for.
+/// The answer to a request, and the callers that it is not for.
 pub(super) struct Answered {
     pub(super) response: Response,
     /// The credentials that the upstream refuses, while it has accepted others for this request.
@@ -54,13 +54,17 @@ pub(super) struct Refusal {
 
 /// Sends a request with the credentials of one caller after the other, until the upstream accepts
 /// some. What it refuses to all is the response.
-pub(super) fn send(request: Request, lenders: Vec<Lender>, run: Arc<Run>) -> PendingResponse {
+pub(super) fn send(
+    request: Request,
+    run: Arc<Run>,
+    ring: Arc<CredentialRing<Bar>>,
+) -> PendingResponse {
     Box::pin(async move {
         let is_whole = is_whole(&request);
         let mut reads = if is_whole { REFUSED_READS } else { 1 };
         let mut pause = RECORD_PAUSE;
         let response = loop {
-            match round(&request, &lenders, &run).await {
+            match round(&request, &run, &ring).await {
                 Ok((response, refused)) => {
                     let barred = still_refused(refused, &run.thread_id).await;
                     let has_ended = matches!(response, Response::EndStatus(EndStatus::Ended(_)));
@@ -69,7 +73,8 @@ pub(super) fn send(request: Request, lenders: Vec<Lender>, run: Arc<Run>) -> Pen
                 Err(refusal) => {
                     reads -= 1;
                     // Without credentials nothing is hidden: what is missing was deleted.
-                    let is_missing = refusal.is_missing && !lenders.iter().any(Lender::is_personal);
+                    let is_personal = ring.lenders().iter().any(Lender::is_personal);
+                    let is_missing = refusal.is_missing && !is_personal;
                     if reads == 0 || is_missing {
                         break if is_whole && !is_missing {
                             confirmed_by_stream(&run)
@@ -111,50 +116,34 @@ fn confirmed_by_stream(run: &Run) -> Response {
     Response::EndStatus(EndStatus::Ended(end.into()))
 }
 
-/// Tries the credentials of each caller who is still there. Returns the response, and the
-/// credentials that were refused before.
+/// Sends the request with one credential of the ring after the other. Returns the response, and the
+/// credentials that the upstream refused before it accepted others.
 async fn round(
     request: &Request,
-    lenders: &[Lender],
     run: &Run,
+    ring: &CredentialRing<Bar>,
 ) -> Result<(Response, Vec<Lender>), Refusal> {
     let mut refused = Vec::new();
-    let mut refusal: Option<Refusal> = None;
-    for lender in lenders {
-        if !run.credentials().is_some_and(|ring| ring.has(lender)) {
-            continue;
-        }
+    let mut refusal = Refusal { response: Box::new(untried(request)), is_missing: true };
+    while let Some(lender) = ring.untried(&refused) {
         match attempt(request, &lender.upstream, run).await {
             Ok(response) => return Ok((response, refused)),
             Err(this) => {
-                if let Some(ring) = run.credentials() {
-                    ring.refused(lender);
-                }
-                refused.push(lender.clone());
-                // A thing that is missing for one may exist for another, who only lacks access.
-                if refusal.as_ref().is_none_or(|known| known.is_missing) {
-                    refusal = Some(this);
+                ring.refused(&lender);
+                refused.push(lender);
+                // What is missing for one caller may exist for another that only lacks access.
+                if refusal.is_missing {
+                    refusal = this;
                 }
             }
         }
     }
-    match refusal {
-        Some(refusal) => Err(refusal),
-        // All have left meanwhile, and others have come.
-        None if matches!(request, Request::State { .. }) => {
-            let lenders = run.credentials().map(|ring| ring.lenders()).unwrap_or_default();
-            if lenders.is_empty() {
-                return Ok((Response::State(None), refused));
-            }
-            Box::pin(round(request, &lenders, run)).await
-        }
-        None => Ok((unanswered(request), refused)),
-    }
+    Err(refusal)
 }
 
-/// The response if the callers have left before their credentials were used.
-fn unanswered(request: &Request) -> Response {
-    let why = "the readers of the run have left".to_owned();
+/// The response if no credentials were tried. A ring is never empty.
+fn untried(request: &Request) -> Response {
+    let why = "nobody reads the run".to_owned();
     match request {
         Request::Stream { .. } => Response::Stream(Err(BodyEnd::Cut(why))),
         Request::State { .. } => Response::State(None),

@@ -319,7 +319,7 @@ struct Said {
     parts: Vec<Bytes>,
     listeners: Vec<UnboundedSender<Bytes>>,
     is_over: bool,
-    /// The status for each caller who is refused.
+    /// The status that each refused caller gets.
     refused: HashMap<String, u16>,
     is_down: bool,
     /// How many parts were said when a refused caller was asked for again.
@@ -1038,11 +1038,12 @@ fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
     let mut feed = Feed::new("T", Some("R"), Some("R"));
     let upstream = for_caller(&world.upstream, 0);
     let credentials = Arc::new(CredentialRing::new(upstream.clone(), true));
-    let (run, changed) = shared.open(&mut feed, History::Complete, credentials);
+    let (run, changed) = shared.open(&mut feed, History::Complete, &credentials);
     let reading = Reading::started(feed, Capabilities::PYTHON, Instant::now());
     let reader = RunReader::for_owner(Arc::clone(&run)).for_caller(&upstream);
     let driver = Driver::new(DriverParts {
         upstream,
+        credentials,
         run,
         changed,
         shared: Arc::clone(shared),
@@ -1143,7 +1144,7 @@ fn a_run_that_is_found_is_read_to_its_end_whoever_leaves() {
 }
 
 /// The owner's credentials are good at the run's end, so it gets everything, whichever viewers come,
-/// leave and are refused. A viewer who is refused gets nothing that only others' credentials could read.
+/// leave and are refused. A refused viewer gets nothing that only others' credentials could read.
 #[test]
 fn refused_viewers_take_nothing_from_the_owner_and_get_nothing_that_is_not_for_them() {
     let explored = explore(|chance| Plan {

@@ -191,18 +191,16 @@ impl Watcher {
     /// The streams of those it refuses end, if it accepts others.
     async fn look_for_any(&mut self, look: u64) -> Result<Found, Error> {
         let followers = Arc::clone(&self.thread.followers);
-        let (mut refused, mut last) = (Vec::<Lender>::new(), None);
-        for lender in followers.lenders() {
-            // A follower may have left since.
-            if last.is_some() && !followers.has(&lender) {
-                continue;
-            }
+        let mut refused = Vec::new();
+        // A ring is never empty.
+        let mut last = Error::Interrupted { reason: "nobody follows the thread".to_owned() };
+        while let Some(lender) = followers.untried(&refused) {
             self.upstream = lender.upstream.clone();
             match self.look(look).await {
                 Err(error) if error.depends_on_caller() => {
                     followers.refused(&lender);
                     refused.push(lender);
-                    last = Some(error);
+                    last = error;
                 }
                 found => {
                     if found.is_ok() {
@@ -212,9 +210,7 @@ impl Watcher {
                 }
             }
         }
-        // A ring is never empty.
-        let reason = "the followers have left".to_owned();
-        Err(last.unwrap_or(Error::Interrupted { reason }))
+        Err(last)
     }
 
     async fn bar(&self, refused: Vec<Lender>) {
