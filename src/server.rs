@@ -198,8 +198,8 @@ impl Server {
         }
     }
 
-    /// Serves the next requests with other agents and settings. Open streams go on as they began,
-    /// but what follows a thread for a caller who is not admitted any more ends.
+    /// Serves the next requests with other agents and settings. The stream of a run goes on as it
+    /// began. Streams that follow a thread end if the new settings do not admit their caller.
     /// `limits.log_bytes` and `limits.owners` keep their first values.
     pub fn reload(&self, agents: Agents, settings: Settings) {
         let (auth, old, replaced) = {

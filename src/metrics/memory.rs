@@ -153,7 +153,7 @@ impl Memory {
     }
 
     /// Waits until something large may be read or converted: until what is returned is dropped.
-    /// Nobody may wait for a second place who has one.
+    /// A task that has a place must not wait for another one.
     pub(crate) async fn place(&self) -> Option<SemaphorePermit<'_>> {
         // The semaphore is never closed, so this is never `None`.
         self.0.places.acquire().await.ok()

@@ -68,7 +68,8 @@ impl Client {
                 Err(Error::TooLarge { .. }) if part.limit > 1 => part.limit /= 2,
                 Err(Error::TooLarge { limit }) => {
                     let (upstream, at) = (self.base(), part.offset);
-                    tracing::warn!(
+                    // A metric counts it. Each request of a client may cause this line.
+                    tracing::debug!(
                         %upstream, ?listed, at, limit,
                         "an item of a list is larger than the limit in bytes, and is left out"
                     );

@@ -191,7 +191,7 @@ async fn answers_that_nobody_reads_are_held_once() {
     }
     let held = gateway.held().await;
     assert!((9_000_000..80_000_000).contains(&held), "{held}");
-    // Who reads gets all of it.
+    // A client that reads gets the whole answer.
     for request in [
         get(&format!("/agui/agent/agent/threads/{THREAD}/events"), ""),
         connect("application/json", 0),
@@ -234,7 +234,7 @@ async fn large_threads_are_read_a_few_at_a_time() {
         answered.push(response);
     }
     assert!((1..30).contains(&answered.len()), "{}", answered.len());
-    // Who reads nothing keeps nobody else from a small answer.
+    // Clients that read nothing do not keep others from a small answer.
     assert!(gateway.get("/agui/info", "").await.head.starts_with("HTTP/1.1 200"));
 }
 

@@ -232,28 +232,39 @@ impl Admission {
     ) -> Result<Identified, Reject> {
         let digest = &self.state.digest;
         let proven = match &self.auth {
-            Auth::None => Ok((
-                CallerId::of_peer(peer),
-                None,
-                None,
-                ThreadNames::SHARED,
-                self.until_replaced(),
-            )),
+            Auth::None => Ok(Identified {
+                identity: CallerId::of_peer(peer),
+                credentials: None,
+                name: None,
+                subject: None,
+                names: ThreadNames::SHARED,
+                until: self.until_replaced(),
+            }),
             Auth::Bearer(keys) => bearer(headers).and_then(|key| {
                 let (owner, removed) = keys.owner(key).ok_or(CredentialError::Wrong)?;
-                let names = ThreadNames::of_caller(&["key", owner]);
-                let until = Until::new(removed.clone(), None);
-                Ok((CallerId::Key(Arc::clone(owner)), Some(Arc::clone(owner)), None, names, until))
+                Ok(Identified {
+                    identity: CallerId::Key(Arc::clone(owner)),
+                    credentials: None,
+                    name: Some(Arc::clone(owner)),
+                    subject: None,
+                    names: ThreadNames::of_caller(&["key", owner]),
+                    until: Until::new(removed.clone(), None),
+                })
             }),
             Auth::Jwt(jwt) => match bearer(headers) {
                 Ok(token) => match jwt.verify(token).await {
                     Ok((claims, until)) => {
                         let sub = claims.sub.get(..claims.sub.floor_char_boundary(MAX_NAME_BYTES));
-                        let sub = sub.map(Arc::from);
                         let names = ThreadNames::of_caller(&["token", &claims.iss, &claims.sub]);
-                        let subject = Fingerprint::of(digest, [claims.iss, claims.sub]);
-                        let name = Arc::from(subject.word("subject"));
-                        Ok((CallerId::Fingerprint(subject), Some(name), sub, names, until))
+                        let subject = Fingerprint::of(digest, [&claims.iss, &claims.sub]);
+                        Ok(Identified {
+                            identity: CallerId::Fingerprint(subject),
+                            credentials: None,
+                            name: Some(Arc::from(subject.word("subject"))),
+                            subject: sub.map(Arc::from),
+                            names,
+                            until,
+                        })
                     }
                     Err(error) => Err(error.into()),
                 },
@@ -265,14 +276,6 @@ impl Admission {
                 return Ok(self.identify_by_credentials(judged, peer, caller));
             }
         };
-        let proven = proven.map(|(identity, name, subject, names, until)| Identified {
-            identity,
-            credentials: None,
-            name,
-            subject,
-            names,
-            until,
-        });
         proven.map_err(|error| {
             let reject = error.reject(&self.auth);
             match error {
