@@ -36,6 +36,7 @@ const FLAGS = [
 // The bytes of a response after which it is cut. Two of these responses contain the events that the page missed.
 const CUTS = [2_500, 1_001, 6_007];
 const SPEECH = { tokens: 300, delay: 0.01 };
+const JOINED_AT = 0; // the token before which a run waits until the page has its start: what comes later has ids of its own
 const HELD_AT = 200; // the token before which a run waits until the page has reconnected
 
 let browser, profile, origin, proxy;
@@ -158,6 +159,11 @@ class Follower {
     });
   }
 
+  /** Waits until the page has the start of a run. */
+  async started(runId) {
+    await this.until(({ streams }) => runsOf(streams.flat()).some((run) => run.runId === runId), `the start of run ${runId}`);
+  }
+
   /** Waits until the page has the end of a run. */
   async ended(runId) {
     await this.until(({ streams }) => runsOf(streams.flat()).some((run) => run.runId === runId && run.end), `the end of run ${runId}`);
@@ -247,9 +253,10 @@ test("a page whose connection breaks in the middle of a run reconnects by itself
   const threadId = randomUUID();
   const follower = await Follower.open("agent", threadId);
   await follower.until(({ streams: [stream] }) => stream?.length, "the thread as it is");
-  const gate = await Gate.before(HELD_AT);
+  const gate = await Gate.before(JOINED_AT, HELD_AT);
   const runId = await background(threadId, { ...SPEECH, ...gate.script }, { stream_mode: ["values", "messages-tuple"], stream_resumable: true });
-  // The text before the client joined the run comes as one event, after whose id no client can resume.
+  await follower.started(runId);
+  gate.open(JOINED_AT);
   const isToken = ({ type, delta }) => type === "TEXT_MESSAGE_CONTENT" && delta.startsWith("tok");
   await follower.until(({ streams: [stream] }) => stream.filter(isToken).length > 2, "the run's tokens");
   for (const connection of toThreadway) connection.destroy();
@@ -316,8 +323,10 @@ test("a page that follows a thread is cut three times in one run, and resumes af
   const follower = await Follower.open("agent", threadId);
   await follower.until(({ streams: [stream] }) => runsOf(stream ?? []).some(({ end }) => end), "the thread as it is");
   const before = follower.streams[0].length;
-  const gate = await Gate.before(HELD_AT);
+  const gate = await Gate.before(JOINED_AT, HELD_AT);
   const first = await background(threadId, { ...SPEECH, ...gate.script }, { stream_mode: ["values", "messages-tuple"], stream_resumable: true });
+  await follower.started(first);
+  gate.open(JOINED_AT);
   await follower.until(({ streams }) => streams.length > CUTS.length, "its last connection");
   gate.open();
   await follower.ended(first);
