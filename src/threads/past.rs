@@ -63,6 +63,16 @@ pub(super) struct Past {
     is_whole: bool,
 }
 
+/// Whether a walk has passed the place where a message arrived: how many states without the message
+/// it has visited, of those that the newest state descends from.
+///
+/// A run that forks stores a state without the message first. The branch that it leaves is older
+/// than that state, and newer than its parent. Only the second such state is before both.
+#[derive(Clone, Copy, Debug, Default)]
+struct Arrival {
+    states_before: u32,
+}
+
 /// A checkpoint in the thread's history.
 #[derive(Debug)]
 struct Checkpoint<'a> {
@@ -89,16 +99,14 @@ impl Past {
         let ids = ids.get(..MAX_MESSAGES).unwrap_or(ids);
         let new = |id: &String| MessagePast { id: id.clone(), ..MessagePast::default() };
         let mut messages: Vec<_> = ids.iter().map(new).collect();
-        // A run that forks stores a state without the message first. The branch that it leaves is
-        // older than that state, and newer than its parent.
-        let mut states_before = vec![0; messages.len()];
+        let mut arrivals = vec![Arrival::default(); messages.len()];
         let pages = (MAX_PAGES, PAGE_STATES);
         let walked = walk(upstream, thread_id, ids, pages, |checkpoint, is_here| {
             checkpoint.add_to(&mut messages, is_here);
-            for (past, before) in messages.iter().zip(&mut states_before) {
-                *before += u32::from(is_here && !checkpoint.messages.contains_key(&past.id));
+            for (past, arrival) in messages.iter().zip(&mut arrivals) {
+                arrival.visit(checkpoint, is_here, &past.id);
             }
-            states_before.iter().all(|before| *before >= 2)
+            arrivals.iter().all(Arrival::is_passed)
         });
         let is_whole = walked.await?;
         Ok(Self { messages, is_whole })
@@ -130,6 +138,7 @@ pub(super) async fn values(
     let mut found = Vec::new();
     let ids: Vec<_> = since.iter().map(|id| (*id).to_owned()).collect();
     let pages = (MAX_VALUE_PAGES, VALUE_STATES);
+    let mut arrival = Arrival::default();
     let walked = walk(upstream, thread_id, &ids, pages, |checkpoint, is_here| {
         let state = ThreadState::parse_under(upstream.messages_key(), checkpoint.state);
         let state = state.and_then(|state| state.values?.state).unwrap_or_default();
@@ -140,7 +149,10 @@ pub(super) async fn values(
             held.is_some_and(|held| json::same_in_doubles(held.get(), value.get()))
         };
         found.extend(wanted.extract_if(.., is_held));
-        wanted.is_empty() || (is_here && since.is_some() && checkpoint.messages.is_empty())
+        if let Some(since) = since {
+            arrival.visit(checkpoint, is_here, since);
+        }
+        wanted.is_empty() || arrival.is_passed()
     });
     walked.await?;
     Ok(found)
@@ -240,6 +252,18 @@ fn messages_of<'a>(
         ids.contains(&id).then_some((id, raw))
     };
     messages.unwrap_or_default().into_iter().filter_map(wanted).collect()
+}
+
+// === impl Arrival ===
+
+impl Arrival {
+    fn visit(&mut self, checkpoint: &Checkpoint<'_>, is_here: bool, message_id: &str) {
+        self.states_before += u32::from(is_here && !checkpoint.messages.contains_key(message_id));
+    }
+
+    fn is_passed(&self) -> bool {
+        self.states_before >= 2
+    }
 }
 
 // === impl Checkpoint ===

@@ -519,3 +519,64 @@ async fn a_lookup_that_nobody_waits_for_does_not_delay_a_shutdown() {
     }
     drop(clock);
 }
+
+// === the state that goes up ===
+
+/// A fork sends the result of an abandoned call up with its message. The state that it begins with
+/// lacks the result, as does the one before both branches.
+#[tokio::test]
+async fn a_value_of_the_branch_that_a_fork_has_left_is_not_sent_up() {
+    let asked = json!({"id": "m0", "type": "human", "content": "look"});
+    let call = json!({"id": "m1", "type": "ai", "content": "", "tool_calls": [
+        {"id": "call", "name": "confirm", "args": {}}]});
+    let result = json!({"id": "t1", "type": "tool", "content": "none", "tool_call_id": "call"});
+    let more = json!({"id": "m2", "type": "human", "content": "and?"});
+    let answer = |id: &str| json!({"id": id, "type": "ai", "content": id});
+    let (first, second) = (answer("left"), answer("kept"));
+    let values = |messages: &[&Value], log: &[&str]| json!({"messages": messages, "log": log});
+    let checkpoint = |id: &str, parent: &str, values: Value| {
+        json!({"values": values, "checkpoint": {"checkpoint_id": id},
+            "parent_checkpoint": {"checkpoint_id": parent}})
+    };
+    let newest = values(&[&asked, &call, &result, &more, &second], &["a", "kept"]);
+    let history = json!([
+        checkpoint("c5", "c4", newest.clone()),
+        checkpoint("c4", "c1", values(&[&asked, &call], &["a"])),
+        checkpoint("c3", "c2", values(&[&asked, &call, &result, &more, &first], &["a", "left"])),
+        checkpoint("c2", "c1", values(&[&asked, &call, &result, &more], &["a"])),
+        checkpoint("c1", "c0", values(&[&asked, &call], &["a"])),
+    ]);
+    let server = LangGraph::start().await;
+    let mut served = Served::before(server, json!({})).await;
+    let mut state = state("R0", &newest["messages"], &json!([]));
+    state["values"] = newest;
+    served.server.thread(THREAD, json!({}), Some(state));
+
+    let sent = json!({"threadId": THREAD, "runId": "r1", "state": {"log": ["a", "left"]},
+    "messages": [
+        {"id": "m0", "role": "user", "content": "look"},
+        {"id": "m1", "role": "assistant", "toolCalls": [{"id": "call", "type": "function",
+            "function": {"name": "confirm", "arguments": "{}"}}]},
+        {"id": "t1", "role": "tool", "toolCallId": "call", "content": "none"},
+        {"id": "m2", "role": "user", "content": "and?"},
+        {"id": "left", "role": "assistant", "content": "left"},
+        {"id": "m3", "role": "user", "content": "go on"},
+    ]});
+    let script = async {
+        loop {
+            let request = served.server.held("/").await;
+            if request.line.ends_with("/runs/stream") {
+                break request;
+            }
+            request.json(200, &history.to_string()).await;
+        }
+    };
+    let body = sent.to_string();
+    let run = tokio::select! {
+        run = script => run,
+        _ = async { post(served.address, "", &body).await.rest().await } => unreachable!(),
+    };
+    let body: Value = serde_json::from_str(&run.body).unwrap();
+    assert_eq!(body["input"]["messages"].as_array().unwrap().len(), 1, "{body}");
+    assert_eq!(body["input"]["log"], Value::Null, "the thread has had this value: {body}");
+}
