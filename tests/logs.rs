@@ -426,10 +426,10 @@ async fn list(address: SocketAddr) -> String {
 async fn a_server_that_goes_away_and_comes_back_is_a_line_each() {
     let (lines, _logging) = Lines::up_to(Level::INFO);
     let server = Upstream::bind().await;
-    let (place, url) = (server.address(), server.url());
+    let url = server.url();
     let (address, _stop, _serving) =
         serve(agents(&[("default", &url)], &[]), Limits::default()).await;
-    drop(server);
+    let server = server.leave().await;
     for _ in 0..7 {
         assert_eq!(list(address).await, "502");
         assert_eq!(
@@ -444,7 +444,7 @@ async fn a_server_that_goes_away_and_comes_back_is_a_line_each() {
     let [(level, line)] = &*told else { panic!("{told:#?}") };
     assert!(level == "\"WARN\"" && line.starts_with(&away), "{told:#?}");
 
-    let server = Upstream::at(place).await;
+    let server = server.returns();
     for _ in 0..3 {
         let (status, ()) = tokio::join!(list(address), async {
             server.expect("POST /assistants/search").await.json(200, "[]").await;
@@ -462,7 +462,6 @@ async fn each_change_of_address_is_a_line_without_credentials() {
     let (lines, _logging) = Lines::up_to(Level::INFO);
     let (first, second) = (Upstream::bind().await, Upstream::bind().await);
     let urls = [first.url(), second.url()];
-    let place = first.address();
     let [base, other] = [&urls[0], &urls[1]].map(|url| url.parse().unwrap());
     let key = Some("s3cret-key".parse().unwrap());
     let client = Client::at(base, vec![other], key, HeaderMap::new(), &Tls::default()).unwrap();
@@ -476,7 +475,7 @@ async fn each_change_of_address_is_a_line_without_credentials() {
         format!("upstream default: requests go to {}; while it is away, to {}", urls[0], urls[1]);
     assert_eq!(agents.address_lines(), [expected]);
     let (address, _stop, _serving) = serve(agents, Limits::default()).await;
-    drop(first);
+    let first = first.leave().await;
     for _ in 0..3 {
         lists(address, &second).await;
     }
@@ -486,7 +485,7 @@ async fn each_change_of_address_is_a_line_without_credentials() {
     assert_eq!((&told[0]["level"], &told[0]["url"]), (&json!("WARN"), &json!(urls[1])));
 
     let clock = HeldClock::pause();
-    let first = Upstream::python_at(place).await;
+    let first = first.returns();
     clock.advance(ADDRESS_PAUSE).await;
     lists(address, &second).await;
     first.expect("GET /ok").await.json(200, "{}").await;

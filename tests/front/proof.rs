@@ -123,12 +123,11 @@ async fn an_address_that_was_away_gets_no_caller_before_it_has_refused_invented_
     let (first, second) = (Upstream::bind().await, Upstream::bind().await);
     let front = Front::before(&[("default", &[first.url(), second.url()])]).await;
     let clock = HeldClock::pause();
-    let place = first.address();
-    drop(first);
+    let first = first.leave().await;
     front.is_proven_by(&second).await;
 
     // It returns without its `auth`.
-    let first = Upstream::python_at(place).await;
+    let first = first.returns();
     clock.advance(PROBE_PAUSE.max(ADDRESS_PAUSE)).await;
     let (_, ()) = tokio::join!(front.lists_at(&second), answers(&first, 1, 200, 1));
     front.settles(&clock).await;
@@ -149,15 +148,14 @@ async fn what_began_before_a_reload_may_use_an_address_that_returns_after_it() {
     let urls = [first.url(), second.url()];
     let front = Front::before(&[("default", &urls)]).await;
     let clock = HeldClock::pause();
-    let place = first.address();
-    drop(first);
+    let first = first.leave().await;
     front.is_proven_by(&second).await;
     let before = front.agents.clone();
     let agents = agents_of(&[("default", &urls)]);
     front.server.reload(agents, settings());
     drop(front.agents);
 
-    let first = Upstream::python_at(place).await;
+    let first = first.returns();
     clock.advance(PROBE_PAUSE).await;
     answers(&first, PROBES, 401, 0).await;
     // Nothing uses the addresses of the old configuration any more, which may lack one of them.

@@ -226,10 +226,9 @@ async fn an_address_that_returns_is_tried_and_then_used_again() {
     let (first, second) = (Upstream::bind().await, Upstream::bind().await);
     let gateway = Gateway::before(&first, &second).await;
     let clock = HeldClock::pause();
-    let place = first.address();
-    drop(first);
+    let first = first.leave().await;
     gateway.lists_at(&second).await;
-    let first = Upstream::python_at(place).await;
+    let first = first.returns();
     // Nobody waits for the trial: it is made beside a request that another address answers.
     clock.advance(ADDRESS_PAUSE).await;
     gateway.lists_at(&second).await;
@@ -252,10 +251,9 @@ async fn an_address_that_does_not_answer_a_trial_is_tried_again_later() {
     let (first, second) = (Upstream::bind().await, Upstream::bind().await);
     let gateway = Gateway::before(&first, &second).await;
     let clock = HeldClock::pause();
-    let place = first.address();
-    drop(first);
+    let first = first.leave().await;
     gateway.lists_at(&second).await;
-    let first = Upstream::python_at(place).await;
+    let first = first.returns();
     clock.advance(ADDRESS_PAUSE).await;
     gateway.lists_at(&second).await;
     let silent = first.expect("GET /ok").await;
@@ -423,16 +421,15 @@ async fn a_run_that_the_next_address_does_not_know_is_gone() {
 async fn a_run_stays_at_its_address_while_that_answers() {
     let second = Upstream::bind().await;
     let gone = Upstream::bind().await;
-    let place = gone.address();
     let gateway = Gateway::before(&gone, &second).await;
-    drop(gone);
+    let gone = gone.leave().await;
     let clock = HeldClock::pause();
     let (mut response, mut run) = gateway.run_at(&second).await;
     run.send(identified("7-0", &token("a", "one"))).await;
     assert_eq!(response.frame().await + &response.frame().await, told("a", "one"));
 
     // The first address is back.
-    let first = Upstream::python_at(place).await;
+    let first = gone.returns();
     clock.advance(ADDRESS_PAUSE).await;
     let list = async { second.expect(LIST).await.json(200, "[]").await };
     let trial = async { first.expect("GET /ok").await.json(200, r#"{"ok":true}"#).await };

@@ -703,8 +703,8 @@ fn a_server_that_is_out_of_reach_is_tried_ever_less_often_and_shows_what_was_mis
     for search in [Search::Right, Search::Refuses(404)] {
         paused(async {
             let (mut server, mut responses) = Server::followed(search).await;
-            let address = server.gateway.upstream.address();
-            server.gateway.upstream = Upstream::bind().await;
+            let nobody = Upstream::bind().await;
+            let away = std::mem::replace(&mut server.gateway.upstream, nobody).leave().await;
             let failed = |server: &Server| {
                 counted(&server.gateway.metrics, r#"upstream_errors_total{kind="unreachable"}"#)
             };
@@ -717,7 +717,7 @@ fn a_server_that_is_out_of_reach_is_tried_ever_less_often_and_shows_what_was_mis
             assert!((2.0..=4.0).contains(&more), "{search:?}: {more}");
             assert_eq!(server.asked.len(), 0);
 
-            server.gateway.upstream = Upstream::at(address).await;
+            server.gateway.upstream = away.returns();
             server.runs(7);
             server.passes(Duration::from_secs(34)).await;
             assert!(server.has_told(&mut responses[7], "r1").await, "{search:?}");

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex as StdMutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::task::JoinSet;
@@ -35,7 +35,14 @@ pub(crate) struct Upstream {
     sight: Arc<StdMutex<HashMap<String, u16>>>,
     /// The answer to `/info`.
     info: &'static str,
-    _accepting: JoinSet<()>,
+    accepting: JoinSet<()>,
+}
+
+/// The address of a server that is away. It stays reserved: nothing else answers there, and
+/// connections are refused.
+pub(crate) struct Away {
+    socket: TcpSocket,
+    info: &'static str,
 }
 
 /// One request, and the connection that waits for its answer.
@@ -63,17 +70,6 @@ impl Upstream {
 
     pub(crate) async fn aegra() -> Self {
         Self::telling(AEGRA).await
-    }
-
-    /// A JavaScript server at the address of a former server.
-    pub(crate) async fn at(address: SocketAddr) -> Self {
-        let listener = TcpListener::bind(address).await.unwrap();
-        Self::listening(listener, JAVASCRIPT)
-    }
-
-    /// A Python server at the address of a former server.
-    pub(crate) async fn python_at(address: SocketAddr) -> Self {
-        Self::listening(TcpListener::bind(address).await.unwrap(), PYTHON)
     }
 
     /// A server with this `/info`.
@@ -105,7 +101,16 @@ impl Upstream {
                 }
             }
         });
-        Self { address, requests: Mutex::new(requests), sight, info, _accepting: accepting }
+        Self { address, requests: Mutex::new(requests), sight, info, accepting }
+    }
+
+    /// Stops the server.
+    pub(crate) async fn leave(mut self) -> Away {
+        self.accepting.shutdown().await;
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind(self.address).unwrap();
+        Away { socket, info: self.info }
     }
 
     /// Sets the status with which the server answers whether this key may see a thread.
@@ -203,6 +208,15 @@ async fn accept(listener: &TcpListener) -> Option<Exchange> {
         if let Some(exchange) = Exchange::read(socket).await {
             return Some(exchange);
         }
+    }
+}
+
+// === impl Away ===
+
+impl Away {
+    /// Starts a server of the same kind at the address.
+    pub(crate) fn returns(self) -> Upstream {
+        Upstream::listening(self.socket.listen(1024).unwrap(), self.info)
     }
 }
 
