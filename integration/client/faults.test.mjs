@@ -134,7 +134,10 @@ class Scene {
       this.name = namespace.name;
       upstream = `http://${NAME}:${this.proxy.port}`;
     }
-    if (place === "faketime") program = script(id, `exec '${process.env.FAKETIME}' --exclude-monotonic -f -10m '${process.env.THREADWAY_BIN}' "$@"`);
+    // `faketime` starts the program as a child, which would outlive it. So the script sets its variables, and becomes the program.
+    const faked = `'${process.env.FAKETIME}' -f -10m printenv LD_PRELOAD`;
+    const clock = `export LD_PRELOAD="$(${faked})" FAKETIME=-10m FAKETIME_DONT_FAKE_MONOTONIC=1`;
+    if (place === "faketime") program = script(id, `${clock}\nexec '${process.env.THREADWAY_BIN}' "$@"`);
     this.upstream = upstream;
     this.gateway = await startProgram(program, `faults-${id}`, upstream, "--admin-listen", "127.0.0.1:0");
     // The gateway has listed the agents once, or has logged why it cannot.
