@@ -193,6 +193,11 @@ impl Metrics {
         GaugeGuard::new(&self.0.looks_waiting)
     }
 
+    /// A look or a start waits for its turn at an upstream.
+    pub(crate) fn turn_waiting(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.0.turns_waiting)
+    }
+
     /// A poll was answered this long after it was due.
     pub(crate) fn polled(&self, after: Duration) {
         self.0.poll_lag.observe(after.as_secs_f64());

@@ -264,6 +264,7 @@ impl LongLived {
         } = settings;
         self.threads.runs().set_error_detail(error_detail);
         self.observer.metrics.memory().set_limit(limits.memory_bytes);
+        agents.stop_waiting_at(&self.shutdown);
         let readiness = self.readiness.of(agents.clone());
         let admin = admin::endpoint(&readiness, &self.observer.metrics, &limits, hosts.clone());
         let state = self.callers.clone();
