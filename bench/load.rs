@@ -10,6 +10,8 @@
 mod capacity;
 #[path = "load/client.rs"]
 mod client;
+#[path = "load/crowd.rs"]
+mod crowd;
 #[path = "load/editor.rs"]
 mod editor;
 #[path = "load/editors.rs"]
@@ -102,6 +104,9 @@ const QUICK: Sizes = Sizes {
     joins: Some(join::Sizes { joiners: 100, late_tokens: 5_000, rest: Duration::ZERO }),
 };
 
+/// The gateway that is measured, unless an option names another one.
+const THREADWAY: &str = env!("CARGO_BIN_EXE_threadway");
+
 /// How often the joins are measured.
 const JOIN_ROUNDS: usize = 5;
 const JOINS: join::Sizes =
@@ -128,6 +133,7 @@ fn main() -> ExitCode {
         ["copier", gateway] => at(gateway, fanout::copy),
         ["follow"] => block_on(follow::run(follow::FULL)),
         ["idle", threads] => count_of(threads).and_then(|threads| block_on(idle::run(idle::full(threads)))),
+        ["crowd", followers, program] => count_of(followers).and_then(|followers| block_on(crowd::run(followers, program))),
         ["editors"] => block_on(editors::run(editors::FULL)),
         ["capacity"] => block_on(capacity::run()),
         ["fanout"] => block_on(fanout::run(fanout::FULL)),
@@ -138,6 +144,11 @@ fn main() -> ExitCode {
         ["--follow"] => Err(again("follow", &[])),
         ["--idle"] => Err(again("idle", &["10000"])),
         ["--idle", "--threads", threads] => Err(again("idle", &[threads])),
+        ["--crowd"] => Err(again("crowd", &[&crowd::FOLLOWERS.to_string(), THREADWAY])),
+        ["--crowd", "--followers", followers] => Err(again("crowd", &[followers, THREADWAY])),
+        ["--crowd", "--gateway", program] => {
+            Err(again("crowd", &[&crowd::FOLLOWERS.to_string(), program]))
+        }
         ["--large"] => Err(again("large", &[])),
         [] | ["--quick" | "--join"] => Err(again("measure", &arguments)),
         ["--endure"] => Err(again("endure", &[])),
@@ -146,7 +157,7 @@ fn main() -> ExitCode {
         ["--soak"] => Err(again("soak", &[&soak::MINUTES.to_string()])),
         ["--soak", "--minutes", minutes] => Err(again("soak", &[minutes])),
         _ => {
-            Err("expected nothing, --quick, --join, --follow, --idle, --fanout, --large, --capacity, --editors, --reload, --resume, --endure or --soak".into())
+            Err("expected nothing, --quick, --join, --follow, --idle, --crowd, --fanout, --large, --capacity, --editors, --reload, --resume, --endure or --soak".into())
         }
     };
     match done {

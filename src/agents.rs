@@ -16,6 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::JoinQueue;
 
 pub(crate) use agent::AgentServer;
@@ -160,6 +161,11 @@ impl Agents {
     /// The upstreams, in the configuration's order.
     pub fn upstreams(&self) -> &[Upstream] {
         &self.directory.upstreams
+    }
+
+    /// Sets when nothing waits for a turn at an upstream any more.
+    pub(crate) fn stop_waiting_at(&self, shutdown: &CancellationToken) {
+        self.upstreams().iter().for_each(|upstream| upstream.client.stop_waiting_at(shutdown));
     }
 
     /// Says of each upstream whether it gets the credentials of callers, a line for each. Empty for

@@ -390,6 +390,7 @@ impl Verdict {
         match error {
             Error::Unreachable { .. }
             | Error::Unproven
+            | Error::Crowded
             | Error::Timeout { .. }
             | Error::Interrupted { .. } => Self::Away(error),
             Error::Status { .. } if error.is_unauthorized() => {

@@ -193,6 +193,17 @@ impl Metrics {
         GaugeGuard::new(&self.0.looks_waiting)
     }
 
+    /// A look or a start waits for its turn at an upstream.
+    pub(crate) fn turn_waiting(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.0.turns_waiting)
+    }
+
+    /// How many clients have an SSE stream, or may wait for one.
+    pub(crate) fn sse_clients(&self) -> u32 {
+        let streams = self.0.streams.get_or_create(&Protocol::AguiSse).get();
+        u32::try_from(streams.saturating_add(self.0.turns_waiting.get())).unwrap_or_default()
+    }
+
     /// A poll was answered this long after it was due.
     pub(crate) fn polled(&self, after: Duration) {
         self.0.poll_lag.observe(after.as_secs_f64());
@@ -262,6 +273,11 @@ impl StreamMeter {
         if let Some(after) = after {
             self.metrics.0.added_latency.observe(after.as_secs_f64());
         }
+    }
+
+    /// How many clients have an SSE stream, or may wait for one.
+    pub(crate) fn sse_clients(&self) -> u32 {
+        self.metrics.sse_clients()
     }
 
     /// Bytes were encoded for this stream. Other bytes that it sends were encoded by other streams.

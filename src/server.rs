@@ -62,7 +62,8 @@ pub use streams::body::KEEP_ALIVE;
 pub use streams::compress::{Coding, Compression, Compressor};
 pub use streams::encoder::Encoder;
 pub use streams::outgoing::Outgoing;
-pub use streams::wire::{RETRY, Wire};
+pub use streams::retry::{LONGEST_RETRY, RECONNECTS_PER_SECOND, RETRY};
+pub use streams::wire::Wire;
 pub use websocket::{IDLE, PING, PONG_TIMEOUT};
 
 use self::auth::admit::{Admission, CallerState};
@@ -264,6 +265,7 @@ impl LongLived {
         } = settings;
         self.threads.runs().set_error_detail(error_detail);
         self.observer.metrics.memory().set_limit(limits.memory_bytes);
+        agents.stop_waiting_at(&self.shutdown);
         let readiness = self.readiness.of(agents.clone());
         let admin = admin::endpoint(&readiness, &self.observer.metrics, &limits, hosts.clone());
         let state = self.callers.clone();

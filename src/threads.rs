@@ -71,7 +71,7 @@ pub use thread::Thread;
 use crate::agents::Agent;
 use crate::flights::Flights;
 use crate::runs::Runs;
-use crate::upstream::{Client, Error, Purpose, Visibility};
+use crate::upstream::{Client, Error, Line, Purpose, Visibility};
 use follow::FollowedThreads;
 use key::LookKey;
 use look::{Looked, LookedAtRest};
@@ -160,7 +160,8 @@ impl Shared {
     /// equal credentials share a request, which is sent after all of them have asked.
     async fn visibility(&self, upstream: &Client, thread_id: &str) -> Result<Visibility, Error> {
         let key = LookKey::new(upstream, thread_id, Emit::default());
-        let read = async || upstream.visibility(thread_id).await;
+        let read =
+            async || Box::pin(upstream.in_turn(Line::Looks, upstream.visibility(thread_id))).await;
         self.visibilities.share(key, read).await
     }
 }

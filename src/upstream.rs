@@ -9,6 +9,7 @@
 //!   `backoff`: pauses between attempts.
 //! - `run`, `thread`, `assistant`: the operations of [`Client`]. `list`: lists, in parts if they are
 //!   large.
+//! - `turns`: how many requests of clients are sent at once, and in which order.
 //! - `call`: one request, its limits, and its metrics. `response`: the headers and bodies of
 //!   answers. `answer_text`: a body that was read.
 //! - `stream`: the response body of a run.
@@ -39,6 +40,7 @@ mod state_text;
 mod stream;
 mod thread;
 mod tls;
+mod turns;
 mod until;
 
 use std::time::Duration;
@@ -68,6 +70,8 @@ pub use stream::{Body, RunStream};
 pub use thread::{MAX_THREAD_PAGE, ThreadSearch};
 pub use threadway_translate::langgraph::ThreadRecord;
 pub use tls::{NotTls, Tls};
+pub(crate) use turns::{Line, Turn};
+pub use turns::{MAX_LOOK_TURNS, MAX_START_TURNS, MAX_WAITING, TURN_TIMEOUT};
 pub(crate) use until::Until;
 
 /// How long connecting to a server may take. A slow network needs less, and a client still waits

@@ -37,6 +37,9 @@ pub(crate) struct Wanted {
 pub(crate) struct Mood {
     /// The delay of each answer.
     pub(crate) delay_ms: u64,
+    /// How many requests of LangGraph's API are answered in a second, in order. Those whose client
+    /// has left count too.
+    pub(crate) per_second: Option<u32>,
     /// The status that is answered instead, with `Retry-After: 30`.
     pub(crate) refusal: Option<u16>,
 }

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use uuid::Uuid;
 
@@ -71,6 +71,8 @@ struct Server {
     end: Mutex<CancellationToken>,
     threads: Threads,
     mood: Mutex<Mood>,
+    /// When the next request may be answered, if their rate is limited.
+    next_answer: Mutex<Option<Instant>>,
     /// By the kind of a request: the number of requests, and the bytes of their responses.
     counts: Mutex<BTreeMap<&'static str, (u64, u64)>>,
 }
@@ -140,6 +142,7 @@ pub(crate) async fn run() -> Result<(), Fault> {
         end: Mutex::default(),
         threads: Threads::default(),
         mood: Mutex::default(),
+        next_answer: Mutex::default(),
         counts: Mutex::default(),
     });
     serve(move |request| Arc::clone(&server).answer(request)).await
@@ -177,6 +180,15 @@ fn raw_answer(status: StatusCode, body: Bytes) -> Response<BoxBody<Bytes, Infall
 // === impl Server ===
 
 impl Server {
+    /// When a request may be answered that arrives now.
+    fn take_answer(&self, per_second: u32) -> Instant {
+        let now = Instant::now();
+        let mut next = lock(&self.next_answer);
+        let at = next.map_or(now, |next| next.max(now)) + Duration::from_secs(1) / per_second;
+        *next = Some(at);
+        at
+    }
+
     async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
@@ -185,6 +197,9 @@ impl Server {
         if let Some(kind) = kind {
             lock(&self.counts).entry(kind).or_default().0 += 1;
             let mood = *lock(&self.mood);
+            if let Some(rate) = mood.per_second {
+                sleep_until(self.take_answer(rate)).await;
+            }
             if mood.delay_ms > 0 {
                 sleep(mood.delay()).await;
             }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::Directory;
 use super::facts::{FACTS_AGE, FACTS_PAUSE, Found, MAX_FACTS, Scope};
-use crate::upstream::{Client, Error};
+use crate::upstream::{Client, Error, Line};
 use threadway_translate::agui::ClientProvided;
 use threadway_translate::langgraph::{
     Capabilities, ConfigField, InputKeys, ModelInput, ServerInfo,
@@ -145,8 +145,8 @@ impl Agent {
             return false;
         }
         let read = async || {
-            let presence = in_time(self.read_presence()).await;
-            match presence {
+            let presence = in_time(self.read_presence());
+            match self.upstream.in_turn(Line::Looks, presence).await {
                 // A server that is deployed anew may have the agent at once.
                 Ok(presence @ Presence::Absent) => Found::Fact(presence, Scope::Nobody),
                 Ok(presence) => Found::Fact(presence, Scope::Caller),

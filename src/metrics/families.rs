@@ -109,6 +109,10 @@ families! {
     looks: Family<LookReason, Counter> = with_zeros("looks", "Checks of followed threads");
     looks_waiting: Gauge =
         single("looks_waiting", "Checks of followed threads that wait for their turn");
+    turns_waiting: Gauge = single(
+        "turns_waiting",
+        "Looks and starts of clients that wait for a turn at an upstream",
+    );
     poll_lag: Histogram = histogram(
         "poll_lag",
         "Time from a poll of followed threads being due to its answer",

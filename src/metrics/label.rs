@@ -326,6 +326,8 @@ label! {
         Unreachable = "unreachable",
         /// No request was made: the server has not refused invented credentials yet.
         Unproven = "unproven",
+        /// No request was made: too many waited.
+        Crowded = "crowded",
         /// The answer took too long.
         Timeout = "timeout",
         /// The connection broke.

@@ -345,6 +345,11 @@ impl Reject {
                 bad_gateway("upstream_unreachable", "check that it runs, and the upstream's URL")
             }
             Error::Unproven => Self::unproven(),
+            Error::Crowded => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "upstream_crowded",
+                format!("{what}; wait, then send the request again"),
+            ),
             Error::Timeout { .. } => Self::new(
                 StatusCode::GATEWAY_TIMEOUT,
                 "upstream_timeout",

@@ -61,6 +61,8 @@ pub(super) fn routes(
     let observed = middleware::from_fn_with_state(observed, observe::observe);
     let ready = get(health::readyz).with_state(gateway.readiness.clone());
     let page = gateway.page;
+    let metrics = gateway.observer.metrics.clone();
+    let deferred = middleware::from_fn_with_state(metrics, events::defer);
     let cors = gateway.admission.cors.layer(gateway.forward.names());
     let routes = Router::new()
         .route("/agui/info", get(info::info))
@@ -79,7 +81,7 @@ pub(super) fn routes(
         .route("/agui/threads/{thread}/{part}", get(threads::inspect))
         .route_layer(compressed)
         .route_layer(admitted)
-        .route_layer(middleware::from_fn(events::defer))
+        .route_layer(deferred)
         .method_not_allowed_fallback(reject::wrong_method);
     // CORS is outside of `admitted`, since a preflight carries no credentials.
     let routes = with_cors(routes, cors);
@@ -103,7 +105,9 @@ pub(super) fn routes(
 /// `EventSource` survives it.
 pub(super) fn full(gateway: &Gateway) -> Full {
     let cors = gateway.admission.cors.layer(gateway.forward.names());
-    Full::new(|routes| with_cors(routes.layer(middleware::from_fn(events::defer)), cors.clone()))
+    let metrics = gateway.observer.metrics.clone();
+    let deferred = middleware::from_fn_with_state(metrics, events::defer);
+    Full::new(|routes| with_cors(routes.layer(deferred.clone()), cors.clone()))
 }
 
 fn with_cors<S: Clone + Send + Sync + 'static>(

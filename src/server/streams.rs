@@ -6,6 +6,7 @@
 //! - [`body`]: the response body that pulls events from a run's log.
 //! - [`array`]: the events as one JSON array, for clients that cannot read a stream.
 //! - [`frames`]: cuts an encoded stream into its frames again.
+//! - [`retry`]: when an `EventSource` reconnects.
 //! - [`event_stream`]: a reader with its encoder and its slot, and the response made of them.
 //! - [`unread`]: large parts that were not taken yet: equal ones once, within a budget.
 //! - [`whole`]: an answer that is known to its end, in parts.
@@ -18,6 +19,7 @@ pub(in crate::server) mod encoder;
 pub(in crate::server) mod event_stream;
 pub(in crate::server) mod frames;
 pub(in crate::server) mod outgoing;
+pub(in crate::server) mod retry;
 pub(in crate::server) mod unread;
 pub(in crate::server) mod whole;
 pub(in crate::server) mod wire;

@@ -76,6 +76,7 @@ impl Link {
                 Some(wait) => Error::internal(format!("{what}; {}", try_again(wait))),
                 None => Error::internal(what),
             },
+            upstream::Error::Crowded => Error::internal(format!("{what}; wait, then try again")),
             upstream::Error::Unreachable { .. } | upstream::Error::Unproven => {
                 Error::internal(format!("{what}; try again, or tell the gateway's operator"))
             }

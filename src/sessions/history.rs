@@ -18,7 +18,7 @@ use super::link::{Answer, Link, Work};
 use super::session::{Session, SessionConfig, Sessions, Stored, check_session_id, unknown_session};
 use super::turn::{Sending, Turn, Whose};
 use crate::threads::{Thread, ThreadReader};
-use crate::upstream::{self, ThreadRecord, ThreadSearch};
+use crate::upstream::{self, Line, ThreadRecord, ThreadSearch};
 use threadway_translate::acp::choice::SessionRecord;
 use threadway_translate::acp::rpc::{self, Code, Error};
 use threadway_translate::json::{Json, ObjectWriter};
@@ -194,7 +194,8 @@ impl Known {
             return Ok(Self { kept, stored: Stored::NoThread, thread: None });
         }
         let upstream = link.upstream();
-        let thread = upstream.thread(id).await.map_err(|error| link.failed(&error))?;
+        let thread = upstream.in_turn(Line::Looks, upstream.thread(id)).await;
+        let thread = thread.map_err(|error| link.failed(&error))?;
         let thread = thread.ok_or_else(|| unknown_session(id))?;
         let mut kept = SessionRecord::read(&thread.metadata);
         kept.title = kept.title.or_else(|| thread.title());
@@ -218,10 +219,12 @@ pub(super) async fn list(link: &Link, request: &ListSessionsRequest) -> Result<J
     let metadata = SessionRecord::mark(cwd.as_deref());
     let search = ThreadSearch { metadata: &metadata, limit: PAGE, offset };
     let upstream = &link.upstream();
+    let turn = upstream.turn(Line::Looks).await.map_err(|error| link.failed(&error))?;
     let threads = upstream.threads(&search).await.map_err(|error| link.failed(&error))?;
     let is_full = threads.len() >= PAGE;
     let sessions = stream::iter(threads).map(|thread| listed(upstream, thread));
     let sessions: Vec<_> = sessions.buffered(TITLES_AT_ONCE).collect().await;
+    drop(turn);
     let sessions = sessions.into_iter().flatten().collect();
     let next = is_full.then(|| format!("{CURSOR}{}", offset.saturating_add(PAGE)));
     rpc::result(&ListSessionsResponse::new(sessions).next_cursor(next))

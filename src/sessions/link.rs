@@ -311,6 +311,7 @@ impl Link {
             }
             upstream::Error::Status { .. }
             | upstream::Error::Unproven
+            | upstream::Error::Crowded
             | upstream::Error::NotAnEventStream { .. }
             | upstream::Error::NotUnderstood { .. }
             | upstream::Error::TooLarge { .. }

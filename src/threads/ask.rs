@@ -15,7 +15,7 @@ use super::start_lock::StartLock;
 use super::thread::Thread;
 use crate::offload::offload;
 use crate::runs::{self, RunStart, StartError};
-use crate::upstream::{AnswerText, Client};
+use crate::upstream::{AnswerText, Client, Line};
 use threadway_translate::langgraph::{
     BatchDecision, Capabilities, InputKeys, NewestRuns, RunRecord, ThreadState,
 };
@@ -90,10 +90,15 @@ impl Thread {
         // then answers that the thread is busy.
         let may_lack_thread =
             matches!(begun, Err(Refusal::UnknownAssistant { .. } | Refusal::Busy));
-        if !may_lack_thread || self.upstream().thread_state(&self.id).await?.is_some() {
+        if !may_lack_thread {
+            return begun;
+        }
+        let turn = self.upstream().turn(Line::Starts).await?;
+        if self.upstream().thread_state(&self.id).await?.is_some() {
             return begun;
         }
         let origin = self.create(None).await?;
+        drop(turn);
         self.begin(PlannedRun { origin, ..planned }, guards).await
     }
 
@@ -150,7 +155,7 @@ impl Thread {
     async fn plan<P: Planner>(&self, request: &P, storing: &Storing) -> Result<Next, Refusal> {
         // Listed before the state is read: a run that has ended by then has made its state.
         let upstream = self.reads();
-        let list = async || live_runs(&upstream, &self.id).await;
+        let list = async || upstream.in_turn(Line::Starts, live_runs(&upstream, &self.id)).await;
         let mut listed = if is_answer(request) { Some(list().await?) } else { None };
         let mut stops = 0;
         loop {
@@ -184,6 +189,7 @@ impl Thread {
         mut listed: Option<Vec<RunRecord>>,
     ) -> Result<Planned, Refusal> {
         let upstream = &self.reads();
+        let _turn = upstream.turn(Line::Starts).await?;
         let state = upstream.thread_state(&self.id);
         let (body, server) = tokio::join!(state, self.agent.capabilities());
         let body = body?;
@@ -325,7 +331,9 @@ impl Thread {
     ) -> Result<ThreadReader, Refusal> {
         self.expect_no_shutdown()?;
         let PlannedRun { run, server, checkpoint, origin } = planned;
-        if !server.keeps_runs_apart && has_live_run(&self.reads(), &self.id).await? {
+        let reads = self.reads();
+        let turn = reads.turn(Line::Starts).await?;
+        if !server.keeps_runs_apart && has_live_run(&reads, &self.id).await? {
             return Err(Refusal::Busy);
         }
         let (name, forgets) = (run.name.clone(), run.forgets.clone());
@@ -339,7 +347,8 @@ impl Thread {
         };
         let runs = self.threads.runs();
         let new = RunStart { server, thread_id: &self.id, name: &name, token, request };
-        match runs.start(self.upstream(), new, guards).await {
+        // The request goes on if the client leaves, and so does its turn.
+        match runs.start(self.upstream(), new, (guards, turn)).await {
             Ok(reader) => {
                 self.threads.delete_stored(self.upstream(), &self.id, &forgets);
                 Ok(reader.into())

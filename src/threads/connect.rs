@@ -11,7 +11,7 @@ use super::refusal::Refusal;
 use crate::agents::AgentServer;
 use crate::metrics::Resume;
 use crate::runs::{EventId, RunReader};
-use crate::upstream::{Client, Error, Visibility};
+use crate::upstream::{Client, Error, Line, Visibility};
 use threadway_translate::langgraph::Capabilities;
 
 // === impl Threads ===
@@ -46,7 +46,11 @@ impl Threads {
         let Some(after) = after else {
             // Clients that connect at the same time with equal credentials share one look.
             let key = LookKey::new(upstream, thread_id, self.emit);
-            let read = async || look(&self.runs(), upstream, server.clone(), thread_id, None).await;
+            let read = async || {
+                let runs = self.runs();
+                let look = look(&runs, upstream, server.clone(), thread_id, None);
+                upstream.in_turn(Line::Looks, look).await
+            };
             let (server, looked) = tokio::join!(server.clone(), self.shared.looks.share(key, read));
             let run = match looked? {
                 Looked::Run(record) => {
@@ -57,7 +61,8 @@ impl Threads {
             return Ok(run.into());
         };
         let runs = self.runs();
-        let looked = look(&runs, upstream, server.clone(), thread_id, Some(after));
+        let look = look(&runs, upstream, server.clone(), thread_id, Some(after));
+        let looked = upstream.in_turn(Line::Looks, look);
         let (server, looked) = tokio::join!(server, looked);
         let run = match looked? {
             Looked::Run(record) => {
@@ -97,10 +102,13 @@ impl Threads {
             Ok(Visibility::Hidden) | Err(Error::Status { code: 404, .. }) => return Ok(None),
             Err(error) => return Err(error),
         }
+        if let Some(after) = after
+            && let Some(run) = self.runs().after(upstream, thread_id, after)
+        {
+            return Ok(Some(run.into()));
+        }
+        let turn = upstream.turn(Line::Looks).await?;
         if let Some(after) = after {
-            if let Some(run) = self.runs().after(upstream, thread_id, after) {
-                return Ok(Some(run.into()));
-            }
             found = upstream.find_run(thread_id, after.run_id()).await?;
             event = found.is_some().then(|| after.clone());
         }
@@ -113,6 +121,7 @@ impl Threads {
                 *run = self.runs().full_record(upstream, thread_id, run.clone()).await?;
             }
         }
+        drop(turn);
         let Some(record) = found else { return Ok(None) };
         if event.is_none() && after.is_some() {
             self.shared.runs.metrics().resumed(Resume::StartOver);
@@ -130,7 +139,8 @@ impl Threads {
         thread_id: &str,
         run_id: &str,
     ) -> Result<Option<ThreadReader>, Error> {
-        let Some(record) = upstream.find_run(thread_id, run_id).await? else { return Ok(None) };
+        let find = upstream.find_run(thread_id, run_id);
+        let Some(record) = upstream.in_turn(Line::Looks, find).await? else { return Ok(None) };
         let run = self.runs().read(upstream, server, thread_id, record, None).await?;
         Ok(Some(run.into()))
     }

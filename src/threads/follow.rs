@@ -37,7 +37,7 @@ use super::refusal::Refusal;
 use crate::agents::AgentServer;
 use crate::runs::{CredentialRing, Run};
 use crate::sync::{Guard, Mutex};
-use crate::upstream::{Caller, Client, Error, Visibility};
+use crate::upstream::{Caller, Client, Error, Line, Turn, Visibility};
 use threadway_translate::langgraph::{Capabilities, MessagesKey};
 use threadway_translate::run::Emit;
 
@@ -97,10 +97,14 @@ pub(super) async fn join(
         hidden_from: None,
     };
     let server = known.capabilities(upstream);
-    let (visibility, server, first) = if shared.followed.has(&key) {
-        let (visibility, server) = tokio::join!(shared.visibility(upstream, thread_id), server);
-        (visibility?, server, None)
+    let turn = if shared.followed.has(&key) {
+        None
     } else {
+        // Others may have followed the thread meanwhile.
+        let turn = upstream.turn(Line::Looks).await?;
+        Some(turn).filter(|_| !shared.followed.has(&key))
+    };
+    let (visibility, server, first) = if let Some(turn) = turn {
         // One request checks the visibility and lists the runs for the first look.
         let mut server = pin!(server);
         let ready = poll_immediate(&mut server).await;
@@ -109,7 +113,10 @@ pub(super) async fn join(
         let (recent, server) = tokio::join!(recent, server);
         let recent = recent?;
         let visibility = if recent.is_some() { Visibility::Visible } else { Visibility::Hidden };
-        (visibility, server, Some(recent.unwrap_or_default()))
+        (visibility, server, Some((recent.unwrap_or_default(), turn)))
+    } else {
+        let (visibility, server) = tokio::join!(shared.visibility(upstream, thread_id), server);
+        (visibility?, server, None)
     };
     if visibility == Visibility::Hidden {
         key.hidden_from = Some(upstream.caller().clone());
@@ -157,7 +164,7 @@ fn follower(
     key: FollowKey,
     upstream: &Client,
     (server, known): (Capabilities, AgentServer),
-    first: Option<RecentRuns>,
+    first: Option<(RecentRuns, Turn)>,
 ) -> (Follower, bool) {
     let mut threads = loop {
         // While the lock is held, no watcher can find that it has no followers.
@@ -187,7 +194,8 @@ fn follower(
     drop(threads);
     let follower = Follower::new(shared, Arc::clone(&thread), changes.subscribe(), &key, upstream);
     let mut watcher = Watcher::new(shared, key, (upstream, known), thread, changes);
-    (watcher.server, watcher.first) = (server, first);
+    watcher.server = server;
+    watcher.begin_with(first);
     shared.runs.spawn(watcher.watch());
     (follower, true)
 }

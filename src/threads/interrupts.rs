@@ -1,7 +1,7 @@
 //! Which interrupts of a thread are open, and which of them a live run answers.
 
 use super::Threads;
-use crate::upstream::{Client, Error, RunFilter};
+use crate::upstream::{Client, Error, Line, RunFilter};
 use threadway_translate::langgraph::{RunRecord, ThreadState};
 
 /// What a thread waits for.
@@ -16,8 +16,9 @@ pub enum Waits {
 }
 
 impl Threads {
-    /// What a thread waits for.
+    /// What a thread waits for, before a run is started on it.
     pub async fn waits(&self, upstream: &Client, thread_id: &str) -> Result<Waits, Error> {
+        let _turn = upstream.turn(Line::Starts).await?;
         let (state, running) = tokio::try_join!(
             upstream.thread_state(thread_id),
             upstream.runs(thread_id, RunFilter::Running)

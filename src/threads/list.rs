@@ -11,7 +11,7 @@ use std::str::FromStr;
 use uuid::Uuid;
 
 use crate::agents::Agent;
-use crate::upstream::{Error, ThreadRecord, ThreadSearch};
+use crate::upstream::{Error, Line, ThreadRecord, ThreadSearch};
 use threadway_translate::json::{Json, ObjectWriter};
 
 /// How many requests one page may take. A page that needs more is shorter, and has a cursor.
@@ -67,6 +67,7 @@ pub struct NotAThreadCursor;
 ///
 /// For an agent that is named by its graph, these are the threads of all assistants of the graph.
 pub async fn list(agent: &Agent, query: &ListQuery) -> Result<ThreadPage, Error> {
+    let _turn = agent.upstream.turn(Line::Looks).await?;
     let metadata = metadata_of(&agent.assistant);
     let limit = query.limit + OVERLAP + 1;
     let mut cursor = query.after.clone().unwrap_or_default();

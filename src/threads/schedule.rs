@@ -13,7 +13,7 @@ use super::pace::{LOOK_INTERVAL, Lane, Pace, Permit};
 use super::poll::{PollReport, PollState, PollSubscription};
 use crate::metrics::LookReason;
 use crate::runs;
-use crate::upstream::Client;
+use crate::upstream::{Client, Error, Line, Turn};
 use threadway_translate::langgraph::Capabilities;
 
 /// How often a thread is looked at that has not changed according to polls. Polls may miss a
@@ -57,6 +57,8 @@ pub(super) struct Schedule {
     last: LookOutcome,
     /// How many looks in a row have failed.
     failures: u32,
+    /// The turn for the first look, which has begun with the first follower's request.
+    first_turn: Option<Turn>,
 }
 
 /// What a look has achieved.
@@ -94,6 +96,14 @@ impl Cause {
         }
     }
 
+    /// The line in which the look waits for its turn.
+    fn line(self) -> Line {
+        match self {
+            Self::Requested | Self::Lifecycle | Self::Changed | Self::RunEnded => Line::Looks,
+            Self::Interval | Self::SlowInterval => Line::Checks,
+        }
+    }
+
     /// The label in metrics.
     pub(super) fn reason(self) -> LookReason {
         match self {
@@ -122,6 +132,7 @@ impl Schedule {
             changes: 0,
             last: LookOutcome::Complete { exists: false, has_pending: false },
             failures: 0,
+            first_turn: None,
         }
     }
 
@@ -130,21 +141,38 @@ impl Schedule {
         self.subscription.use_credentials(upstream);
     }
 
-    /// Waits until a look is due, and for the permission to make it. Cancel safe.
-    pub(super) async fn next(&mut self, requests: &Notify) -> (Cause, Permit) {
+    /// Sets the turn in which the first look is made.
+    pub(super) fn begin_in(&mut self, turn: Option<Turn>) {
+        self.first_turn = turn;
+    }
+
+    /// Waits until a look is due, and for the permission and the turn to make it. Cancel safe.
+    pub(super) async fn next(
+        &mut self,
+        requests: &Notify,
+        upstream: &Client,
+    ) -> (Cause, Permit, Result<Turn, Error>) {
         loop {
             let cause = self.cause(requests).await;
             let Some(lane) = cause.lane() else {
-                return (cause, self.pace.at_once());
+                let turn = match self.first_turn.take() {
+                    Some(turn) => Ok(turn),
+                    None => upstream.turn(cause.line()).await,
+                };
+                return (cause, self.pace.at_once(), turn);
             };
             let is_periodic = matches!(cause, Cause::Interval | Cause::SlowInterval);
+            let permit = async {
+                let permit = self.pace.wait(lane).await;
+                (permit, upstream.turn(cause.line()).await)
+            };
             tokio::select! {
                 biased;
                 () = requests.notified() => self.due = Some(Cause::Requested),
                 () = self.lifecycle.changed(), if is_periodic => self.due = Some(Cause::Lifecycle),
                 // The report may give another cause, or none.
                 Ok(()) = self.reports.changed(), if is_periodic => {}
-                permit = self.pace.wait(lane) => return (cause, permit),
+                (permit, turn) = permit => return (cause, permit, turn),
             }
         }
     }

@@ -7,7 +7,7 @@ use super::reader::ThreadReader;
 use super::refusal::Refusal;
 use super::thread::Thread;
 use crate::runs::RunReader;
-use crate::upstream::Client;
+use crate::upstream::{Client, Line};
 use threadway_translate::langgraph::Capabilities;
 
 /// What a thread contains now.
@@ -31,7 +31,7 @@ impl Thread {
     pub(crate) async fn snapshot(&self) -> Result<ThreadSnapshot, Refusal> {
         self.expect_no_shutdown()?;
         let server = self.agent().capabilities();
-        self.threads.snapshot(&self.agent().upstream, server, self.id()).await
+        Box::pin(self.threads.snapshot(&self.agent().upstream, server, self.id())).await
     }
 }
 
@@ -47,7 +47,10 @@ impl Threads {
         let runs = self.runs();
         // As for clients that connect: those who ask at the same time share a look.
         let key = LookKey::new(upstream, thread_id, self.emit);
-        let read = async || look::look_without_reading(&runs, upstream, server, thread_id).await;
+        let read = async || {
+            let look = look::look_without_reading(&runs, upstream, server, thread_id);
+            upstream.in_turn(Line::Looks, look).await
+        };
         let LookedAtRest { run, newest } = self.shared.rests.share(key, read).await?;
         let reader = RunReader::new(run, None).into();
         let is_live = newest.as_ref().is_some_and(|newest| newest.status.is_live());

@@ -39,14 +39,15 @@ impl Thread {
     pub async fn connect(&self, after: Option<&EventId>) -> Result<ThreadReader, Refusal> {
         self.expect_no_shutdown()?;
         let server = self.agent.capabilities();
-        Ok(self.threads.connect(self.upstream(), server, &self.id, after).await?)
+        let connect = self.threads.connect(self.upstream(), server, &self.id, after);
+        Ok(Box::pin(connect).await?)
     }
 
     /// Reads the thread as [`connect`](Self::connect) does, and then all later runs and changes.
     pub async fn follow(&self, after: Option<&EventId>) -> Result<ThreadReader, Refusal> {
         self.expect_no_shutdown()?;
         let server = self.agent.server();
-        self.threads.follow(self.upstream(), server, &self.id, after).await
+        Box::pin(self.threads.follow(self.upstream(), server, &self.id, after)).await
     }
 
     /// Reads a run that the client has read before. See [`Threads::read_again`].
@@ -57,7 +58,8 @@ impl Thread {
     ) -> Result<Option<ThreadReader>, Refusal> {
         self.expect_no_shutdown()?;
         let server = self.agent.capabilities().await;
-        Ok(self.threads.read_again(self.upstream(), server, &self.id, after, name).await?)
+        let read = self.threads.read_again(self.upstream(), server, &self.id, after, name);
+        Ok(Box::pin(read).await?)
     }
 
     /// Reads a run by LangGraph's id. See [`Threads::read_by_id`].
@@ -73,7 +75,7 @@ impl Thread {
         &self,
         read: impl Future<Output = Result<T, Refusal>>,
     ) -> Result<T, Refusal> {
-        let (is_absent, read) = tokio::join!(self.agent.is_absent(), read);
+        let (is_absent, read) = tokio::join!(Box::pin(self.agent.is_absent()), read);
         if is_absent {
             return Err(Refusal::UnknownAssistant { assistant: self.agent.assistant.clone() });
         }

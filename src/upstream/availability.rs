@@ -95,6 +95,7 @@ impl Evidence {
             | Error::Interrupted { .. }
             | Error::Status { code: 502..=504, .. } => Self::Unanswered,
             Error::Status { .. }
+            | Error::Crowded
             | Error::NotAnEventStream { .. }
             | Error::NotUnderstood { .. }
             | Error::TooLarge { .. }

@@ -9,11 +9,13 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request};
 use http_body_util::Full;
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::addresses::{Addresses, Concern};
 use super::call::{Call, CallMetrics, Target};
 use super::choice::TRIAL_TIMEOUT;
+use super::turns::{Line, Turn, TurnKey, Turns};
 use super::{AnswerText, ApiKey, BaseUrl, Caller, Error, Identity, Purpose, Tls};
 use crate::metrics::{Answer, Metrics, Operation};
 use crate::sync::Mutex;
@@ -32,6 +34,8 @@ pub struct Client {
     base: BaseUrl,
     /// Shared by all clients of this configured upstream, so that a new key reaches them all.
     key: Arc<Mutex<Option<ApiKey>>>,
+    /// Shared by all clients of this configured upstream.
+    turns: Arc<Turns>,
     metrics: Metrics,
     /// Headers that the configuration adds to every request.
     headers: HeaderMap,
@@ -53,6 +57,7 @@ pub(crate) struct WeakClient {
     only: Option<usize>,
     base: BaseUrl,
     key: Arc<Mutex<Option<ApiKey>>>,
+    turns: Arc<Turns>,
     headers: HeaderMap,
     identity: Identity,
 }
@@ -106,6 +111,7 @@ impl Client {
             only: None,
             base,
             key: Arc::new(Mutex::new(key)),
+            turns: Arc::new(Turns::new()),
             metrics: Metrics::default(),
             headers,
             identity: Identity::default(),
@@ -119,8 +125,9 @@ impl Client {
 
     /// The same server for probes.
     pub(crate) fn downgrade(&self) -> WeakClient {
-        let Self { addresses, only, base, key, headers, identity, .. } = self.clone();
-        WeakClient { addresses: Arc::downgrade(&addresses), only, base, key, headers, identity }
+        let Self { addresses, only, base, key, turns, headers, identity, .. } = self.clone();
+        let addresses = Arc::downgrade(&addresses);
+        WeakClient { addresses, only, base, key, turns, headers, identity }
     }
 
     /// A client for each address of the server, in order. Each sends its requests to that address
@@ -223,6 +230,32 @@ impl Client {
     /// The credentials of this client's requests.
     pub(crate) fn access(&self) -> Access {
         Access { configured: Arc::clone(&self.key), caller: self.caller.clone() }
+    }
+
+    /// Waits for a turn at the server, in which the caller's requests are sent. Fails with
+    /// [`Error::Crowded`] if too many wait. Cancel safe.
+    ///
+    /// A task that has a turn must not wait for another one.
+    pub(crate) async fn turn(&self, line: Line) -> Result<Turn, Error> {
+        let name = self.caller.name().map(Arc::from);
+        let key = TurnKey { access: self.access(), name };
+        Box::pin(self.turns.turn(line, key, &self.metrics)).await
+    }
+
+    /// Makes a request in a [`turn`](Self::turn) of its own.
+    pub(crate) async fn in_turn<T>(
+        &self,
+        line: Line,
+        request: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let _turn = self.turn(line).await?;
+        request.await
+    }
+
+    /// Sets when nothing waits for a turn any more, for all clients of this configured upstream.
+    /// Later calls have no effect.
+    pub(crate) fn stop_waiting_at(&self, shutdown: &CancellationToken) {
+        self.turns.stop_waiting_at(shutdown);
     }
 
     /// The secrets in this client's requests: the key, configured headers, and the caller's
@@ -332,12 +365,13 @@ impl Client {
 impl WeakClient {
     /// `None` once the upstream has no other client.
     pub(crate) fn upgrade(&self) -> Option<Client> {
-        let Self { addresses, only, base, key, headers, identity } = self.clone();
+        let Self { addresses, only, base, key, turns, headers, identity } = self.clone();
         Some(Client {
             addresses: addresses.upgrade()?,
             only,
             base,
             key,
+            turns,
             metrics: Metrics::default(),
             headers,
             identity,

@@ -35,6 +35,10 @@ pub enum Error {
     /// sent.
     #[error("the LangGraph server has not refused invented credentials yet")]
     Unproven,
+    /// Too many requests wait for a turn at the server, or this one has waited too long. Nothing was
+    /// sent.
+    #[error("too many requests wait for the LangGraph server")]
+    Crowded,
     /// The request was sent and not answered in time. It may have had its effect.
     #[error("the LangGraph server did not answer within {} s", waited.as_secs())]
     Timeout {
@@ -130,6 +134,7 @@ impl Error {
         match self {
             Self::Unreachable { .. } => Answer::Unreachable,
             Self::Unproven => Answer::Unproven,
+            Self::Crowded => Answer::Crowded,
             Self::Timeout { .. } => Answer::Timeout,
             Self::Status { code: 401 | 403, .. } => Answer::Unauthorized,
             Self::Status { code: 404, .. } => Answer::NotFound,
@@ -182,6 +187,7 @@ impl Error {
             | Self::NotAnEventStream { .. }
             | Self::Unreachable { .. }
             | Self::Unproven
+            | Self::Crowded
             | Self::Timeout { .. }
             | Self::NotUnderstood { .. }
             | Self::TooLarge { .. }
@@ -208,7 +214,7 @@ impl Error {
 
     /// Whether nothing was sent. The log already has a line that says why.
     pub(crate) fn was_not_sent(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Unproven)
+        matches!(self, Self::Unreachable { .. } | Self::Unproven | Self::Crowded)
     }
 
     /// Whether a request that failed like this may have had its effect: its answer was lost, or a

@@ -11,6 +11,7 @@ mod apart;
 mod array;
 mod asked;
 mod attach;
+mod crowd;
 mod emit;
 mod eventsource;
 mod fanout;

@@ -253,6 +253,7 @@ fn body_end(error: &Error) -> BodyEnd {
         Error::Status { .. }
         | Error::Unreachable { .. }
         | Error::Unproven
+        | Error::Crowded
         | Error::Timeout { .. }
         | Error::NotAnEventStream { .. }
         | Error::NotUnderstood { .. }

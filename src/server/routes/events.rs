@@ -4,13 +4,14 @@
 //! run.
 
 use axum::body::Body;
-use axum::extract::{RawQuery, Request};
+use axum::extract::{RawQuery, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use http::header::CONNECTION;
 use http::{HeaderMap, Method, StatusCode};
 
 use super::connect::{self, Scope};
+use crate::metrics::Metrics;
 use crate::server::gateway::Call;
 use crate::server::limits::rates::StreamSlot;
 use crate::server::observe::RunIds;
@@ -20,6 +21,7 @@ use crate::server::request::last_event::LastEvent;
 use crate::server::request::query::{InPath, param};
 use crate::server::request::thread_name;
 use crate::server::streams::event_stream::{EventStream, unbuffered};
+use crate::server::streams::retry::Spread;
 use crate::server::streams::wire::Wire;
 use crate::threads::{AtShutdown, Thread, ThreadReader};
 use threadway_translate::agui::{ClientMessages, Projector};
@@ -61,7 +63,11 @@ pub(in crate::server) async fn events(
 /// Answers a client that resumes a stream with an empty one, in place of a refusal that passes by
 /// itself. An `EventSource` never reconnects after another status than 200, but it does after a
 /// stream that ends. This layer is in front of everything that refuses requests.
-pub(in crate::server) async fn defer(request: Request, next: Next) -> Response {
+pub(in crate::server) async fn defer(
+    State(metrics): State<Metrics>,
+    request: Request,
+    next: Next,
+) -> Response {
     let is_resumption = is_resumption(&request);
     let mut refusal = next.run(request).await;
     let status = refusal.status();
@@ -72,7 +78,8 @@ pub(in crate::server) async fn defer(request: Request, next: Next) -> Response {
     let refused = refusal.extensions_mut().remove::<Refused>();
     tracing::debug!(?refused, "a client is sent an empty stream, so that it reconnects later");
     let wire = Wire::Sse;
-    let mut empty = unbuffered(wire, Body::from(wire.beginning()));
+    let spread = Spread::of(metrics.sse_clients());
+    let mut empty = unbuffered(wire, Body::from(wire.beginning(spread)));
     if let Some(refused) = refused {
         empty.extensions_mut().insert(refused);
     }

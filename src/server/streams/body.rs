@@ -12,6 +12,7 @@ use tokio_util::sync::ReusableBoxFuture;
 
 use super::encoder::Encoder;
 use super::outgoing::Outgoing;
+use super::retry::Spread;
 use super::unread::{Answers, TRACKED_FROM};
 use super::wire::Wire;
 use crate::metrics::{Full, Metrics, Protocol, StreamEnd, StreamMeter};
@@ -41,6 +42,8 @@ pub(in crate::server) struct RunBody {
     /// bytes from before this stream began, which say nothing about latency.
     read_at: Option<Instant>,
     silence: Pin<Box<Sleep>>,
+    /// The spread that the client's `retry:` was taken from.
+    spread: Spread,
     /// The caller's slot, released when the body is dropped.
     _slot: Option<StreamSlot>,
     began_at: Instant,
@@ -105,8 +108,10 @@ impl RunBody {
         metrics: &Metrics,
     ) -> Self {
         let reader = Box::new(reader);
+        let meter = metrics.stream(protocol);
+        let spread = Spread::of(metrics.sse_clients());
         let mut out = Outgoing::default();
-        out.own().extend(encoder.wire().beginning());
+        out.own().extend(encoder.wire().beginning(spread));
         Self {
             encoder,
             state: PullState::Next(ReusableBoxFuture::new(next(reader))),
@@ -114,7 +119,8 @@ impl RunBody {
             answers,
             read_at: None,
             began_at: Instant::now(),
-            meter: metrics.stream(protocol),
+            meter,
+            spread,
             end: StreamEnd::BrokenOff,
             silence: Box::pin(tokio::time::sleep(KEEP_ALIVE)),
             _slot: None,
@@ -151,6 +157,9 @@ impl RunBody {
             let (reader, events) = ready!(future.poll(cx));
             let Some(events) = events else {
                 self.state = PullState::Over;
+                if self.end == StreamEnd::BrokenOff {
+                    self.renew_retry(Spread::is_exceeded_by);
+                }
                 break;
             };
             future.set(next(reader));
@@ -174,9 +183,19 @@ impl RunBody {
         Poll::Ready(Ok(()))
     }
 
+    /// Tells the client when it reconnects, if the number of streams has changed so.
+    fn renew_retry(&mut self, is_due: fn(Spread, Spread) -> bool) {
+        let spread = Spread::of(self.meter.sse_clients());
+        if is_due(self.spread, spread) {
+            self.spread = spread;
+            self.encoder.wire().retry(spread, self.out.own());
+        }
+    }
+
     fn poll_silence(&mut self, cx: &mut Context<'_>) {
         while self.silence.as_mut().poll(cx).is_ready() {
             self.encoder.wire().keep_alive(self.out.own());
+            self.renew_retry(Spread::is_outdated_by);
             self.silence.as_mut().reset(Instant::now() + KEEP_ALIVE);
         }
     }

@@ -1,13 +1,9 @@
 //! How a stream of AG-UI events is framed: SSE, one JSON document a line, or protobuf.
 
-use std::time::Duration;
-
 use http::HeaderValue;
 
+use super::retry::Spread;
 use threadway_translate::sse;
-
-/// How long an `EventSource` waits before it reconnects.
-pub const RETRY: Duration = Duration::from_secs(3);
 
 /// How events are framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,14 +44,19 @@ impl Wire {
         })
     }
 
-    /// The first bytes of a response: with SSE, [`RETRY`].
-    pub(in crate::server) fn beginning(self) -> Vec<u8> {
+    /// The first bytes of a response: with SSE, when the client reconnects.
+    pub(in crate::server) fn beginning(self, spread: Spread) -> Vec<u8> {
         let mut out = Vec::new();
+        self.retry(spread, &mut out);
+        out
+    }
+
+    /// Appends when the client reconnects, if the framing can say so.
+    pub(super) fn retry(self, spread: Spread, out: &mut Vec<u8>) {
         match self {
-            Self::Sse => sse::encode_retry(&mut out, RETRY),
+            Self::Sse => sse::encode_retry(out, spread.retry()),
             Self::Ndjson | Self::Events | Self::Chunks | Self::ChunkLines | Self::Proto => {}
         }
-        out
     }
 
     /// Appends a keep-alive, if the framing has one.

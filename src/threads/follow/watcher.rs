@@ -17,7 +17,7 @@ use super::{FollowKey, FollowedThread, LastLook, RecentRuns};
 use crate::agents::AgentServer;
 use crate::metrics::GaugeGuard;
 use crate::runs::{self, IdleThread, Lender, Run};
-use crate::upstream::{AnswerText, Client, Error, RunFilter, StateText, UnknownThread};
+use crate::upstream::{AnswerText, Client, Error, RunFilter, StateText, Turn, UnknownThread};
 use threadway_translate::langgraph::{
     Capabilities, KeptAnswers, RunRecord, RunStatus, ThreadState,
 };
@@ -37,7 +37,7 @@ pub(super) struct Watcher {
     thread: Arc<FollowedThread>,
     changes: Arc<watch::Sender<()>>,
     /// The runs for the first look, if the first follower has listed them.
-    pub(super) first: Option<RecentRuns>,
+    first: Option<RecentRuns>,
     /// The ids of finished runs that are not to be relayed: they were relayed, or ended before
     /// anybody followed.
     past: Option<HashSet<String>>,
@@ -96,6 +96,13 @@ impl Watcher {
         }
     }
 
+    /// Sets the runs for the first look, and the turn in which they were listed.
+    pub(super) fn begin_with(&mut self, first: Option<(RecentRuns, Turn)>) {
+        let (first, turn) = first.unzip();
+        self.first = first;
+        self.schedule.begin_in(turn);
+    }
+
     /// Relays what happens on the thread until nobody follows it.
     pub(super) async fn watch(mut self) {
         let changes = Arc::clone(&self.changes);
@@ -118,9 +125,9 @@ impl Watcher {
 
     /// Waits until a look is due, looks, and relays what it finds. Breaks if the look is refused.
     async fn step(&mut self) -> ControlFlow<()> {
-        let (cause, permit) = loop {
+        let (cause, permit, turn) = loop {
             self.use_credentials();
-            let next = self.schedule.next(&self.thread.look_requests);
+            let next = self.schedule.next(&self.thread.look_requests, &self.upstream);
             tokio::select! {
                 biased;
                 () = self.thread.followers.left() => {}
@@ -139,10 +146,15 @@ impl Watcher {
         };
         let is_first = self.first.is_some();
         let joined = self.shared.followed.joined(&self.key);
+        let turn = match turn {
+            Ok(turn) => turn,
+            Err(error) => return self.look_failed(look, error, joined),
+        };
         let found = self.look_for_any(look).await;
         permit.record(&found);
         match found {
             Ok(Found::Run(run)) => {
+                drop(turn);
                 let has_ended = self.relay(&run).await;
                 self.schedule.relay_ended(has_ended);
             }
@@ -152,18 +164,19 @@ impl Watcher {
                     self.open_lifecycle().await;
                 }
             }
-            Err(error) => {
-                let thread_id = &self.key.thread_id;
-                tracing::debug!(thread_id, %error, "a look at a followed thread failed");
-                self.schedule.look_ended(None);
-                let error = Arc::new(error);
-                self.publish(LastLook::Failed { look, error: Arc::clone(&error) });
-                if error.depends_on_caller() {
-                    return self.give_up(joined);
-                }
-            }
+            Err(error) => return self.look_failed(look, error, joined),
         }
         ControlFlow::Continue(())
+    }
+
+    /// Reports a failed look to the followers that wait for it. Breaks if it was refused.
+    fn look_failed(&mut self, look: u64, error: Error, joined: u64) -> ControlFlow<()> {
+        let thread_id = &self.key.thread_id;
+        tracing::debug!(thread_id, %error, "a look at a followed thread failed");
+        self.schedule.look_ended(None);
+        let error = Arc::new(error);
+        self.publish(LastLook::Failed { look, error: Arc::clone(&error) });
+        if error.depends_on_caller() { self.give_up(joined) } else { ControlFlow::Continue(()) }
     }
 
     /// Uses what is known of the server by now. A server that has never said what it can do is asked

@@ -170,6 +170,7 @@ impl Health {
             | Error::Timeout { .. }
             | Error::Interrupted { .. } => Self::Doubtful,
             Error::Status { .. }
+            | Error::Crowded
             | Error::NotAnEventStream { .. }
             | Error::NotUnderstood { .. }
             | Error::TooLarge { .. }
