@@ -108,7 +108,7 @@ fn event(frame: &str) -> Option<Value> {
 /// A conversation of about 600 kB.
 fn long() -> Vec<Value> {
     let message = |at: usize| {
-        let kind = if at % 2 == 0 { "human" } else { "ai" };
+        let kind = if at.is_multiple_of(2) { "human" } else { "ai" };
         json!({"id": format!("m{at}"), "type": kind, "content": "naïve ".repeat(160)})
     };
     (0..600).map(message).collect()
@@ -293,6 +293,9 @@ async fn id_of(server: &LangGraph, emit: Emit, key: &str, error_detail: ErrorDet
     last
 }
 
+/// Changes a state.
+type Change = fn(&mut Value);
+
 /// The thread of a question about two actions, after a run.
 fn asked() -> (Value, Value, Value) {
     let action = |name: &str| json!({"name": name, "args": {"path": "/tmp/x"}});
@@ -333,7 +336,7 @@ async fn the_id_of_an_end_is_another_as_soon_as_anything_else_is_shown() {
             panic!("{what} and {other} have one id");
         }
     };
-    let changes: [(&str, fn(&mut Value)); 9] = [
+    let changes: [(&str, Change); 9] = [
         ("a text", |state| state["values"]["messages"][0]["content"] = json!("do both!")),
         ("a message", |state| {
             let more = json!({"id": "m1", "type": "ai", "content": ""});
@@ -344,7 +347,7 @@ async fn the_id_of_an_end_is_another_as_soon_as_anything_else_is_shown() {
         ("a member", |state| state["values"]["more"] = Value::Null),
         ("a question", |state| state["tasks"][0]["interrupts"][0]["value"] = json!("which?")),
         ("another id of it", |state| {
-            state["tasks"][0]["interrupts"][0]["id"] = json!("d1be0f4bb1d24f7a8a2f5f0c1d2e3f41")
+            state["tasks"][0]["interrupts"][0]["id"] = json!("d1be0f4bb1d24f7a8a2f5f0c1d2e3f41");
         }),
         ("an action", |state| {
             state["tasks"][0]["interrupts"][0]["value"]["action_requests"][1]["args"] = json!({});
