@@ -21,7 +21,7 @@ mod upstreams;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -68,6 +68,9 @@ const DEFAULT_OWNER_GRACE_SECONDS: usize = 30;
 
 /// The largest connection limit: more than a system's ports and file descriptors.
 const MAX_CONNECTIONS: usize = 1_000_000;
+
+/// The largest `limits.state_reads_per_second`. More would load a server for nothing.
+const MAX_STATE_READS_PER_SECOND: usize = 1_000;
 
 /// The most recordings that may be kept. Larger directories are slow to list.
 const MAX_RECORDINGS: usize = 100_000;
@@ -256,6 +259,10 @@ impl Config {
             ("audit_log", self.audit_log != other.audit_log),
             ("record", self.record != other.record),
             ("limits.log_bytes", limits.log_bytes != others.log_bytes),
+            (
+                "limits.state_reads_per_second",
+                limits.state_reads_per_second != others.state_reads_per_second,
+            ),
             ("on_owner_disconnect", limits.owners != others.owners),
         ];
         differs.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect()
@@ -504,6 +511,9 @@ impl Raw {
             number("log_bytes", 0, MAX_BYTES, default.log_bytes),
             number("header_bytes", MIN_HEADER_BYTES, MAX_BYTES, default.header_bytes),
         );
+        let state_reads = default.state_reads_per_second.get() as usize;
+        let state_reads =
+            number("state_reads_per_second", 1, MAX_STATE_READS_PER_SECOND, state_reads);
         let grace =
             number("owner_grace_seconds", 0, MAX_SECONDS, DEFAULT_OWNER_GRACE_SECONDS) as u64;
         let memory_bytes = self.memory_bytes(body_bytes, mistakes);
@@ -515,6 +525,10 @@ impl Raw {
             connections_per_peer: per_peer.and_then(NonZeroUsize::new),
             log_bytes,
             memory_bytes,
+            state_reads_per_second: u32::try_from(state_reads)
+                .ok()
+                .and_then(NonZeroU32::new)
+                .unwrap_or(default.state_reads_per_second),
             owners: {
                 let grace = Duration::from_secs(grace);
                 if cancels { OwnerPolicy::Cancel { grace } } else { OwnerPolicy::Continue }

@@ -153,11 +153,11 @@ impl Server {
         observer: Observer,
         shutdown: CancellationToken,
     ) -> Self {
-        let Limits { log_bytes, owners, .. } = settings.limits;
+        let Limits { log_bytes, owners, state_reads_per_second, .. } = settings.limits;
         let runs = Runs::new(log_bytes, owners, observer.metrics.clone(), shutdown.clone());
         let callers = CallerState::new();
         let readiness = Readiness::new(agents.clone(), shutdown.clone());
-        let threads = Threads::new(runs);
+        let threads = Threads::new(runs, state_reads_per_second);
         let request_log = RequestLog::default();
         let tasks = TaskTracker::new();
         let acp_connections = acp::Registry::default();
@@ -201,7 +201,8 @@ impl Server {
 
     /// Serves the next requests with other agents and settings. The stream of a run goes on as it
     /// began. Streams that follow a thread end if the new settings do not admit their caller.
-    /// `limits.log_bytes` and `limits.owners` keep their first values.
+    /// `limits.log_bytes`, `limits.state_reads_per_second` and `limits.owners` keep their first
+    /// values.
     pub fn reload(&self, agents: Agents, settings: Settings) {
         let (auth, old, replaced) = {
             let clients = self.clients.borrow();

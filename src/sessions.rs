@@ -57,6 +57,7 @@ mod turn;
 mod waiting_prompts;
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -143,6 +144,8 @@ pub struct ServiceOptions {
     pub error_detail: ErrorDetail,
     /// How many bytes of a run's events are kept for slow readers.
     pub log_bytes: usize,
+    /// How many states of followed threads are read in a second.
+    pub state_reads_per_second: NonZeroU32,
     /// Counts the runs.
     pub metrics: Metrics,
 }
@@ -190,12 +193,15 @@ impl Service {
     /// key of `agent`'s graph.
     pub fn new(options: ServiceOptions) -> Self {
         let ServiceOptions { agents, upstream, agent, settings, credentials, .. } = options;
-        let ServiceOptions { owners, error_detail, log_bytes, metrics, .. } = options;
+        let ServiceOptions { owners, error_detail, log_bytes, state_reads_per_second, .. } =
+            options;
+        let metrics = options.metrics;
         let shutdown = CancellationToken::new();
         // Sessions stop their runs themselves; a reader that leaves must not.
         let runs = Runs::new(log_bytes, OwnerPolicy::Continue, metrics, shutdown.clone());
         runs.set_error_detail(error_detail);
-        let (threads, tasks) = (Threads::new(runs), TaskTracker::new());
+        let threads = Threads::new(runs, state_reads_per_second);
+        let tasks = TaskTracker::new();
         let shared =
             SharedOptions { agents, upstream, agent, settings, error_detail, threads, tasks };
         Self { credentials, owners, shutdown, ..Self::sharing(shared) }

@@ -173,6 +173,7 @@ mod tests {
     use crate::sessions::{
         Authentication, Connection, MAX_UNREAD_BYTES, Service, ServiceOptions, Settings,
     };
+    use crate::threads::DEFAULT_STATE_READS_PER_SECOND;
     use crate::upstream;
     use threadway_translate::run::ErrorDetail;
 
@@ -239,6 +240,7 @@ mod tests {
             owners: OwnerPolicy::Continue,
             error_detail: ErrorDetail::default(),
             log_bytes: 1024,
+            state_reads_per_second: DEFAULT_STATE_READS_PER_SECOND,
             metrics: Metrics::default(),
         });
         let outbox = Outbox::new();

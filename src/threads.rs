@@ -57,12 +57,14 @@ mod starts;
 mod stop;
 mod thread;
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 pub use copy::{copy, delete_copy};
 pub use interrupts::Waits;
 pub use list::{ListQuery, NotAThreadCursor, ThreadCursor, ThreadPage, list};
 pub use manage::Change;
+pub use pace::DEFAULT_STATE_READS_PER_SECOND;
 pub use reader::{AtShutdown, ThreadReader};
 pub use refusal::Refusal;
 pub use snapshot::ThreadSnapshot;
@@ -111,15 +113,16 @@ struct Shared {
 // === impl Threads ===
 
 impl Threads {
-    /// The threads of these runs.
-    pub fn new(runs: Runs) -> Self {
+    /// The threads of these runs. `state_reads_per_second` is how many states of idle threads are
+    /// read from one upstream to find changes that polls do not show.
+    pub fn new(runs: Runs, state_reads_per_second: NonZeroU32) -> Self {
         let shared = Arc::new(Shared {
             runs,
             followed: FollowedThreads::default(),
             looks: Flights::default(),
             rests: Flights::default(),
             visibilities: Flights::default(),
-            paces: Paces::default(),
+            paces: Paces::new(state_reads_per_second),
             polls: Polls::default(),
             start_locks: StartLocks::default(),
             starts: Starts::default(),

@@ -203,7 +203,7 @@ impl Setup {
             upstream.client.use_key(credentials.key());
         }
         let Config { settings, acp, .. } = config;
-        let Limits { owners, log_bytes, .. } = settings.limits;
+        let Limits { owners, log_bytes, state_reads_per_second, .. } = settings.limits;
         Service::new(ServiceOptions {
             agents,
             upstream,
@@ -213,6 +213,7 @@ impl Setup {
             owners,
             error_detail: settings.error_detail,
             log_bytes,
+            state_reads_per_second,
             metrics,
         })
     }

@@ -58,6 +58,7 @@ pub(super) const KEYS: &[(&str, ValueKind)] = &[
     ("limits.log_bytes", ValueKind::Number),
     ("limits.memory_bytes", ValueKind::Number),
     ("limits.owner_grace_seconds", ValueKind::Number),
+    ("limits.state_reads_per_second", ValueKind::Number),
     ("limits.requests_per_second", ValueKind::Number),
     ("limits.request_burst", ValueKind::Number),
     ("limits.streams_per_caller", ValueKind::Number),

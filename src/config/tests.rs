@@ -181,12 +181,14 @@ fn a_flag_beats_the_file_and_the_file_beats_the_default() {
         ..Default::default()
     };
     let file = "listen = \"127.0.0.1:1\"\nupstream.url = \"http://file\"\n\
-                limits.log_bytes = 1\nlimits.connections = 2";
+                limits.log_bytes = 1\nlimits.connections = 2\nlimits.state_reads_per_second = 3";
     let config = over(&options, file).unwrap();
     assert_eq!(config.listen.to_string(), "127.0.0.2:2");
     assert_eq!(config.upstreams[0].url.to_string(), "http://file");
     assert_eq!(config.log.filter.to_string(), "info");
+    let reads = NonZeroU32::new(3).unwrap();
     let limits = Limits { log_bytes: 7, connections: 2, ..Limits::default() };
+    let limits = Limits { state_reads_per_second: reads, ..limits };
     assert_eq!(config.settings.limits, limits);
 }
 

@@ -105,12 +105,17 @@ impl Events {
         self.keys.last().copied().flatten()
     }
 
+    /// Gives the last event this key.
+    pub(super) fn set_last_key(&mut self, key: EventKey) {
+        if let Some(last) = self.keys.last_mut() {
+            *last = Some(key);
+        }
+    }
+
     /// A copy in which the last event has this key.
     pub(super) fn with_last_key(&self, key: EventKey) -> Self {
         let mut events = self.clone();
-        if let Some(last) = events.keys.last_mut() {
-            *last = Some(key);
-        }
+        events.set_last_key(key);
         events
     }
 

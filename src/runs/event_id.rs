@@ -31,6 +31,9 @@ const OLDER_VERSION: &str = "1";
 /// that is 0. `check` is 16 bits of a digest of all parts up to this one, so a reading of other
 /// parts gets another id. `n` counts the run events made of all parts with that cursor.
 ///
+/// In the id of an end, `n` and `check` are a digest of what a client holds then. They are equal for
+/// a run's end and for the idle thread, as long as nothing changes.
+///
 /// One run event may become several wire events: `wire_events` numbers all but the last of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventId {
@@ -63,6 +66,13 @@ pub(super) enum Stage {
     End,
 }
 
+/// What a client holds after the end of a run or of an idle thread: 48 bits of a digest of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shown {
+    n: u32,
+    check: u16,
+}
+
 /// The text is not an [`EventId`] of a known version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an event id of this gateway")]
@@ -86,10 +96,16 @@ impl EventId {
         self.key.stage == Stage::End
     }
 
-    /// The key that the run's end gets when it is sent again to a client that holds this id.
-    /// The key differs, since a client may drop an event whose id it has seen.
-    pub(super) fn key_of_repeat(&self) -> EventKey {
-        EventKey { n: self.key.n.wrapping_add(1), ..self.key }
+    /// The key that the run's end gets when it is sent again to a client that holds this id. `end`
+    /// is the end's own. The key differs, since a client may drop an event whose id it has seen.
+    pub(super) fn key_of_repeat(&self, end: EventKey) -> EventKey {
+        EventKey { attempt: self.key.attempt.wrapping_add(1), ..end }
+    }
+
+    /// What a client with this id holds. `None` if it is not the end of a run or of an idle thread,
+    /// or the client has only a part of the end.
+    pub(super) fn shown(&self) -> Option<Shown> {
+        self.key.shown().filter(|_| self.wire_events == 0)
     }
 
     pub(super) fn key(&self) -> EventKey {
@@ -131,6 +147,19 @@ impl EventKey {
     /// The key of an event that was not made of a part.
     pub(super) fn at(attempt: u32, stage: Stage, n: u32) -> Self {
         Self { attempt, stage, n, check: 0 }
+    }
+
+    /// The key of an end after which a client holds what has this digest.
+    pub(super) fn showing(self, digest: u64) -> Self {
+        let n = u32::try_from(digest >> 32).unwrap_or_default();
+        let check = u16::try_from(digest >> 16 & 0xffff).unwrap_or_default();
+        Self { n, check, ..self }
+    }
+
+    /// What a client holds after an end. `None` for other events.
+    pub(super) fn shown(self) -> Option<Shown> {
+        let Self { attempt: _, stage, n, check } = self;
+        (stage == Stage::End).then_some(Shown { n, check })
     }
 
     /// Whether both events were made of the same parts.

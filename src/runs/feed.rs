@@ -19,7 +19,7 @@ use threadway_translate::langgraph::{
     Cursor, IdForm, KeptAnswers, MessagesKey, Novelty, Replay, RunError, RunRecord, ThreadState,
     Values,
 };
-use threadway_translate::run::{Emit, Filter, RunEvent, StreamEnd, Translator, View};
+use threadway_translate::run::{Emit, Filter, Outcome, RunEvent, StreamEnd, Translator, View};
 use threadway_translate::sse::{self, DecodeError, Decoder};
 
 pub(super) use keys::Watermark;
@@ -444,6 +444,12 @@ impl Feed {
                 keys.close(attempt, closings - 1)
             }
         });
+    }
+
+    /// The digest of what viewers hold after this outcome. `None` before the run has a name.
+    pub(super) fn shown(&self, outcome: &Outcome) -> Option<u64> {
+        let run = self.parts.translation.as_ref()?;
+        Some(run.translator.shown(run.filter.as_ref(), outcome))
     }
 
     pub(super) fn thread_id(&self) -> &str {

@@ -10,11 +10,12 @@ use tokio::time::Instant;
 
 use super::batch::Events;
 use super::credential_ring::CredentialRing;
-use super::event_id::EventKey;
+use super::event_id::{EventId, EventKey, Shown};
 use super::feed::{Feed, Watermark};
 use super::keyframe::{EndEvent, Keyframe};
 use super::log::{RunLog, Segment};
 use crate::metrics::{Charge, Metrics};
+use crate::offload::offload;
 use crate::sync::{Guard, Mutex};
 use threadway_translate::run::{self, Emit, Failure, Loss, Open, Outcome, RunEvent};
 
@@ -82,6 +83,17 @@ pub(super) enum History {
     Replaying,
     /// As much as the upstream could replay.
     Replayed,
+}
+
+/// Puts into the key of the run's end what viewers hold then.
+fn name_end(feed: &Feed, events: &mut Events) {
+    if let Some(RunEvent::Ended { outcome, .. }) = events.last()
+        && let Some(key) = events.last_key()
+    {
+        let weight = feed.shared_view().map_or(0, |view| view.weight());
+        let shown = offload(weight, || feed.shown(outcome));
+        events.set_last_key(key.showing(shown.unwrap_or_default()));
+    }
 }
 
 // === impl Run ===
@@ -167,7 +179,8 @@ impl Run {
 
     /// Publishes new events and the feed's state. Only the feed's owner does. Returns whether
     /// readers have to look.
-    pub(super) fn publish(&self, feed: &Feed, history: History, events: Events) -> bool {
+    pub(super) fn publish(&self, feed: &Feed, history: History, mut events: Events) -> bool {
+        name_end(feed, &mut events);
         let (knows_conversation, watermark) = (feed.knows_conversation(), feed.watermark());
         let start =
             events.first().filter(|first| matches!(first, RunEvent::Started { .. })).cloned();
@@ -317,6 +330,13 @@ impl Run {
         }
     }
 
+    /// Whether a client whose last event this is holds the run to its end, or what the run's end
+    /// shows.
+    pub(crate) fn is_held_after(&self, event: &EventId) -> bool {
+        let shown = event.shown();
+        shown.is_some() && shown == self.published().shown()
+    }
+
     /// Whether a driver still reads the run.
     pub(crate) fn is_driven(&self) -> bool {
         self.changed.strong_count() > 0
@@ -349,6 +369,12 @@ impl Published {
     /// The run's first event, once there is one.
     pub(super) fn start(&self) -> Option<&RunEvent> {
         self.start.as_ref()
+    }
+
+    /// What a client holds that was sent the run's end. `None` before the end, and if the run has
+    /// none of its own.
+    pub(super) fn shown(&self) -> Option<Shown> {
+        self.end.as_ref()?.key?.shown()
     }
 
     /// The run's last event, once it has ended.

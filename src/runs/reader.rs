@@ -159,6 +159,11 @@ impl RunReader {
         Self { state: ReaderState::Searching(search), ..Self::from_now(run, Baseline::Empty) }
     }
 
+    /// A reader whose client holds the run to its end.
+    pub(crate) fn at_end(run: Arc<Run>) -> Self {
+        Self { state: ReaderState::Over, ..Self::from_now(run, Baseline::Empty) }
+    }
+
     /// A reader that continues after an event, or begins with the run as it is now. The upstream
     /// has just shown the run to this client.
     pub(crate) fn new(run: Arc<Run>, after: Option<EventId>) -> Self {

@@ -9,7 +9,7 @@ pub(super) mod incoming;
 pub(super) mod log_limiter;
 pub(super) mod rates;
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -17,6 +17,7 @@ use http::StatusCode;
 use super::reject::Reject;
 use crate::metrics::{DEFAULT_MEMORY_BYTES, Full};
 use crate::runs::{self, OwnerPolicy};
+use crate::threads::DEFAULT_STATE_READS_PER_SECOND;
 
 /// Limits on requests and connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +44,9 @@ pub struct Limits {
     /// How much clients may make the gateway hold, in bytes: bodies, unread answers and ACP
     /// sessions. A caller may use a quarter of it.
     pub memory_bytes: usize,
+    /// How many states of followed threads are read in a second from one upstream, to find changes
+    /// that were made without its API.
+    pub state_reads_per_second: NonZeroU32,
     /// Whether a run is cancelled when the connection that started it is lost.
     pub owners: OwnerPolicy,
 }
@@ -83,6 +87,7 @@ impl Default for Limits {
             connections_per_peer: None,
             log_bytes: runs::DEFAULT_LOG_BYTES,
             memory_bytes: DEFAULT_MEMORY_BYTES,
+            state_reads_per_second: DEFAULT_STATE_READS_PER_SECOND,
             owners: OwnerPolicy::default(),
         }
     }

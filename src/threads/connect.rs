@@ -147,6 +147,9 @@ impl Threads {
 
     /// Reads a thread as [`connect`](Self::connect) does, and then all its later runs, each from
     /// its beginning to its end, and changes of the state without a run.
+    ///
+    /// `after` may also be the end of an earlier run, or of the idle thread. If the thread still
+    /// shows what the client holds then, the reader yields nothing until something changes.
     pub(super) async fn follow(
         &self,
         upstream: &Client,
@@ -154,8 +157,13 @@ impl Threads {
         thread_id: &str,
         after: Option<&EventId>,
     ) -> Result<ThreadReader, Refusal> {
-        let (run, later) =
+        let (run, mut later) =
             follow::join(&self.shared, upstream, server, thread_id, self.emit).await?;
+        if let Some(held) = after.and_then(|event| later.go_on_after(event, &run)) {
+            self.shared.runs.metrics().resumed(Resume::Log);
+            let reader = RunReader::at_end(held).for_caller(upstream);
+            return Ok(ThreadReader::following(reader, later));
+        }
         let is_after = |event: &&EventId| run.id().as_deref() == Some(event.run_id());
         let event = after.filter(is_after).cloned();
         if event.is_none() && after.is_some() {

@@ -4,11 +4,15 @@
 //!   polls --------+
 //!   changed ------+--> head --> gate --> 50 a second --> 64 at a time --> upstream
 //!   intervals ----+              ^                                           |
-//!   slow, 5/s ----+              +---- closed by failures, opened by answers +
+//!   slow ---------+              +---- closed by failures, opened by answers +
 //! ```
 //! The looks of a lane go in order. The first look of each lane competes for the head, so that ten
 //! thousand looks that are due delay neither a poll nor the look at a thread that has changed. A
 //! look for a client that has just connected does not wait, but its result counts too.
+//!
+//! The slow looks have a limit of their own. Of each caller's threads only one at a time waits in the
+//! lane. So a caller with thousands of followed threads delays another one by a single look in each
+//! round.
 //!
 //! - `bucket`: the limits per second. `gate`: the pause while the server is unavailable.
 
@@ -17,6 +21,7 @@ mod gate;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,9 +43,10 @@ pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// answers some hundred lists of runs a second, and has other work.
 const LOOKS_PER_SECOND: u32 = 50;
 
-/// How many of them may be slow ones. A slow look takes two requests, and finds something only if a
-/// poll has missed it.
-const SLOW_LOOKS_PER_SECOND: u32 = 5;
+/// How many states of idle threads are read in a second from one upstream, unless configured
+/// otherwise, and at once after a pause: no poll shows a change without the API. One core of a
+/// LangGraph server reads about a hundred states of 10 kB a second.
+pub const DEFAULT_STATE_READS_PER_SECOND: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
 
 /// How many looks may be in progress. In a slow server, more would only wait for each other.
 const MAX_LOOKS: usize = 64;
@@ -52,9 +58,13 @@ const MAX_LIFECYCLES: usize = 128;
 /// the server.
 const UNSUPPORTED_FOR: Duration = Duration::from_mins(10);
 
-/// The paces of all upstreams, by base URL. The number of configured upstreams bounds them.
-#[derive(Debug, Default)]
-pub(super) struct Paces(Mutex<HashMap<String, Arc<Pace>>>);
+/// The paces of all upstreams.
+#[derive(Debug)]
+pub(super) struct Paces {
+    /// By base URL. The number of configured upstreams bounds them.
+    paces: Mutex<HashMap<String, Arc<Pace>>>,
+    state_reads_per_second: NonZeroU32,
+}
 
 /// The pace of one upstream.
 pub(super) struct Pace {
@@ -79,7 +89,8 @@ pub(super) enum Lane {
     Changed,
     /// Looks at threads that are not polled.
     Intervals,
-    /// Looks at threads that have not changed according to polls.
+    /// Looks at threads that have not changed according to polls: see
+    /// [`wait_to_read`](Pace::wait_to_read).
     Slow,
 }
 
@@ -122,9 +133,14 @@ pub(super) enum PollMethod {
 // === impl Paces ===
 
 impl Paces {
+    pub(super) fn new(state_reads_per_second: NonZeroU32) -> Self {
+        Self { paces: Mutex::default(), state_reads_per_second }
+    }
+
     pub(super) fn of(&self, upstream: &Client, metrics: &Metrics) -> Arc<Pace> {
-        let pace = || Arc::new(Pace::new(metrics.clone(), Instant::now()));
-        let mut paces = self.0.lock();
+        let slow = self.state_reads_per_second;
+        let pace = || Arc::new(Pace::new(metrics.clone(), slow, Instant::now()));
+        let mut paces = self.paces.lock();
         Arc::clone(paces.entry(upstream.base().to_string()).or_insert_with(pace))
     }
 }
@@ -132,7 +148,7 @@ impl Paces {
 // === impl Pace ===
 
 impl Pace {
-    fn new(metrics: Metrics, now: Instant) -> Self {
+    fn new(metrics: Metrics, slow: NonZeroU32, now: Instant) -> Self {
         Self {
             metrics,
             lanes: [(); Lane::COUNT].map(|()| Semaphore::new(1)),
@@ -141,7 +157,7 @@ impl Pace {
             lifecycles: Arc::new(Semaphore::new(MAX_LIFECYCLES)),
             state: Mutex::new(State {
                 looks: Bucket::new(LOOKS_PER_SECOND, now),
-                slow: Bucket::new(SLOW_LOOKS_PER_SECOND, now),
+                slow: Bucket::new(slow.get(), now),
                 gate: Gate::default(),
                 polls: PollMethod::default(),
             }),
@@ -151,7 +167,8 @@ impl Pace {
 
     /// Waits for the permission for a look. Cancel safe.
     pub(super) async fn wait(self: &Arc<Self>, lane: Lane) -> Permit {
-        let _waits = self.metrics.look_waiting();
+        // Slow looks always wait, and say nothing about the load.
+        let _waits = (lane != Lane::Slow).then(|| self.metrics.look_waiting());
         let _first = self.first_of(lane).await;
         if lane == Lane::Slow {
             while let Err(at) = self.take_slow() {
@@ -161,7 +178,7 @@ impl Pace {
         let _head = self.head.acquire().await;
         let look = Arc::clone(&self.looks).acquire_owned().await.ok();
         loop {
-            match self.pass() {
+            match self.pass(lane) {
                 Ok(pass) => {
                     let pace = Arc::clone(self);
                     return Permit { pace, pass, is_recorded: false, _look: look };
@@ -172,6 +189,13 @@ impl Pace {
                 Err(Blocked::ByTrial) => self.changed.notified().await,
             }
         }
+    }
+
+    /// Waits for the permission for a slow look, after the other threads of its caller. Cancel safe.
+    pub(super) async fn wait_to_read(self: &Arc<Self>, of_caller: &Semaphore) -> Permit {
+        // The semaphore is never closed.
+        let _next = of_caller.acquire().await;
+        self.wait(Lane::Slow).await
     }
 
     /// The permission for a look that a client waits for.
@@ -221,11 +245,12 @@ impl Pace {
         self.state.lock().slow.take(Instant::now())
     }
 
-    fn pass(&self) -> Result<Pass, Blocked> {
+    fn pass(&self, lane: Lane) -> Result<Pass, Blocked> {
         let now = Instant::now();
         let mut state = self.state.lock();
         let pass = state.gate.pass(now)?;
-        if !pass.is_trial {
+        // A slow look has taken its own token.
+        if !pass.is_trial && lane != Lane::Slow {
             state.looks.take(now).map_err(Blocked::Until)?;
         }
         Ok(pass)

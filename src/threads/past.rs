@@ -106,7 +106,7 @@ impl Past {
             for (past, arrival) in messages.iter().zip(&mut arrivals) {
                 arrival.visit(checkpoint, is_here, &past.id);
             }
-            arrivals.iter().all(Arrival::is_passed)
+            arrivals.iter().all(|arrival| arrival.is_passed())
         });
         let is_whole = walked.await?;
         Ok(Self { messages, is_whole })
@@ -261,7 +261,7 @@ impl Arrival {
         self.states_before += u32::from(is_here && !checkpoint.messages.contains_key(message_id));
     }
 
-    fn is_passed(&self) -> bool {
+    fn is_passed(self) -> bool {
         self.states_before >= 2
     }
 }

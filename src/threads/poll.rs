@@ -18,7 +18,7 @@ mod poller;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -49,6 +49,8 @@ struct Group {
     /// The upstream with the newest trace headers of this caller.
     upstream: Client,
     threads: BTreeMap<u64, PolledThread>,
+    /// Held by the thread whose slow look is the caller's next.
+    state_read: Arc<Semaphore>,
     /// The number of the task that polls the threads, if one runs.
     poller: Option<u64>,
 }
@@ -103,6 +105,7 @@ impl Polls {
         let group = groups.groups.entry(access.clone()).or_insert_with(|| Group {
             upstream: upstream.clone(),
             threads: BTreeMap::new(),
+            state_read: Arc::new(Semaphore::new(1)),
             poller: None,
         });
         group.upstream = upstream.clone();
@@ -122,6 +125,10 @@ impl Polls {
             group.upstream = upstream.clone();
         }
         is_same
+    }
+
+    fn state_read(&self, access: &Access) -> Option<Arc<Semaphore>> {
+        self.0.lock().groups.get(access).map(|group| Arc::clone(&group.state_read))
     }
 
     fn unsubscribe(&self, access: &Access, number: u64) {
@@ -238,6 +245,12 @@ impl PollSubscription {
             self.shared.runs.spawn(poller.poll());
         }
         self.place = Some(place);
+    }
+
+    /// Held by the thread of the caller whose state is read next. `None` for a thread that cannot be polled.
+    pub(super) fn state_read(&self) -> Option<Arc<Semaphore>> {
+        let (access, _) = self.place.as_ref()?;
+        self.shared.polls.state_read(access)
     }
 
     fn unsubscribe(&mut self) {

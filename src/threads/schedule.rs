@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 
 use super::Shared;
@@ -16,9 +16,8 @@ use crate::runs;
 use crate::upstream::{Client, Error, Line, Turn};
 use threadway_translate::langgraph::Capabilities;
 
-/// How often a thread is looked at that has not changed according to polls. Polls may miss a
-/// change: the JavaScript server (langgraph-api 1.5.1) does not list one that was made by hand.
-const SLOW_INTERVAL: Duration = Duration::from_mins(1);
+/// How often a thread is looked at that does not exist, in case a poll has missed its creation.
+const MISSING_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The longest pause after looks at one thread that failed, while the server may work.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -36,7 +35,9 @@ pub(super) enum Cause {
     RunEnded,
     /// Time has passed, and the thread is not polled.
     Interval,
-    /// Time has passed, and polls report no change.
+    /// Time has passed, and polls report no change. The state may have changed nevertheless: no poll
+    /// shows what a process of the server does without the API. The JavaScript server (langgraph-api
+    /// 1.5.1) does not list a change by hand either.
     SlowInterval,
 }
 
@@ -70,6 +71,8 @@ pub(super) enum LookOutcome {
         exists: bool,
         /// Whether a run waits for its turn. Polls do not show when it begins.
         has_pending: bool,
+        /// When the state may be read again.
+        state_due: Instant,
     },
     /// The state was not read, because it is large and was read lately.
     Partial {
@@ -81,6 +84,14 @@ pub(super) enum LookOutcome {
         /// When to look again.
         again_at: Instant,
     },
+}
+
+/// Waits for the permission for a look. The callers' slow ones alternate.
+async fn wait(pace: &Arc<Pace>, lane: Lane, of_caller: Option<Arc<Semaphore>>) -> Permit {
+    match of_caller.filter(|_| lane == Lane::Slow) {
+        Some(of_caller) => pace.wait_to_read(&of_caller).await,
+        None => pace.wait(lane).await,
+    }
 }
 
 // === impl Cause ===
@@ -130,7 +141,7 @@ impl Schedule {
             due: Some(Cause::Requested),
             looked_at: Instant::now(),
             changes: 0,
-            last: LookOutcome::Complete { exists: false, has_pending: false },
+            last: LookOutcome::Inconclusive { again_at: Instant::now() },
             failures: 0,
             first_turn: None,
         }
@@ -163,17 +174,17 @@ impl Schedule {
             };
             let is_periodic = matches!(cause, Cause::Interval | Cause::SlowInterval);
             let permit = async {
-                let permit = self.pace.wait(lane).await;
+                let permit = wait(&self.pace, lane, self.subscription.state_read()).await;
                 (permit, upstream.turn(cause.line()).await)
             };
             tokio::select! {
-                biased;
-                () = requests.notified() => self.due = Some(Cause::Requested),
-                () = self.lifecycle.changed(), if is_periodic => self.due = Some(Cause::Lifecycle),
-                // The report may give another cause, or none.
-                Ok(()) = self.reports.changed(), if is_periodic => {}
-                (permit, turn) = permit => return (cause, permit, turn),
-            }
+                            biased;
+                            () = requests.notified() => self.due = Some(Cause::Requested),
+                            () = self.lifecycle.changed(), if is_periodic => self.due = Some(Cause::Lifecycle),
+                            // The report may give another cause, or none.
+                            Ok(()) = self.reports.changed(), if is_periodic => {}
+            (permit, turn) = permit => return (cause, permit, turn),
+                        }
         }
     }
 
@@ -197,7 +208,7 @@ impl Schedule {
     fn due_at(&mut self) -> (Cause, Instant) {
         let report = *self.reports.borrow_and_update();
         let (exists, has_pending) = match self.last {
-            LookOutcome::Complete { exists, has_pending } => (exists, has_pending),
+            LookOutcome::Complete { exists, has_pending, .. } => (exists, has_pending),
             LookOutcome::Partial { .. } | LookOutcome::Inconclusive { .. } => (false, false),
         };
         let soon = (Cause::Interval, self.looked_at + LOOK_INTERVAL);
@@ -212,8 +223,12 @@ impl Schedule {
             (PollState::Idle { .. } | PollState::Missing, LookOutcome::Partial { state_due }) => {
                 (Cause::Interval, state_due.max(soon.1))
             }
-            (PollState::Idle { .. } | PollState::Missing, LookOutcome::Complete { .. }) => {
-                (Cause::SlowInterval, self.looked_at + SLOW_INTERVAL)
+            (
+                PollState::Idle { .. } | PollState::Missing,
+                LookOutcome::Complete { state_due, .. },
+            ) => {
+                let missing = self.looked_at + MISSING_INTERVAL;
+                (Cause::SlowInterval, if exists { state_due.max(soon.1) } else { missing })
             }
         }
     }

@@ -77,9 +77,13 @@ async fn a_hangup_changes_who_may_call_and_no_stream() {
     assert!(told.contains("everybody; expected `none` or `bearer`"), "{told}");
     assert_eq!(status(&process, "").await, "401");
 
-    file.write(&(open(&upstream) + "listen = \"127.0.0.1:1\"\nlimits.log_bytes = 1\n"));
+    file.write(
+        &(open(&upstream)
+            + "listen = \"127.0.0.1:1\"\nlimits.log_bytes = 1\n\
+        limits.state_reads_per_second = 5\n"),
+    );
     process.signal("-HUP");
-    for key in ["limits.log_bytes"] {
+    for key in ["limits.log_bytes", "limits.state_reads_per_second"] {
         let told = process.says("the change of this key takes effect after a restart").await;
         assert!(told.contains(key), "{told}");
     }

@@ -12,7 +12,7 @@ use crate::support::upstream::{Exchange, Upstream};
 use serde_json::{Value, json};
 use threadway::metrics::Metrics;
 use threadway::runs::{DEFAULT_LOG_BYTES, LINGER, OwnerPolicy, Runs, UPSTREAM_PATIENCE};
-use threadway::threads::Threads;
+use threadway::threads::{DEFAULT_STATE_READS_PER_SECOND, Threads};
 use threadway::upstream::Caller;
 use threadway_translate::json::Text;
 use threadway_translate::run::{RunEvent, View};
@@ -853,12 +853,13 @@ async fn one_who_is_many_runs_behind_misses_some_and_comes_to_the_same() {
     let upstream = Upstream::javascript().await;
     let agents = agents(&[("default", &upstream.url())], &[]);
     let agent = agents.find("agent", &Caller::default()).unwrap();
-    let threads = Threads::new(Runs::new(
+    let runs = Runs::new(
         DEFAULT_LOG_BYTES,
         OwnerPolicy::Continue,
         Metrics::default(),
         CancellationToken::new(),
-    ));
+    );
+    let threads = Threads::new(runs, DEFAULT_STATE_READS_PER_SECOND);
     let thread = threads.thread(agent, THREAD.to_owned(), None);
     let clock = HeldClock::pause();
     let look = async |count: u64| {

@@ -25,7 +25,7 @@ use serde_json::Value;
 use threadway::metrics::Metrics;
 use threadway::runs::{EventId, OwnerPolicy, RunReader, Runs};
 use threadway::server::{Encoder, Outgoing, Wire};
-use threadway::threads::{ThreadReader, Threads};
+use threadway::threads::{DEFAULT_STATE_READS_PER_SECOND, ThreadReader, Threads};
 use threadway::upstream;
 use threadway_translate::agui::{self, ClientMessages, Projector, RunId};
 use threadway_translate::json::Json;
@@ -261,7 +261,7 @@ async fn play(case: &Case) -> Result<(), String> {
     let replicas = [0, 1].map(|_| {
         let runs =
             Runs::new(case.log_bytes, OwnerPolicy::Continue, Metrics::default(), stop.clone());
-        Threads::new(runs)
+        Threads::new(runs, DEFAULT_STATE_READS_PER_SECOND)
     });
     let place = |why: String| format!("{why}\nthe server was asked:\n{:#?}", server.diary());
     let mut readers: Vec<_> =

@@ -16,6 +16,7 @@ mod emit;
 mod eventsource;
 mod fanout;
 mod follow;
+mod held;
 mod hostile;
 mod messages_key;
 mod poll;

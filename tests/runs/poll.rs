@@ -43,6 +43,10 @@ struct Thread {
     is_listed: bool,
     /// Whether a run is running or pending.
     is_busy: bool,
+    /// How often the state has changed without the API.
+    changes: u64,
+    /// How large the state is, in bytes.
+    size: usize,
 }
 
 /// A JavaScript server with threads.
@@ -89,6 +93,15 @@ impl Asked {
         self.line.starts_with(&format!("GET /threads/{}/runs?", id(number)))
     }
 
+    /// Whether this is a read of this thread's state.
+    fn is_state_of(&self, number: usize) -> bool {
+        self.line == format!("GET /threads/{}/state", id(number))
+    }
+
+    fn is_state(&self) -> bool {
+        self.line.ends_with("/state")
+    }
+
     /// The thread ids of a poll.
     fn ids(&self) -> BTreeSet<String> {
         let body: Value = serde_json::from_str(&self.body).unwrap();
@@ -110,7 +123,8 @@ impl Server {
     }
 
     fn of(gateway: Gateway, count: usize) -> Self {
-        let thread = Thread { mark: 1, runs: 0, is_there: true, is_listed: true, is_busy: false };
+        let (is_there, is_listed, is_busy) = (true, true, false);
+        let thread = Thread { mark: 1, runs: 0, is_there, is_listed, is_busy, changes: 0, size: 0 };
         // The first thread has changed last.
         let marks = (1..).take(count).collect::<Vec<_>>().into_iter().rev();
         let thread = |(number, mark)| (id(number), Thread { mark, ..thread.clone() });
@@ -228,13 +242,15 @@ impl Server {
             }
             "state" => {
                 let mut values = values(&["hi", "you"]);
-                values["count"] = json!(thread.mark);
+                values["count"] = json!(thread.runs);
+                values["changes"] = json!(thread.changes);
+                values["text"] = json!("x".repeat(thread.size));
                 let made_by = (thread.runs > 0).then(|| format!("R{}", thread.runs));
                 let made_by = made_by.map_or_else(|| json!({}), |run| json!({"run_id": run}));
                 json!({
                     "values": values, "next": [], "tasks": [],
                     "metadata": made_by,
-                    "checkpoint": {"checkpoint_id": format!("C{}", thread.mark)},
+                    "checkpoint": {"checkpoint_id": format!("C{}.{}", thread.runs, thread.changes)},
                 })
             }
             path => {
@@ -297,6 +313,15 @@ impl Server {
         self.asked.iter().filter(|asked| asked.is_poll()).count()
     }
 
+    fn states_of(&self, number: usize) -> usize {
+        self.asked.iter().filter(|asked| asked.is_state_of(number)).count()
+    }
+
+    /// The requests that are neither polls nor reads of states.
+    fn others(&self) -> Vec<&Asked> {
+        self.asked.iter().filter(|asked| !asked.is_poll() && !asked.is_state()).collect()
+    }
+
     fn looks_at(&self, number: usize) -> usize {
         self.asked.iter().filter(|asked| asked.is_look_at(number)).count()
     }
@@ -323,20 +348,18 @@ impl Server {
 // === the requests for idle threads ===
 
 #[tokio::test]
-async fn twenty_threads_at_rest_cost_one_request_in_two_seconds() {
+async fn twenty_threads_at_rest_cost_a_poll_and_their_states_in_turn() {
     let (mut server, _responses) = Server::followed(Search::Right).await;
     server.passes(INTERVAL * 20).await;
-    let others: Vec<_> = server.asked.iter().filter(|asked| !asked.is_poll()).collect();
-    assert!(others.is_empty(), "{others:?}");
+    assert!(server.others().is_empty(), "{:?}", server.others());
     Server::assert_about(server.polls(), 20);
     let all: BTreeSet<_> = (0..THREADS).map(id).collect();
-    assert!(server.asked.iter().all(|asked| asked.ids() == all));
-    // All threads are read slowly, in case a poll has missed a change.
-    server.asked.clear();
-    server.passes(Duration::from_mins(1)).await;
+    assert!(server.asked.iter().filter(|asked| asked.is_poll()).all(|asked| asked.ids() == all));
     for number in 0..THREADS {
-        assert_eq!(server.looks_at(number), 1, "{number}");
+        let states = server.states_of(number);
+        assert!((17..=21).contains(&states), "{number}: {states}");
     }
+    server.passes(INTERVAL * 20).await;
     assert!(counted(&server.gateway.metrics, r#"looks_total{reason="poll"}"#) > 40.0);
     assert!(counted(&server.gateway.metrics, "poll_lag_seconds_count") > 40.0);
     assert!(counted(&server.gateway.metrics, "looks_waiting").abs() < 0.5);
@@ -373,6 +396,9 @@ async fn a_thread_that_moves_is_looked_at_and_its_run_is_shown() {
     for number in (0..THREADS).filter(|number| *number != 3) {
         assert_eq!(server.looks_at(number), 0, "{number}");
     }
+    // A poll may show what no state does.
+    server.thread(3).mark += 1;
+    server.passes(INTERVAL * 2).await;
     assert!(counted(&server.gateway.metrics, r#"looks_total{reason="moved"}"#) > 0.5);
     // Then the thread is idle again.
     server.passes(INTERVAL * 2).await;
@@ -503,8 +529,7 @@ async fn a_server_whose_search_fails_is_looked_at_thread_by_thread_until_it_work
 async fn threads_at_rest_that_are_not_found_by_ids_cost_one_request_in_two_seconds_too() {
     let (mut server, _responses) = Server::followed(Search::Newest).await;
     server.passes(INTERVAL * 20).await;
-    let others: Vec<_> = server.asked.iter().filter(|asked| !asked.is_poll()).collect();
-    assert!(others.is_empty(), "{others:?}");
+    assert!(server.others().is_empty(), "{:?}", server.others());
     Server::assert_about(server.polls(), 20);
     assert!(server.asked.iter().all(|asked| !asked.body.contains("ids")));
 }
@@ -611,8 +636,84 @@ async fn threads_are_looked_at_one_by_one_while_more_change_than_are_listed() {
     assert!(server.has_told(&mut responses[3], "r1").await);
     server.asked.clear();
     server.passes(INTERVAL * 10).await;
-    let others: Vec<_> = server.asked.iter().filter(|asked| !asked.is_poll()).collect();
-    assert!(others.is_empty(), "{others:?}");
+    assert!(server.others().is_empty(), "{:?}", server.others());
+}
+
+// === a state that changes without the API ===
+
+/// The name of the idle thread that is shown after so many changes without the API.
+fn rested(thread: &Thread) -> String {
+    format!("connect-C{}.{}", thread.runs, thread.changes)
+}
+
+#[tokio::test]
+async fn a_state_that_changes_without_the_api_is_seen_in_three_seconds_with_ten_threads() {
+    let (mut server, mut responses) = Server::followed_of(Search::Right, 10).await;
+    for round in 1..=3 {
+        let number = round * 3;
+        server.thread(number).changes += 1;
+        let shown = rested(server.thread(number));
+        server.passes(Duration::from_secs(3)).await;
+        assert!(server.has_told(&mut responses[number], &shown).await, "{round}");
+    }
+}
+
+#[tokio::test]
+async fn with_600_threads_it_is_seen_in_a_minute() {
+    const MANY: usize = 600;
+    let (mut server, mut responses) = Server::followed_of(Search::Right, MANY).await;
+    server.passes(Duration::from_mins(1)).await;
+    server.asked.clear();
+    for number in [0, 300, 599] {
+        server.thread(number).changes += 1;
+    }
+    server.passes(Duration::from_secs(61)).await;
+    let states = server.asked.iter().filter(|asked| asked.is_state()).count();
+    assert!((590..=630).contains(&states), "{states}");
+    for number in [0, 300, 599] {
+        let shown = rested(server.thread(number));
+        assert!(server.has_told(&mut responses[number], &shown).await, "{number}");
+    }
+    let missed = (0..MANY).filter(|number| server.states_of(*number) == 0).count();
+    assert_eq!(missed, 0);
+}
+
+#[tokio::test]
+async fn callers_take_turns_however_many_threads_each_follows() {
+    const MANY: usize = 300;
+    let mut server = Server::of(Gateway::javascript().await, MANY);
+    let mut responses = Vec::new();
+    for number in 0..MANY {
+        let name = if number < 8 { "alice" } else { "bob" };
+        responses.push(server.follow(number, &format!("x-api-key: {name}\r\n")).await);
+    }
+    server.passes(Duration::from_secs(30)).await;
+    server.asked.clear();
+    server.passes(INTERVAL * 10).await;
+    for number in 0..8 {
+        let states = server.states_of(number);
+        assert!(states >= 8, "{number}: {states}");
+    }
+    let states = server.asked.iter().filter(|asked| asked.is_state()).count();
+    assert!(states <= 220, "{states}");
+}
+
+#[tokio::test]
+async fn a_large_state_is_read_seldom_and_delays_no_other() {
+    let mut server = Server::of(Gateway::javascript().await, 10);
+    server.thread(0).size = 5_000_000;
+    let mut responses = Vec::new();
+    for number in 0..10 {
+        responses.push(server.follow(number, "").await);
+    }
+    server.passes(SETTLED).await;
+    server.asked.clear();
+    server.passes(INTERVAL * 20).await;
+    assert!((5..=9).contains(&server.states_of(0)), "{}", server.states_of(0));
+    for number in 1..10 {
+        let states = server.states_of(number);
+        assert!((17..=21).contains(&states), "{number}: {states}");
+    }
 }
 
 // === whose credentials the gateway uses ===

@@ -546,11 +546,10 @@ async fn a_value_of_the_branch_that_a_fork_has_left_is_not_sent_up() {
         checkpoint("c2", "c1", values(&[&asked, &call, &result, &more], &["a"])),
         checkpoint("c1", "c0", values(&[&asked, &call], &["a"])),
     ]);
-    let server = LangGraph::start().await;
-    let mut served = Served::before(server, json!({})).await;
+    let mut front = Served::python(json!({})).await;
     let mut state = state("R0", &newest["messages"], &json!([]));
     state["values"] = newest;
-    served.server.thread(THREAD, json!({}), Some(state));
+    front.server.thread(THREAD, json!({}), Some(state));
 
     let sent = json!({"threadId": THREAD, "runId": "r1", "state": {"log": ["a", "left"]},
     "messages": [
@@ -564,7 +563,7 @@ async fn a_value_of_the_branch_that_a_fork_has_left_is_not_sent_up() {
     ]});
     let script = async {
         loop {
-            let request = served.server.held("/").await;
+            let request = front.server.held("/").await;
             if request.line.ends_with("/runs/stream") {
                 break request;
             }
@@ -574,7 +573,7 @@ async fn a_value_of_the_branch_that_a_fork_has_left_is_not_sent_up() {
     let body = sent.to_string();
     let run = tokio::select! {
         run = script => run,
-        _ = async { post(served.address, "", &body).await.rest().await } => unreachable!(),
+        _ = async { post(front.address, "", &body).await.rest().await } => unreachable!(),
     };
     let body: Value = serde_json::from_str(&run.body).unwrap();
     assert_eq!(body["input"]["messages"].as_array().unwrap().len(), 1, "{body}");

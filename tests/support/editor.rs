@@ -20,6 +20,7 @@ use threadway::metrics::Metrics;
 use threadway::runs::{DEFAULT_LOG_BYTES, OwnerPolicy};
 use threadway::sessions::{Authentication, Connection, Outbox, Service, ServiceOptions, Settings};
 use threadway::stdio;
+use threadway::threads::DEFAULT_STATE_READS_PER_SECOND;
 use threadway::upstream::Client;
 use threadway_translate::acp::choice::Mode;
 use threadway_translate::acp::permission::Rules;
@@ -140,6 +141,7 @@ impl Setup {
             owners: self.owners,
             error_detail: ErrorDetail::default(),
             log_bytes: self.log_bytes,
+            state_reads_per_second: DEFAULT_STATE_READS_PER_SECOND,
             metrics: Metrics::default(),
         }))
     }

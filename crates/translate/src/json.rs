@@ -17,6 +17,7 @@
 //!
 //! Only [`schema`], which checks a person's answer, builds a tree.
 
+pub(crate) mod digest;
 mod members;
 mod mend;
 pub mod schema;

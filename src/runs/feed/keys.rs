@@ -94,8 +94,8 @@ impl Watermark {
         };
         let is_ahead = match key.stage {
             Stage::Part(cursor) => highest <= Some(cursor),
-            Stage::Close => true,
-            Stage::Start | Stage::End => false,
+            Stage::Close | Stage::End => true,
+            Stage::Start => false,
         };
         key.attempt == attempt && is_ahead
     }

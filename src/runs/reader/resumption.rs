@@ -56,7 +56,8 @@ impl Resumption {
         };
         if event.is_terminal() {
             let newest = batches.back_mut()?;
-            *newest = Arc::new(newest.with_last_key(event.key_of_repeat()));
+            let key = event.key_of_repeat(newest.last_key()?);
+            *newest = Arc::new(newest.with_last_key(key));
         }
         let next = last + 1;
         Some((Self { batches, delivered, delivered_wire_events, next }, open))

@@ -8,7 +8,7 @@ use super::super::Shared;
 use super::super::pace::LOOK_INTERVAL;
 use super::super::schedule::LONGEST_PAUSE;
 use super::{FollowKey, FollowedThread};
-use crate::runs::{self, Attendance, Run};
+use crate::runs::{self, Attendance, EventId, Run};
 use crate::upstream::{Client, Until, Visibility};
 
 /// One follower of a thread.
@@ -55,6 +55,22 @@ impl Follower {
         let thread_id = key.thread_id.clone();
         let until = upstream.caller().until().clone();
         Self { shared, thread, changes, position: 0, thread_id, attendance, own, until }
+    }
+
+    /// The run at whose end the client of this event is, if the watcher has relayed it. Then the
+    /// follower goes on with the runs after it. `present` is what the thread shows now.
+    pub(in crate::threads) fn go_on_after(
+        &mut self,
+        event: &EventId,
+        present: &Arc<Run>,
+    ) -> Option<Arc<Run>> {
+        if present.is_held_after(event) {
+            return Some(Arc::clone(present));
+        }
+        let relayed = self.thread.sequence().newest_first();
+        let (position, run) = relayed.into_iter().find(|(_, run)| run.is_held_after(event))?;
+        self.position = position + 1;
+        Some(run)
     }
 
     /// The next run of the thread, or `None` when following has ended. Cancel safe.

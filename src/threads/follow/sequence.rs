@@ -53,6 +53,15 @@ impl Sequence {
         self.runs.back()?.as_ref()
     }
 
+    /// The runs that are kept, newest first, each with its position.
+    pub(super) fn newest_first(&self) -> Vec<(u64, Arc<Run>)> {
+        let runs = (self.first..).zip(&self.runs);
+        let runs = runs.filter_map(|(position, run)| Some((position, Arc::clone(run.as_ref()?))));
+        let mut runs: Vec<_> = runs.collect();
+        runs.reverse();
+        runs
+    }
+
     /// The first run at this position or later, with its position.
     pub(super) fn next_from(&self, position: u64) -> Option<(u64, Arc<Run>)> {
         let position = position.max(self.first);

@@ -42,9 +42,8 @@ pub(super) struct Watcher {
     /// anybody followed.
     past: Option<HashSet<String>>,
     relayed: RelayLog,
-    /// The idle thread as it was read last, with a digest of what was read. A checkpoint may get
-    /// its interrupts after its id, so the id alone does not show a change.
-    idle: Option<(u64, Arc<Run>)>,
+    /// The idle thread as it was read last.
+    idle: Option<LastIdle>,
     /// Whether the thread had a state.
     has_state: bool,
     /// The newest finished run.
@@ -55,6 +54,16 @@ pub(super) struct Watcher {
     state_due: Instant,
     schedule: Schedule,
     _counted: GaugeGuard,
+}
+
+/// An idle thread as it was read.
+struct LastIdle {
+    /// A digest of all that was read. A checkpoint may get its interrupts after its id, so the id
+    /// alone does not show a change.
+    read: u64,
+    /// A digest of the state. `None` if more than the state and the runs decides what is shown.
+    state: Option<u64>,
+    run: Arc<Run>,
 }
 
 /// What a look has found.
@@ -150,7 +159,7 @@ impl Watcher {
             Ok(turn) => turn,
             Err(error) => return self.look_failed(look, error, joined),
         };
-        let found = self.look_for_any(look).await;
+        let found = self.look_for_any(look, cause).await;
         permit.record(&found);
         match found {
             Ok(Found::Run(run)) => {
@@ -202,14 +211,14 @@ impl Watcher {
 
     /// Looks with the credentials of one follower after the other, until the upstream accepts some.
     /// The streams of those it refuses end, if it accepts others.
-    async fn look_for_any(&mut self, look: u64) -> Result<Found, Error> {
+    async fn look_for_any(&mut self, look: u64, cause: Cause) -> Result<Found, Error> {
         let followers = Arc::clone(&self.thread.followers);
         let mut refused = Vec::new();
         // A ring is never empty.
         let mut last = Error::Interrupted { reason: "nobody follows the thread".to_owned() };
         while let Some(lender) = followers.untried(&refused) {
             self.upstream = lender.upstream.clone();
-            match self.look(look).await {
+            match self.look(look, cause).await {
                 Err(error) if error.depends_on_caller() => {
                     followers.refused(&lender);
                     refused.push(lender);
@@ -244,8 +253,17 @@ impl Watcher {
     }
 
     /// Finds the next run to relay. Without one, brings the idle thread up to date.
-    async fn look(&mut self, look: u64) -> Result<Found, Error> {
+    async fn look(&mut self, look: u64, cause: Cause) -> Result<Found, Error> {
         self.schedule.look_began();
+        let mut read = None;
+        if cause == Cause::SlowInterval && self.can_compare_states() {
+            let state = self.read_state().await?;
+            let known = self.idle.as_ref().and_then(|idle| idle.state);
+            if known == state.as_deref().map(digest_of_state) {
+                return Ok(Found::Idle(self.complete(true)));
+            }
+            read = Some(state);
+        }
         if self.first.is_none() {
             // The stream is opened before the look, so that a run that begins after the look is
             // noticed. A follower does not wait for the stream at the first look; the next look
@@ -256,12 +274,16 @@ impl Watcher {
             return self.whole_run(run).await;
         }
         let is_due = Instant::now() >= self.state_due;
-        if let Some((_, idle)) = self.idle.as_ref().filter(|_| !is_due) {
-            let run = Arc::clone(idle);
+        if let Some(LastIdle { run, .. }) = self.idle.as_ref().filter(|_| !is_due && read.is_none())
+        {
+            let run = Arc::clone(run);
             self.publish(LastLook::Idle { look, run });
             return Ok(Found::Idle(LookOutcome::Partial { state_due: self.state_due }));
         }
-        let body = self.upstream.shown_state(&self.key.thread_id).await?;
+        let body = match read {
+            Some(body) => body,
+            None => self.read_state().await?,
+        };
         let is_refused = self.upstream.caller().unknown_thread() == UnknownThread::Refused;
         if body.is_none() && self.has_state && is_refused {
             // aegra lists no runs of a thread that it hides, as of one without runs.
@@ -278,9 +300,6 @@ impl Watcher {
         }
         let kept = runs::kept_answers(&self.upstream, &self.key.thread_id, state.as_ref()).await?;
         let exists = body.is_some() || self.last.is_some();
-        let bytes = body.as_deref().map_or(0, AnswerText::len) as u64;
-        let pause = Duration::from_millis(bytes * 1000 / STATE_BYTES_PER_SECOND);
-        self.state_due = Instant::now() + pause.max(LOOK_INTERVAL);
         let run = self.idle_run(body, kept).await?;
         // Only this task adds to the sequence, so the lock may be released in between.
         let last = self.thread.sequence().last().cloned();
@@ -288,8 +307,27 @@ impl Watcher {
             self.thread.sequence().push(Arc::clone(&run));
         }
         self.publish(LastLook::Idle { look, run });
-        let has_pending = self.has_pending;
-        Ok(Found::Idle(LookOutcome::Complete { exists, has_pending }))
+        Ok(Found::Idle(self.complete(exists)))
+    }
+
+    fn complete(&self, exists: bool) -> LookOutcome {
+        let (has_pending, state_due) = (self.has_pending, self.state_due);
+        LookOutcome::Complete { exists, has_pending, state_due }
+    }
+
+    /// Whether one request can show that nothing has changed: polls report what runs do and what
+    /// others do by the API, so the state is all that is left.
+    fn can_compare_states(&self) -> bool {
+        let is_comparable = self.idle.as_ref().is_some_and(|idle| idle.state.is_some());
+        is_comparable && matches!(self.thread.sequence().last_look, LastLook::Idle { .. })
+    }
+
+    async fn read_state(&mut self) -> Result<Option<StateText>, Error> {
+        let state = self.upstream.shown_state(&self.key.thread_id).await?;
+        let bytes = state.as_deref().map_or(0, AnswerText::len) as u64;
+        let pause = Duration::from_millis(bytes * 1000 / STATE_BYTES_PER_SECOND);
+        self.state_due = Instant::now() + pause.max(LOOK_INTERVAL);
+        Ok(state)
     }
 
     /// The idle thread with this state: the previous one if nothing has changed.
@@ -298,9 +336,11 @@ impl Watcher {
         state: Option<StateText>,
         kept: KeptAnswers,
     ) -> Result<Arc<Run>, Error> {
-        let digest = digest(state.as_deref(), &kept, self.last.as_ref());
+        let read = digest(state.as_deref(), &kept, self.last.as_ref());
+        let of_state = state.as_deref().filter(|state| !state.read(ThreadState::may_have_batches));
+        let of_state = of_state.map(digest_of_state);
         let run = match self.idle.take() {
-            Some((known, run)) if known == digest => run,
+            Some(LastIdle { read: known, run, .. }) if known == read => run,
             _ => {
                 let runs = self.shared.runs.with_emit(self.key.emit);
                 let rested = IdleThread { state, kept, last: self.last.clone() };
@@ -308,7 +348,7 @@ impl Watcher {
                 runs.idle(&self.upstream, server, &self.key.thread_id, rested).await?
             }
         };
-        self.idle = Some((digest, Arc::clone(&run)));
+        self.idle = Some(LastIdle { read, state: of_state, run: Arc::clone(&run) });
         Ok(run)
     }
 
@@ -406,11 +446,15 @@ impl Watcher {
     }
 }
 
+fn digest_of_state(state: &AnswerText) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    state.read(|state| state.hash(&mut hasher));
+    hasher.finish()
+}
+
 fn digest(state: Option<&AnswerText>, kept: &KeptAnswers, last: Option<&RunRecord>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    if let Some(state) = state {
-        state.read(|state| state.hash(&mut hasher));
-    }
+    state.map(digest_of_state).hash(&mut hasher);
     last.map(|run| &run.id).hash(&mut hasher);
     for kept in &kept.current {
         (&kept.interrupt, kept.action, kept.decision.get()).hash(&mut hasher);

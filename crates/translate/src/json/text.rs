@@ -119,6 +119,11 @@ impl TextBuf {
         whole.strip_prefix(&*ours).map(Text::new)
     }
 
+    /// The decoded text. Half a surrogate pair becomes U+FFFD.
+    pub(crate) fn decode(&self) -> Cow<'_, str> {
+        decode(&self.0)
+    }
+
     /// Whether both decode to the same text.
     pub fn same(&self, text: &Text) -> bool {
         same_text(&self.0, text.escaped())
@@ -153,7 +158,7 @@ fn stored(escaped: &str) -> Cow<'_, str> {
     text
 }
 
-fn decode(escaped: &str) -> Cow<'_, str> {
+pub(super) fn decode(escaped: &str) -> Cow<'_, str> {
     if !escaped.contains('\\') {
         return Cow::Borrowed(escaped);
     }

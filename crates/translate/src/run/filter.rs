@@ -54,6 +54,11 @@ impl Filter {
         })
     }
 
+    /// The options.
+    pub(super) fn options(&self) -> Emit {
+        self.emit
+    }
+
     /// What a viewer holds after all shown events.
     pub fn view(&self) -> &Arc<View> {
         &self.view
@@ -326,7 +331,7 @@ impl Filter {
     }
 
     /// A conversation as viewers see it.
-    fn shown(&self, messages: &[Arc<Message>]) -> Vec<Arc<Message>> {
+    pub(super) fn shown(&self, messages: &[Arc<Message>]) -> Vec<Arc<Message>> {
         let emit = self.emit;
         let owners: HashSet<_> = messages.iter().filter_map(|message| message.owner()).collect();
         let mut shown = Vec::with_capacity(messages.len());

@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
 use super::{Operation, Patch};
-use crate::json::{self, Json, Text};
+use crate::json::{self, Json, Text, digest};
 
 /// The nesting in which differences are searched. Deeper values are replaced whole.
 ///
@@ -59,6 +59,11 @@ impl State {
         json::raw(text)
     }
 
+    /// The digest of [`Self::to_json`].
+    pub(super) fn digest(&self) -> u64 {
+        self.0.digest()
+    }
+
     /// The length of its values and keys in bytes.
     pub(super) fn weight(&self) -> usize {
         self.0.weight()
@@ -102,6 +107,16 @@ impl Node {
                 members.iter().map(|(key, value)| key.len() + value.weight()).sum()
             }
             Self::Array(items) => items.iter().map(Self::weight).sum(),
+        }
+    }
+
+    fn digest(&self) -> u64 {
+        match self {
+            Self::Raw(value) => digest::of_json(value.get()),
+            Self::Object(members) => {
+                digest::of_object(members.iter().map(|(key, value)| (&**key, value.digest())))
+            }
+            Self::Array(items) => digest::of_array(items.iter().map(Self::digest)),
         }
     }
 

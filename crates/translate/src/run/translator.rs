@@ -14,10 +14,11 @@
 //! - this file: the parts of a stream, and the states that are read beside it;
 //! - `state`: the graph's state, and the conversation in it;
 //! - `questions`: what the run asks before it goes on;
-//! - `ending`: how a run ends.
+//! - `ending`: how a run ends. `shown`: a digest of what viewers hold then.
 
 mod ending;
 mod questions;
+mod shown;
 mod state;
 
 use std::sync::Arc;

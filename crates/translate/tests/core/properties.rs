@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use threadway_translate::agui::{Input, Projector};
 use threadway_translate::langgraph::{Part, ThreadState};
 use threadway_translate::run::{
-    self, Activity, Id, RunEvent, StreamEnd, ToolStatus, Translator, View, Viewer, ViewerMessages,
+    self, Activity, Id, Outcome, RunEvent, StreamEnd, ToolStatus, Translator, View, Viewer,
+    ViewerMessages,
 };
 use threadway_translate::sse::Decoder;
 
@@ -172,9 +173,10 @@ proptest! {
         let all: Vec<_> = parts.into_iter().chain(truth.clone()).chain(behind).collect();
         let view = |parts: &[ScriptPart]| {
             let (translator, _) = run_events(&generate::bytes(parts, false), 4096, None, end.clone());
-            translator.view().clone()
+            (translator.view().clone(), translator.shown(None, &Outcome::Cancelled))
         };
-        let (held, truth) = (view(&all), view(&truth));
+        let ((held, digest), (truth, digest_of_truth)) = (view(&all), view(&truth));
+        prop_assert_eq!(digest, digest_of_truth, "the same is shown, and the digests differ");
         let left = run::snapshots(ViewerMessages::Known(held.messages()), truth.messages());
         prop_assert!(left.is_empty(), "held {:#?}, but the truth is {:#?}", held.messages(), truth.messages());
         let state = |view: &View| -> Value {
