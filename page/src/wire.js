@@ -10,6 +10,7 @@ const RETRY_MS = 3_000; // the pause after a lost connection; the run continues
 const MAX_RETRY_MS = 20_000;
 const MAX_SEEN = 20_000; // ids that are remembered, to find repeated events
 const PAUSE_MS = 25; // events before the first pause were missed; events after it are live
+const NOTHING_MS = 2_000; // a connection that has brought no event by then misses none
 
 const encoder = new TextEncoder();
 
@@ -95,8 +96,10 @@ export class Line {
     };
     try {
       for (let next = reader.read(); ; ) {
-        if (caughtUp?.frames > 0) {
-          const paused = await Promise.race([next.then(() => false), new Promise((late) => setTimeout(late, PAUSE_MS, true))]);
+        if (caughtUp) {
+          // A thread that has not changed sends nothing.
+          const pause = caughtUp.frames > 0 ? PAUSE_MS : NOTHING_MS;
+          const paused = await Promise.race([next.then(() => false), new Promise((late) => setTimeout(late, pause, true))]);
           if (paused) tellCaughtUp();
         }
         const { done, value } = await next;
