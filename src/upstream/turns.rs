@@ -277,8 +277,9 @@ impl Waiting {
         Some(sender)
     }
 
-    /// Takes the newest request of the caller who has the most, if this caller has fewer. So one
-    /// caller cannot keep others out.
+    /// Takes a request out of the full line, in favour of one of this caller: the newest of the
+    /// caller that has the most requests waiting. `None` if that would leave this caller with as
+    /// many. So one caller cannot keep others out.
     fn displace(&mut self, key: &TurnKey) -> Option<oneshot::Sender<Turn>> {
         let own = self.callers.get(key).map_or(0, BTreeMap::len);
         let most = self.callers.values_mut().max_by_key(|requests| requests.len())?;

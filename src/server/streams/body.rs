@@ -183,7 +183,7 @@ impl RunBody {
         Poll::Ready(Ok(()))
     }
 
-    /// Tells the client when it reconnects, if the number of streams has changed so.
+    /// Sends a new `retry:` if the number of streams has changed enough for `is_due`.
     fn renew_retry(&mut self, is_due: fn(Spread, Spread) -> bool) {
         let spread = Spread::of(self.meter.sse_clients());
         if is_due(self.spread, spread) {
