@@ -1,5 +1,5 @@
-//! What clients can make the gateway hold, with as much address space as the chart's memory and a
-//! half: each load leaves the process alive, and others are served.
+//! What clients can make the gateway hold, with the chart's memory: each load leaves the process
+//! alive, and others are served.
 
 use std::net::SocketAddr;
 
@@ -14,8 +14,8 @@ use tokio::task::JoinSet;
 
 const THREAD: &str = "0b7c9a52-1111-4000-8000-000000000001";
 
-/// In KiB.
-const ADDRESS_SPACE: usize = 1_572_864;
+/// The chart's, in KiB.
+const MEMORY: usize = 1_048_576;
 
 /// Almost the largest body.
 const LARGE: usize = 9_900_000;
@@ -32,11 +32,11 @@ struct Limited {
 
 impl Limited {
     async fn start(auth: &str) -> Self {
-        Self::within(ADDRESS_SPACE, &[THREAD.to_owned()], auth).await
+        Self::holding(&[THREAD.to_owned()], auth).await
     }
 
-    /// With this much address space in KiB, and with these threads.
-    async fn within(kib: usize, threads: &[String], auth: &str) -> Self {
+    /// With these threads.
+    async fn holding(threads: &[String], auth: &str) -> Self {
         let langgraph = LangGraph::start().await;
         let texts: Vec<_> = (0..9)
             .map(|at| json!({"type": "human", "id": at.to_string(), "content": "x".repeat(1_000_000)}))
@@ -47,7 +47,7 @@ impl Limited {
         }
         let file = File::new(&format!("upstream.url = \"{}\"\n{auth}", langgraph.url));
         let options = ["--config", file.path(), "--admin-listen", "127.0.0.1:0"];
-        let mut process = Process::limited(kib, &options).await;
+        let mut process = Process::limited(MEMORY, &options).await;
         let admin = process.address_behind("metrics on http://").await;
         Self { process, admin, langgraph, _file: file }
     }
@@ -205,8 +205,8 @@ async fn answers_that_nobody_reads_are_held_once() {
 
 #[tokio::test]
 async fn large_threads_are_read_a_few_at_a_time() {
-    let threads: Vec<_> = (0..40).map(|at| THREAD.replace("1111", &format!("{at:04}"))).collect();
-    let gateway = Limited::within(ADDRESS_SPACE / 2, &threads, "").await;
+    let threads: Vec<_> = (0..80).map(|at| THREAD.replace("1111", &format!("{at:04}"))).collect();
+    let gateway = Limited::holding(&threads, "").await;
     let address = gateway.process.address;
     let mut requests = JoinSet::new();
     for (at, thread) in threads.iter().enumerate() {

@@ -42,10 +42,11 @@ impl Process {
         Self::run(program, options, variables).await
     }
 
-    /// Runs `threadway serve` with this much address space, in KiB.
+    /// Runs `threadway serve` with this much memory of its own to write, in KiB. Address space
+    /// is no measure: glibc reserves 64 MiB of it for each thread that allocates.
     pub(crate) async fn limited(kib: usize, options: &[&str]) -> Self {
         let mut shell = Command::new("sh");
-        let script = format!("ulimit -v {kib}; exec \"$@\"");
+        let script = format!("ulimit -d {kib}; exec \"$@\"");
         shell.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_threadway"), "serve"]);
         Self::run(shell, options, &[]).await
     }
