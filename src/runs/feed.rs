@@ -102,6 +102,7 @@ impl Feed {
             count: 0,
             is_langgraph: false,
             malformed: 0,
+            mended: 0,
         };
         Self {
             decoder: Decoder::new(),

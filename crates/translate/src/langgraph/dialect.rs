@@ -192,7 +192,8 @@ struct Context<'c> {
 impl<'a> RawPart<'_, 'a> {
     /// The part with this body.
     pub(super) fn with(&self, body: Body<'a>) -> Part<'a> {
-        Part { namespace: self.namespace.clone(), body }
+        let is_mended = matches!(&body, Body::Values(values) if values.is_mended);
+        Part { namespace: self.namespace.clone(), body, is_mended }
     }
 
     /// The part with what a dialect has read of it; a malformed one of the mode, if that is nothing.

@@ -108,7 +108,31 @@ impl<'a> Message<'a> {
     /// Reads a message; `None` if the value is no object.
     pub fn parse(value: &'a RawValue) -> Option<Self> {
         // The derived reader would take an array for the list of an object's members.
-        value.get().starts_with('{').then(|| serde_json::from_str(value.get()).ok()).flatten()
+        let is_object = value.get().starts_with('{');
+        let read = || serde_json::from_str(value.get()).ok();
+        is_object.then(|| read().or_else(|| Self::with_odd_key(value))).flatten()
+    }
+
+    /// Reads a message that has a key with half a surrogate pair, which the derived reader refuses.
+    fn with_odd_key(value: &'a RawValue) -> Option<Self> {
+        let (members, _) = json::mended_members(value)?;
+        let get = |name| members.get(name);
+        Some(Self {
+            id: get("id"),
+            kind: get("type"),
+            role: get("role"),
+            name: get("name"),
+            content: get("content"),
+            additional_kwargs: get("additional_kwargs"),
+            response_metadata: get("response_metadata"),
+            usage_metadata: get("usage_metadata"),
+            tool_calls: get("tool_calls"),
+            invalid_tool_calls: get("invalid_tool_calls"),
+            tool_call_chunks: get("tool_call_chunks"),
+            chunk_position: get("chunk_position"),
+            tool_call_id: get("tool_call_id"),
+            status: get("status"),
+        })
     }
 
     /// Whether a value looks like a message: an object with a type or a role.
