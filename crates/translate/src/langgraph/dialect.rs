@@ -46,6 +46,7 @@ pub(crate) mod utterance;
 use std::borrow::Cow;
 use std::fmt::Debug;
 
+pub(crate) use self::chunk::is_made_up;
 pub(super) use self::events::may_have_token;
 use self::utterance::Utterance;
 use super::{Body, MessagesKey, Part};
