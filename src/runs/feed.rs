@@ -102,6 +102,7 @@ impl Feed {
             count: 0,
             is_langgraph: false,
             malformed: 0,
+            mended: 0,
         };
         Self {
             decoder: Decoder::new(),
@@ -524,6 +525,17 @@ fn values<'a>(key: &MessagesKey, state: &'a str) -> Option<Values<'a>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_with_values_that_json_does_not_have_are_read_and_counted() {
+        let mut feed = Feed::new("T", Some("R"), None);
+        let stream = "event: values\ndata: {\"score\":NaN}\n\n\
+                      event: values\ndata: {\"k\\ud83d\":1}\n\n\
+                      event: values\ndata: {\"score\":\"NaN\"}\n\n";
+        feed.read(stream.as_bytes(), &mut Events::default()).unwrap();
+        assert_eq!((feed.parts.mended, feed.parts.malformed), (2, 0));
+        assert_eq!(feed.view().unwrap().state().unwrap().to_json().get(), r#"{"score":"NaN"}"#);
+    }
 
     #[test]
     fn a_run_that_has_never_begun_shows_an_empty_conversation_under_any_key() {

@@ -16,7 +16,7 @@ use crate::upstream::{AnswerText, Client, Error, StateText};
 use threadway_translate::langgraph::{
     Capabilities, ErrorDetail, KeptAnswers, RunRecord, RunStatus, ThreadState, ThreadStatus,
 };
-use threadway_translate::run::{Emit, StreamEnd};
+use threadway_translate::run::{Emit, LastRun, StreamEnd};
 
 /// The contents of an idle thread.
 #[derive(Clone, Debug, Default)]
@@ -78,10 +78,12 @@ pub(super) async fn idle(
         Some(RunStatus::Pending | RunStatus::Running) => (false, true),
         Some(RunStatus::Success | RunStatus::Unknown) | None => (false, false),
     };
-    let mut error = None;
-    if has_failed && body.is_some() {
-        error = ending::last_error(upstream, thread_id, body.as_deref()).await;
-        error = error.map(|error| error.redacted(detail));
+    let mut last = if is_stopped { LastRun::Stopped } else { LastRun::Ended };
+    if has_failed
+        && body.is_some()
+        && let Some(error) = ending::last_error(upstream, thread_id, body.as_deref()).await
+    {
+        last = LastRun::Failed(error.redacted(detail));
     }
     let key = upstream.messages_key();
     let charge = body.as_ref().and_then(StateText::charge);
@@ -106,7 +108,7 @@ pub(super) async fn idle(
         let name = format!("connect-{}", checkpoint.unwrap_or(thread_id));
         let feed = Feed::idle(thread_id, &name).with_messages_key(key.clone()).with_emit(emit);
         let run = Run::idle(feed, metrics, charge, |feed, events| {
-            feed.finish_with(state.as_ref(), StreamEnd::Idle { error }, events);
+            feed.finish_with(state.as_ref(), StreamEnd::Idle { last }, events);
         });
         Ok(Arc::new(run))
     };

@@ -378,8 +378,8 @@ impl Turn {
 /// The end of the last run of an idle thread. `None` if the thread asks something, or is not idle.
 pub(super) fn end_of_idle(outcome: &Outcome) -> Option<Result<StopReason, Error>> {
     match outcome {
-        Outcome::Idle { error: None } => Some(Ok(StopReason::EndTurn)),
-        Outcome::Idle { error: Some(error) } => {
+        Outcome::Idle { error: None, .. } => Some(Ok(StopReason::EndTurn)),
+        Outcome::Idle { error: Some(error), .. } => {
             let failed = Outcome::Failed(Failure::Graph(error.clone()));
             Some(stop_reason(&failed))
         }

@@ -1,5 +1,7 @@
 //! The text of an answer, which may be as large as a thread's state.
 
+use threadway_translate::json;
+
 use crate::offload::offload;
 
 /// The text of an answer. It is read outside the threads of the runtime if it is large, since the
@@ -10,11 +12,12 @@ pub(crate) struct AnswerText(String);
 // === impl AnswerText ===
 
 impl AnswerText {
-    /// Reads a body of UTF-8. Other bytes are replaced.
+    /// Reads a body of UTF-8. Other bytes are replaced, and so are numbers that JSON does not have.
     pub(super) fn of(body: Vec<u8>) -> Self {
         let lossy = |body: &[u8]| String::from_utf8_lossy(body).into_owned();
         Self(offload(body.len(), || {
-            String::from_utf8(body).unwrap_or_else(|error| lossy(error.as_bytes()))
+            let text = String::from_utf8(body).unwrap_or_else(|error| lossy(error.as_bytes()));
+            json::mend_numbers(&text).unwrap_or(text)
         }))
     }
 

@@ -12,8 +12,8 @@ use threadway::runs::{Feed, translate};
 use threadway_translate::agui::Projector;
 use threadway_translate::langgraph::ThreadState;
 use threadway_translate::run::{
-    self, Emit, Loss, MessageSnapshots, Open, Outcome, Role, RunEvent, StateEvents, StreamEnd,
-    Subagents, View, Viewer, ViewerMessages,
+    self, Emit, LastRun, Loss, MessageSnapshots, Open, Outcome, Role, RunEvent, StateEvents,
+    StreamEnd, Subagents, View, Viewer, ViewerMessages,
 };
 
 /// The number of runs per property, unless `PROPTEST_CASES` overrides it.
@@ -410,7 +410,7 @@ proptest! {
         let mut translator = run::Translator::named("T", None, "rest");
         let mut events = Vec::new();
         translator.on_state(&ThreadState::parse(&body).unwrap(), &mut events);
-        translator.on_end(StreamEnd::Idle { error: None }, &mut events);
+        translator.on_end(StreamEnd::Idle { last: LastRun::Ended }, &mut events);
         let conversation = translator.conversation();
         if let Some(mut filter) = run::Filter::new(emit) {
             filter.show(&mut events, 0, &|| conversation.clone());

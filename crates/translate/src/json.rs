@@ -31,9 +31,10 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
+pub(crate) use members::mended_members;
 pub use members::{Members, Str, items, members, string};
 pub(crate) use mend::whole_pairs;
-pub use mend::{mend, mend_bytes};
+pub use mend::{mend, mend_bytes, mend_numbers};
 pub use text::{Text, TextBuf};
 pub use writer::{ObjectWriter, array, with_member};
 

@@ -69,7 +69,7 @@ pub use failure::{Failure, Loss};
 pub use filter::Filter;
 pub use interrupt::{Action, Ask, Interrupt, KeptDecision};
 pub(crate) use interrupt::{BREAKPOINT, is_breakpoint, question_key};
-pub use message::{Call, Content, ContentPart, Message, Role};
+pub use message::{Call, CallForm, Content, ContentPart, Message, Role};
 pub use new_run::{Configured, NewRun, Plan, Planner};
 pub use open::Open;
 pub use patch::{Operation, Patch};
@@ -77,7 +77,7 @@ pub use raw::raw_part;
 pub use resync::{Viewer, closings, resync};
 pub use snapshot::Snapshot;
 pub use state::State;
-pub use translator::{StreamEnd, Translator};
+pub use translator::{LastRun, StreamEnd, Translator};
 pub use usage::Usage;
 pub use view::View;
 
@@ -280,7 +280,7 @@ pub struct Subagent {
 pub enum Outcome {
     /// It ran to its end.
     Finished {
-        /// Calls of client tools, which the client has to answer.
+        /// The calls that wait for a result, which the client has to give.
         pending_calls: Vec<Id>,
         /// Why the run's model stopped the last time.
         finish: Finish,
@@ -291,6 +291,8 @@ pub enum Outcome {
     Cancelled,
     /// Nothing ran: the events show what an idle thread holds.
     Idle {
+        /// The calls that wait for a result since the thread's last run.
+        pending_calls: Vec<Id>,
         /// Why the thread's last run failed, if it did.
         error: Option<RunError>,
     },

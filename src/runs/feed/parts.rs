@@ -32,6 +32,8 @@ pub(super) struct Parts {
     pub(super) is_langgraph: bool,
     /// How many parts did not have the form of their stream mode.
     pub(super) malformed: u64,
+    /// How many parts had values that JSON does not have.
+    pub(super) mended: u64,
 }
 
 /// The translation of a run, once the run has a name.
@@ -89,6 +91,15 @@ impl Parts {
             self.malformed += 1;
             if self.malformed == 1 {
                 tracing::warn!(mode, "ignored a part of a run's stream: not the form of its mode");
+            }
+        }
+        if part.is_mended {
+            self.mended += 1;
+            if self.mended == 1 {
+                tracing::warn!(
+                    "a part of a run's stream has NaN, Infinity or half a surrogate pair in a key, \
+                     which JSON does not have; null and U+FFFD are in their place"
+                );
             }
         }
         // The run's record is read when the stream is over.

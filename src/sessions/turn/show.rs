@@ -94,7 +94,7 @@ impl Turn {
             }
         }
         view.is_synced = true;
-        Ok((reader, Some(Outcome::Idle { error: None })))
+        Ok((reader, Some(Outcome::Idle { pending_calls: Vec::new(), error: None })))
     }
 
     /// Shows the turn's own run to its end. If the turn is stopped, the run is stopped too.
@@ -113,7 +113,7 @@ impl Turn {
         loop {
             self.link.wait_for_room(&self.session).await;
             let Some(events) = self.next_events(run).await else {
-                return Outcome::Idle { error: None };
+                return Outcome::Idle { pending_calls: Vec::new(), error: None };
             };
             match self.project(view, &events, Sending::All, whose) {
                 None => {}

@@ -82,7 +82,10 @@ mod tests {
             (finished(Finish::Length), r#""result":{"stopReason":"max_tokens"}"#),
             (finished(Finish::Refused), r#""result":{"stopReason":"refusal"}"#),
             (Outcome::Cancelled, r#""result":{"stopReason":"cancelled"}"#),
-            (Outcome::Idle { error: None }, r#""result":{"stopReason":"end_turn"}"#),
+            (
+                Outcome::Idle { pending_calls: Vec::new(), error: None },
+                r#""result":{"stopReason":"end_turn"}"#,
+            ),
             (Outcome::Interrupted(Vec::new()), r#""result":{"stopReason":"end_turn"}"#),
             (failed("GraphRecursionError"), r#""result":{"stopReason":"max_turn_requests"}"#),
             (

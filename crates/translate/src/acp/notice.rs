@@ -28,8 +28,8 @@ impl Notice {
     pub fn of_outcome(outcome: &Outcome) -> Option<Self> {
         match outcome {
             Outcome::Failed(failure) => Some(Self::shown_run_failed(failure)),
-            Outcome::Idle { error: Some(error) } => Some(Self::last_run_failed(error)),
-            Outcome::Idle { error: None }
+            Outcome::Idle { error: Some(error), .. } => Some(Self::last_run_failed(error)),
+            Outcome::Idle { error: None, .. }
             | Outcome::Finished { .. }
             | Outcome::Interrupted(_)
             | Outcome::Cancelled => None,

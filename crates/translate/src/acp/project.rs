@@ -209,6 +209,7 @@ impl Projector {
     /// Sends what is new in a snapshot. Messages that it lacks may be streamed again.
     fn snapshot(&mut self, messages: &[Arc<Message>], emit: Emit<'_>) {
         let ids: HashSet<_> = messages.iter().map(|message| &message.id).collect();
+        self.rename(messages, &ids);
         let owns_thoughts = messages.iter().any(|message| message.role == Role::Reasoning);
         for (id, state) in &mut self.messages {
             if let MessageState::Shown(sent) = state
@@ -235,6 +236,36 @@ impl Projector {
             }
         }
         self.calls.prune_open();
+    }
+
+    /// Finds the messages of a snapshot that this run has sent under another id, which the snapshot
+    /// does not have: an id may change when a message is committed.
+    fn rename(&mut self, messages: &[Arc<Message>], ids: &HashSet<&Id>) {
+        let is_gone = |(id, state): &(&Id, &MessageState)| match state {
+            MessageState::Shown(sent) => sent.run == self.run && !ids.contains(id),
+            MessageState::Own | MessageState::Hidden => false,
+        };
+        let mut gone: Vec<_> =
+            self.messages.iter().filter(is_gone).map(|(id, _)| Arc::clone(id)).collect();
+        if gone.is_empty() {
+            return;
+        }
+        // A map has no order of its own.
+        gone.sort();
+        for message in messages.iter().filter(|message| !message.content.is_empty()) {
+            if self.messages.contains_key(&message.id) {
+                continue;
+            }
+            let is_it = |id: &Id| match self.messages.get(id) {
+                Some(MessageState::Shown(sent)) => sent.is(message),
+                Some(MessageState::Own | MessageState::Hidden) | None => false,
+            };
+            if let Some(at) = gone.iter().position(is_it)
+                && let Some(state) = self.messages.remove(&gone.swap_remove(at))
+            {
+                self.messages.insert(Arc::clone(&message.id), state);
+            }
+        }
     }
 
     /// Sends what is new in a message of the conversation.

@@ -56,6 +56,13 @@ impl SentText {
         self.repeated.is_none() && self.half.is_empty() && self.sent.escaped() == text.escaped()
     }
 
+    /// Whether exactly this text was sent, also if it was retracted since.
+    pub(super) fn was_sent(&self, text: &TextBuf) -> bool {
+        self.repeated.is_none_or(|repeated| repeated == 0)
+            && self.half.is_empty()
+            && self.sent.escaped() == text.escaped()
+    }
+
     /// Whether the run has repeated only a part of the sent text, or has sent half a character.
     pub(super) fn is_unsettled(&self) -> bool {
         self.repeated.is_some() || !self.half.is_empty()

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -22,6 +23,29 @@ pub struct Members<'a>(pub Vec<(Str<'a>, &'a RawValue)>);
 pub fn members(value: &RawValue) -> Option<Members<'_>> {
     // A test of the first byte is cheap. `RawValue` has no white space around it.
     value.get().starts_with('{').then(|| serde_json::from_str(value.get()).ok()).flatten()
+}
+
+/// Parses an object one level, also if a key contains half a surrogate pair, which becomes U+FFFD.
+/// `None` if the value is not an object. Also says whether a key was mended.
+pub(crate) fn mended_members(value: &RawValue) -> Option<(Members<'_>, bool)> {
+    if let Some(members) = members(value) {
+        return Some((members, false));
+    }
+    let keyed: RawMembers<'_> =
+        value.get().starts_with('{').then(|| serde_json::from_str(value.get()).ok()).flatten()?;
+    let decoded = |(key, value)| (Str(decoded(key)), value);
+    Some((Members(keyed.0.into_iter().map(decoded).collect()), true))
+}
+
+/// The members of an object, whose keys are not decoded.
+struct RawMembers<'a>(Vec<(&'a RawValue, &'a RawValue)>);
+
+/// The text of a key, in which half a surrogate pair is U+FFFD.
+fn decoded(key: &RawValue) -> Cow<'_, str> {
+    string(key).unwrap_or_else(|| {
+        let key = Text::from_raw(key);
+        Cow::Owned(key.map(|key| key.decode().into_owned()).unwrap_or_default())
+    })
 }
 
 /// Parses an array one level. `None` if the value is not an array.
@@ -96,23 +120,32 @@ impl<'a> Members<'a> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Collect;
-        impl<'de> Visitor<'de> for Collect {
-            type Value = Members<'de>;
+        deserializer.deserialize_map(Entries(PhantomData)).map(Self)
+    }
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
+impl<'de: 'a, 'a> Deserialize<'de> for RawMembers<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Entries(PhantomData)).map(Self)
+    }
+}
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some(entry) = map.next_entry::<Str<'de>, &'de RawValue>()? {
-                    members.push(entry);
-                }
-                Ok(Members(members))
-            }
+/// Collects the members of an object, with keys of one type.
+struct Entries<K>(PhantomData<K>);
+
+impl<'de, K: Deserialize<'de>> Visitor<'de> for Entries<K> {
+    type Value = Vec<(K, &'de RawValue)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members = Vec::new();
+        while let Some(entry) = map.next_entry::<K, &'de RawValue>()? {
+            members.push(entry);
         }
-        deserializer.deserialize_map(Collect)
+        Ok(members)
     }
 }
 
@@ -120,6 +153,17 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
 mod tests {
     use super::*;
     use crate::json::raw;
+
+    #[test]
+    fn half_a_pair_in_a_key_costs_no_other_member() {
+        let value = raw(r#"{"a\ud83d":1,"b\n":[1.10],"\ud83d\ude00":2}"#.to_owned());
+        assert!(members(&value).is_none());
+        let (members, is_mended) = mended_members(&value).unwrap();
+        assert!(is_mended);
+        let members: Vec<_> = members.0.iter().map(|(key, value)| (&**key, value.get())).collect();
+        assert_eq!(members, [("a\u{fffd}", "1"), ("b\n", "[1.10]"), ("😀", "2")]);
+        assert!(mended_members(&raw("[1]".to_owned())).is_none());
+    }
 
     #[test]
     fn a_value_opens_one_level_and_keeps_its_bytes() {

@@ -3,13 +3,21 @@
 //! A server may split a pair between two tokens, and a page may cut its text in the middle of a
 //! pair. Lenient parsers keep the half, but those of Rust and Python refuse the whole document.
 //! `PostgreSQL` stores no U+0000, and LangGraph's Python server replaces it.
+//!
+//! [`mend_numbers`] replaces numbers that JSON does not have.
 
 use std::borrow::Cow;
 
 use memchr::memmem;
 
+use super::string_end;
+
 /// The replacement for such an escape: U+FFFD.
 const REPLACEMENT: &str = "\\ufffd";
+
+/// The numbers that JSON does not have, as Python and JavaScript write them.
+const NAN: &str = "NaN";
+const INFINITY: &str = "Infinity";
 
 /// The length of an escape such as `\ud83d`.
 const ESCAPE_BYTES: usize = 6;
@@ -43,6 +51,33 @@ pub fn mend_bytes(json: &[u8]) -> Cow<'_, [u8]> {
         Ok(Cow::Owned(mended)) => Cow::Owned(mended.into_bytes()),
         Ok(Cow::Borrowed(_)) | Err(_) => Cow::Borrowed(json),
     }
+}
+
+/// A document in which each `NaN`, `Infinity` and `-Infinity` is null, as LangGraph's own server writes
+/// them. No parser of JSON takes them, but Python's `json.dumps` writes them. `None` if it has none.
+pub fn mend_numbers(json: &str) -> Option<String> {
+    let has = |word: &str| memmem::find(json.as_bytes(), word.as_bytes()).is_some();
+    if !has(NAN) && !has(INFINITY) {
+        return None;
+    }
+    let mut mended = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(at) = memchr::memchr3(b'"', b'N', b'I', rest.as_bytes()) {
+        let (before, from) = rest.split_at_checked(at)?;
+        let word = [NAN, INFINITY].into_iter().find(|word| from.starts_with(word));
+        let end = if let Some(word) = word {
+            mended.push_str(before.strip_suffix('-').unwrap_or(before));
+            mended.push_str("null");
+            word.len()
+        } else {
+            let end = if from.starts_with('"') { string_end(from) } else { 1 };
+            mended.push_str(rest.get(..at + end)?);
+            end
+        };
+        rest = from.get(end..)?;
+    }
+    mended.push_str(rest);
+    (mended != json).then_some(mended)
 }
 
 /// Escaped text without halves of pairs, and the half that the text ends with. The other half may
@@ -124,6 +159,21 @@ mod tests {
         ];
         for (escaped, clean, half) in cases {
             assert_eq!(whole_pairs(escaped), (Cow::Borrowed(clean), half), "{escaped}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_json_does_not_have_become_null() {
+        for (json, mended) in [
+            (r#"{"a":NaN,"b":[Infinity,-Infinity, -1]}"#, r#"{"a":null,"b":[null,null, -1]}"#),
+            (r#"{"NaN":"\"NaN","b":NaN}"#, r#"{"NaN":"\"NaN","b":null}"#),
+            ("NaN", "null"),
+            ("-Infinity", "null"),
+        ] {
+            assert_eq!(mend_numbers(json).as_deref(), Some(mended));
+        }
+        for whole in [r#"{"a":"NaN -Infinity"}"#, "{}", r#"["NaN"#, "N", "I"] {
+            assert_eq!(mend_numbers(whole), None, "{whole}");
         }
     }
 

@@ -46,6 +46,7 @@ pub(crate) mod utterance;
 use std::borrow::Cow;
 use std::fmt::Debug;
 
+pub(crate) use self::chunk::is_made_up;
 pub(super) use self::events::may_have_token;
 use self::utterance::Utterance;
 use super::{Body, MessagesKey, Part};
@@ -192,7 +193,8 @@ struct Context<'c> {
 impl<'a> RawPart<'_, 'a> {
     /// The part with this body.
     pub(super) fn with(&self, body: Body<'a>) -> Part<'a> {
-        Part { namespace: self.namespace.clone(), body }
+        let is_mended = matches!(&body, Body::Values(values) if values.is_mended);
+        Part { namespace: self.namespace.clone(), body, is_mended }
     }
 
     /// The part with what a dialect has read of it; a malformed one of the mode, if that is nothing.

@@ -100,6 +100,17 @@ pub struct WholeCall<'a> {
     pub name: Cow<'a, str>,
     /// The arguments as the text of a JSON object, or as the model spelt them where they are none.
     pub args: Text,
+    /// The list of the message that has it.
+    list: CallList,
+}
+
+/// The lists in which a message has its calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CallList {
+    /// `tool_calls`.
+    Parsed,
+    /// `invalid_tool_calls`: LangChain could not parse their arguments.
+    Unparsed,
 }
 
 // === impl Message ===
@@ -108,7 +119,31 @@ impl<'a> Message<'a> {
     /// Reads a message; `None` if the value is no object.
     pub fn parse(value: &'a RawValue) -> Option<Self> {
         // The derived reader would take an array for the list of an object's members.
-        value.get().starts_with('{').then(|| serde_json::from_str(value.get()).ok()).flatten()
+        let is_object = value.get().starts_with('{');
+        let read = || serde_json::from_str(value.get()).ok();
+        is_object.then(|| read().or_else(|| Self::with_odd_key(value))).flatten()
+    }
+
+    /// Reads a message that has a key with half a surrogate pair, which the derived reader refuses.
+    fn with_odd_key(value: &'a RawValue) -> Option<Self> {
+        let (members, _) = json::mended_members(value)?;
+        let get = |name| members.get(name);
+        Some(Self {
+            id: get("id"),
+            kind: get("type"),
+            role: get("role"),
+            name: get("name"),
+            content: get("content"),
+            additional_kwargs: get("additional_kwargs"),
+            response_metadata: get("response_metadata"),
+            usage_metadata: get("usage_metadata"),
+            tool_calls: get("tool_calls"),
+            invalid_tool_calls: get("invalid_tool_calls"),
+            tool_call_chunks: get("tool_call_chunks"),
+            chunk_position: get("chunk_position"),
+            tool_call_id: get("tool_call_id"),
+            status: get("status"),
+        })
     }
 
     /// Whether a value looks like a message: an object with a type or a role.
@@ -187,14 +222,14 @@ impl<'a> Message<'a> {
 
     /// The tool calls of a whole message: those that LangChain could parse, then the others.
     pub fn calls(&self) -> Vec<WholeCall<'a>> {
-        [self.tool_calls, self.invalid_tool_calls]
-            .into_iter()
-            .flatten()
-            .filter(|calls| calls.get() != "[]")
-            .filter_map(json::items)
-            .flatten()
-            .filter_map(WholeCall::parse)
-            .collect()
+        let lists =
+            [(self.tool_calls, CallList::Parsed), (self.invalid_tool_calls, CallList::Unparsed)];
+        let read = |(calls, list): (Option<&'a RawValue>, CallList)| {
+            let items = calls.filter(|calls| calls.get() != "[]").and_then(json::items);
+            let items = items.into_iter().flatten();
+            items.filter_map(move |call| WholeCall::parse(call, list))
+        };
+        lists.into_iter().flat_map(read).collect()
     }
 
     /// The tool call that a tool message answers.
@@ -283,7 +318,12 @@ impl<'a> CallChunk<'a> {
 // === impl WholeCall ===
 
 impl<'a> WholeCall<'a> {
-    fn parse(call: &'a RawValue) -> Option<Self> {
+    /// Whether a tool can run it.
+    pub fn is_valid(&self) -> bool {
+        self.list == CallList::Parsed && !self.name.is_empty()
+    }
+
+    fn parse(call: &'a RawValue, list: CallList) -> Option<Self> {
         let members = json::members(call)?;
         let id = members.string("id").filter(|id| !id.is_empty())?;
         // OpenAI's own form, in states that hold dictionaries.
@@ -295,6 +335,7 @@ impl<'a> WholeCall<'a> {
             args: args
                 .and_then(Text::from_raw)
                 .unwrap_or_else(|| Text::new(args.map_or("{}", RawValue::get))),
+            list,
         })
     }
 }

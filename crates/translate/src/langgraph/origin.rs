@@ -53,8 +53,14 @@ pub(super) struct LastOrigin {
 impl Origin {
     /// Reads the metadata. Anything but an object counts as empty.
     pub(crate) fn parse(metadata: &str) -> Self {
-        let members: json::Members<'_> = serde_json::from_str(metadata).unwrap_or_default();
-        Self::from_members(&members, members.get("tags"))
+        let read = |metadata: &str| {
+            let members: json::Members<'_> = serde_json::from_str(metadata).ok()?;
+            Some(Self::from_members(&members, members.get("tags")))
+        };
+        // A tuple's metadata are not parsed with its message, so they may have a number that JSON
+        // does not have.
+        let mended = || read(&json::mend_numbers(metadata)?);
+        read(metadata).or_else(mended).unwrap_or_default()
     }
 
     /// Reads parsed metadata. `tags` are passed separately, because modes put them in different

@@ -16,6 +16,9 @@ pub struct Part<'a> {
     pub namespace: Cow<'a, str>,
     /// The payload.
     pub body: Body<'a>,
+    /// Whether values were replaced that JSON does not have: null is in the place of `NaN` and
+    /// `Infinity`, and U+FFFD in that of half a surrogate pair in a key of the state.
+    pub is_mended: bool,
 }
 
 /// The payload of a part, by the stream mode that made it.
@@ -66,14 +69,26 @@ impl<'a> Part<'a> {
         let event = frame.event.as_deref().unwrap_or_default();
         let (mode, namespace) = event.split_once('|').unwrap_or((event, ""));
         let data = frame.data.as_deref().unwrap_or_default();
-        let data = if data.contains('\n') {
-            json::compact(data, scratch);
-            scratch.as_str()
-        } else {
-            data
+        let read = |data| {
+            let namespace = Cow::Borrowed(namespace);
+            Self::read(&RawPart { mode, namespace, data, key, is_enveloped: false })
         };
-        let namespace = Cow::Borrowed(namespace);
-        Self::read(&RawPart { mode, namespace, data, key, is_enveloped: false })
+        if data.contains('\n') {
+            json::compact(data, scratch);
+            if let Some(mended) = json::mend_numbers(scratch) {
+                *scratch = mended;
+                return Self { is_mended: true, ..read(scratch) };
+            }
+            return read(scratch);
+        }
+        let part = read(data);
+        if matches!(part.body, Body::Malformed(_))
+            && let Some(mended) = json::mend_numbers(data)
+        {
+            *scratch = mended;
+            return Self { is_mended: true, ..read(scratch) };
+        }
+        part
     }
 
     pub(super) fn read(raw: &RawPart<'_, 'a>) -> Self {

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use serde_json::value::RawValue;
+
 use super::{GraphLevel, KeptAnswers, MessagesKey, RawInterrupt, Values};
 use crate::json;
 
@@ -45,11 +47,18 @@ impl<'a> ThreadState<'a> {
         let tasks: Vec<_> = tasks.into_iter().filter_map(json::members).collect();
         let next = members.get("next").and_then(json::items).unwrap_or_default();
         let failed = tasks.iter().find(|task| error_of(task).is_some());
+        let checkpoint_id = members
+            .get("checkpoint")
+            .and_then(json::members)
+            .and_then(|checkpoint| checkpoint.string("checkpoint_id"));
+        // Without a checkpoint the servers send null, an empty object, or an empty list. With one, the
+        // state may be any value: the functional API's is what its entrypoint has returned.
+        let has_state =
+            |values: &&RawValue| checkpoint_id.is_some() || values.get().starts_with('{');
         Some(Self {
-            // Without a state the servers send null, the JavaScript server also an empty list.
             values: members
                 .get("values")
-                .filter(|values| values.get().starts_with('{'))
+                .filter(has_state)
                 .and_then(|values| Values::open(values, key, GraphLevel::Root)),
             next: next.into_iter().filter_map(json::string).collect(),
             interrupts: Self::interrupts(&tasks),
@@ -58,10 +67,7 @@ impl<'a> ThreadState<'a> {
                 .get("metadata")
                 .and_then(json::members)
                 .and_then(|metadata| metadata.string("run_id")),
-            checkpoint_id: members
-                .get("checkpoint")
-                .and_then(json::members)
-                .and_then(|checkpoint| checkpoint.string("checkpoint_id")),
+            checkpoint_id,
             error: failed.and_then(error_of),
             failed_node: failed.and_then(|task| task.string("name")),
         })

@@ -17,6 +17,8 @@ pub struct Values<'a> {
     pub messages: Option<Vec<&'a RawValue>>,
     /// `__interrupt__`, if present. An empty list is a static breakpoint.
     pub interrupts: Option<Vec<RawInterrupt<'a>>>,
+    /// Whether a key had half a surrogate pair, which is U+FFFD here.
+    pub is_mended: bool,
 }
 
 /// What each finished node returned.
@@ -45,8 +47,14 @@ pub struct NodeUpdate<'a> {
 impl<'a> Values<'a> {
     /// Parses the state of a graph whose root keeps its messages under `key`.
     pub fn open(raw: &'a RawValue, key: &MessagesKey, place: GraphLevel) -> Option<Self> {
-        let Some(members) = json::members(raw) else {
-            return Some(Self { raw, state: None, messages: None, interrupts: None });
+        let Some((members, is_mended)) = json::mended_members(raw) else {
+            return Some(Self {
+                raw,
+                state: None,
+                messages: None,
+                interrupts: None,
+                is_mended: false,
+            });
         };
         let mut messages = None;
         let mut interrupts = None;
@@ -63,7 +71,7 @@ impl<'a> Values<'a> {
             }
             _ => true,
         });
-        Some(Self { raw, state: Some(state), messages, interrupts })
+        Some(Self { raw, state: Some(state), messages, interrupts, is_mended })
     }
 
     /// Whether the part contains only interrupts. The JavaScript server then sends no state.
@@ -85,7 +93,7 @@ fn conversation(value: &RawValue) -> Option<Vec<&RawValue>> {
 impl<'a> Updates<'a> {
     pub(super) fn open(raw: &'a RawValue, key: &MessagesKey, place: GraphLevel) -> Option<Self> {
         let mut updates = Self { nodes: Vec::new(), interrupts: None, is_cached: false };
-        let members = json::members(raw)?;
+        let (members, _) = json::mended_members(raw)?;
         // The newer protocol of the JavaScript server names the node beside its update.
         let node = members.get("node").and_then(|node| serde_json::from_str(node.get()).ok());
         let deltas = match node.zip(members.get("values")) {
@@ -117,11 +125,14 @@ pub(super) fn messages_of<'a>(
     key: &MessagesKey,
     place: GraphLevel,
 ) -> Vec<Message<'a>> {
-    let written = |delta| written_messages(delta, key, place);
-    if let Some(writes) = json::items(delta) {
-        return writes.into_iter().filter_map(json::members).flat_map(written).collect();
+    let written = |delta| match json::mended_members(delta) {
+        Some((delta, _)) => written_messages(delta, key, place),
+        None => Vec::new(),
+    };
+    match json::items(delta) {
+        Some(writes) => writes.into_iter().flat_map(written).collect(),
+        None => written(delta),
     }
-    json::members(delta).map(written).unwrap_or_default()
 }
 
 fn written_messages<'a>(

@@ -29,19 +29,30 @@ pub enum Activity {
 }
 
 /// The status of a tool call.
+///
+/// ```text
+///               +----> Waiting, Requested
+///               |
+///  (new) --> Running --> Completed <--> Failed
+///               |  ^          ^           ^
+///               v  |          |           |
+///             Stopped --------+-----------+
+/// ```
+/// A call may begin with each status: an earlier run may have made it. At the end of a run no call
+/// is `Running`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolStatus {
     /// The call's arguments are complete, and the graph runs the tool.
     Running,
     /// The tool has returned a result.
     Completed,
-    /// The tool has returned an error.
+    /// The tool has returned an error, or no tool can run the call.
     Failed,
-    /// A person has to approve the call.
+    /// The run waits for a person before the tool may go on.
     Waiting,
     /// The client has to run the tool.
     Requested,
-    /// The run ended before the tool returned.
+    /// The graph has dropped the call, or the run ended before the tool returned.
     Stopped,
 }
 
@@ -151,7 +162,15 @@ impl Activity {
         }
     }
 
-    pub(super) fn is_running(&self) -> bool {
+    /// The call whose tool it is.
+    fn call_id(&self) -> Option<&Id> {
+        match self {
+            Self::Tool { call_id, .. } => Some(call_id),
+            Self::Plan { .. } => None,
+        }
+    }
+
+    fn is_running(&self) -> bool {
         matches!(self, Self::Tool { status: ToolStatus::Running, .. })
     }
 }
@@ -159,6 +178,25 @@ impl Activity {
 // === impl ToolStatus ===
 
 impl ToolStatus {
+    /// Whether the status may change to `next` while the run goes on. A tool that has answered does
+    /// not run again under the same call.
+    pub fn may_become(self, next: Self) -> bool {
+        match self {
+            Self::Running => next != Self::Running,
+            // Another attempt may make the same call, and a result may be late.
+            Self::Stopped => matches!(next, Self::Running | Self::Completed | Self::Failed),
+            // Another result of the call.
+            Self::Completed => next == Self::Failed,
+            Self::Failed => next == Self::Completed,
+            Self::Waiting | Self::Requested => false,
+        }
+    }
+
+    /// The status of a tool that has answered.
+    pub(super) fn answered(is_error: bool) -> Self {
+        if is_error { Self::Failed } else { Self::Completed }
+    }
+
     /// The status as clients get it.
     pub fn word(self) -> &'static str {
         match self {
@@ -251,7 +289,9 @@ impl Activities {
         self.0.iter().map(|(id, activity)| (id, activity))
     }
 
-    pub(super) fn running(&self) -> Vec<(Id, Activity)> {
-        self.0.iter().filter(|(_, activity)| activity.is_running()).cloned().collect()
+    /// The calls of the running tools.
+    pub(super) fn running(&self) -> Vec<Id> {
+        let running = self.0.iter().filter(|(_, activity)| activity.is_running());
+        running.filter_map(|(_, activity)| activity.call_id().cloned()).collect()
     }
 }

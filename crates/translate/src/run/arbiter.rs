@@ -20,7 +20,7 @@ mod speech;
 use std::sync::Arc;
 
 use self::chunk_ids::ChunkIds;
-use self::speech::{Owner, Speech, Speeches, shared_id};
+use self::speech::{Owner, Speech, Speeches, Stage, shared_id};
 use super::brackets::Brackets;
 use super::commit;
 use super::message::Message;
@@ -29,6 +29,7 @@ use super::usage::{Usage, UsageByMessage};
 use super::{Content, Id, Role, View};
 use crate::json::Text;
 use crate::langgraph::dialect::DialectName;
+use crate::langgraph::dialect::is_made_up;
 use crate::langgraph::dialect::utterance::{MessageId, Piece, Speaker, Utterance};
 use crate::langgraph::{self, Finish, Mutes, Origin};
 
@@ -43,8 +44,6 @@ pub(super) struct Arbiter {
     speeches: Speeches,
     chunk_ids: ChunkIds,
     usage: UsageByMessage,
-    /// The calls that this run has made for its own agent.
-    announced: Vec<Id>,
     /// Why the run's own model stopped the last time.
     finish: Finish,
 }
@@ -67,11 +66,14 @@ impl Arbiter {
         self.usage.sums()
     }
 
-    /// The calls of the run's own agent that wait for an answer.
-    pub(super) fn pending_calls(&self) -> Vec<Id> {
-        let view = self.view();
-        let is_pending = |id: &&Id| view.call(id).is_some() && !view.is_answered(id);
-        self.announced.iter().filter(is_pending).cloned().collect()
+    /// Whether a message is not complete. The end of a complete message's call may be held back.
+    pub(super) fn is_mid_sentence(&self) -> bool {
+        let (view, open) = (self.view(), self.view().open());
+        let is_complete = |call: &Id| {
+            let speech = view.call(call).and_then(|(message, _)| self.speeches.get(&message.id));
+            speech.is_some_and(Speech::is_complete)
+        };
+        !open.texts.is_empty() || !open.thoughts.is_empty() || !open.calls.iter().all(is_complete)
     }
 
     /// Closes what is open, and forgets which dialect spoke for which message.
@@ -80,11 +82,6 @@ impl Arbiter {
         self.steps.clear();
         self.speeches.clear();
         self.chunk_ids.clear();
-    }
-
-    /// Forgets the calls of an attempt that is void.
-    pub(super) fn forget_calls(&mut self) {
-        self.announced.clear();
     }
 
     /// Takes in what a dialect says.
@@ -164,13 +161,21 @@ impl Arbiter {
         origin: Option<&Origin>,
     ) {
         let Some(id) = message.id().map(|id| self.id(&id)) else { return };
-        let mut messages = Message::of_langchain(message, &id);
+        let messages = self.converted(message, &id);
+        match self.streamed_as(&id, &messages) {
+            None => self.complete(&id, message, &messages, agent, origin),
+            Some(id) => self.complete(&id, message, &self.converted(message, &id), agent, origin),
+        }
+    }
+
+    /// The messages that a LangChain message becomes under this id.
+    fn converted(&self, message: &langgraph::Message<'_>, id: &Id) -> Vec<Arc<Message>> {
+        let mut messages = Message::of_langchain(message, id);
         // `Conversation` renames the calls of a state's tool messages; here the view names them.
         if let Some(call) = messages.iter_mut().find_map(|message| message.call_id.as_mut()) {
             *call = self.out.wire_call_id(call);
         }
-        let messages: Vec<_> = messages.into_iter().map(Arc::new).collect();
-        self.complete(&id, message, &messages, agent, origin);
+        messages.into_iter().map(Arc::new).collect()
     }
 
     /// A superstep has committed a message, which may speak anew in the next one.
@@ -180,8 +185,42 @@ impl Arbiter {
         source: &langgraph::Message<'_>,
         messages: &[Arc<Message>],
     ) {
-        self.complete(id, source, messages, None, None);
-        self.speeches.remove(id);
+        match self.streamed_as(id, messages) {
+            None => {
+                self.complete(id, source, messages, None, None);
+                self.speeches.remove(id);
+            }
+            Some(id) => {
+                self.complete(&id, source, &self.converted(source, &id), None, None);
+                self.speeches.remove(&id);
+            }
+        }
+    }
+
+    /// The id under which a whole message has streamed, if that is another: a made-up id, of a message
+    /// with the same text and calls that has not come whole itself.
+    ///
+    /// Clients hold the message under that id until the snapshot at the run's end.
+    fn streamed_as(&mut self, id: &Id, messages: &[Arc<Message>]) -> Option<Id> {
+        if let Some(known) = self.chunk_ids.streamed_as(id) {
+            return Some(known);
+        }
+        let view = self.view();
+        let own = messages.iter().find(|message| message.role == Role::Assistant)?;
+        let is_silent = own.content.is_empty() && own.calls.is_empty();
+        if is_silent || view.message(id).is_some() {
+            return None;
+        }
+        let is_it = |(other, speech): &(&Id, &Speech)| {
+            is_made_up(other)
+                && speech.may_be_another()
+                && view.message(other).is_some_and(|held| held.says_same(own))
+        };
+        // Of equal messages the earliest is taken. A map has no order of its own.
+        let equal = self.speeches.iter().filter(is_it).map(|(other, _)| other);
+        let streamed = Arc::clone(equal.min_by_key(|other| view.place_of(other))?);
+        self.chunk_ids.note(id, &streamed);
+        Some(streamed)
     }
 
     /// Adds what is missing of a LangChain message and of what it became, and closes it.
@@ -224,6 +263,9 @@ impl Arbiter {
             }
         }
         self.close_message(id);
+        if let Some(speech) = self.speeches.get_mut(id) {
+            speech.reach(Stage::Whole);
+        }
         if !mutes.text {
             for part in messages.iter().filter(|part| part.role == Role::Attachment) {
                 self.out.attach(part, agent);
@@ -231,7 +273,9 @@ impl Arbiter {
         }
         if is_new && !was_held {
             let task = origin.and_then(Origin::task).map(str::to_owned);
-            self.speeches.insert(Arc::clone(id), Speech::new(Owner::Nobody, task, mutes));
+            let mut speech = Speech::new(Owner::Nobody, task, mutes);
+            speech.reach(Stage::Whole);
+            self.speeches.insert(Arc::clone(id), speech);
         }
     }
 
@@ -253,12 +297,10 @@ impl Arbiter {
                 None => self.announce(&part.id, &call.id, &call.name, agent),
             };
             let held = self.view().call(&wire).is_some_and(|(_, held)| !held.args.is_empty());
-            let args = call.args.to_text();
-            if !held && !args.is_empty() {
-                self.out.open_call(&wire, &call.name, &part.id, agent);
-                self.out.call_args(&wire, args);
+            if !held {
+                self.out.call_args(&wire, call.args.to_text());
             }
-            self.out.close_call(&wire);
+            self.out.close_call_of(&wire, call.form);
         }
     }
 
@@ -283,6 +325,9 @@ impl Arbiter {
     }
 
     fn top_up_thought(&mut self, id: &Id, part: &Message, agent: Option<&Id>) {
+        if self.has_streamed_thought(id, part) {
+            return;
+        }
         let held = self.view().message(&part.id);
         let is_known = held.is_some();
         let sealed = held.and_then(|held| held.sealed.clone());
@@ -296,6 +341,32 @@ impl Arbiter {
         if let Some(new) = part.sealed.clone().filter(|new| sealed.as_ref() != Some(new)) {
             self.out.sealed(&part.id, new);
         }
+    }
+
+    /// Whether a new thought of a whole message has streamed in the same task, as that of a message
+    /// under another id.
+    fn has_streamed_thought(&mut self, id: &Id, part: &Message) -> bool {
+        let view = self.out.view();
+        if view.message(&part.id).is_some() {
+            return false;
+        }
+        let Some(speech) = self.speeches.get(id) else { return false };
+        if speech.thought_ids.contains(&part.id) {
+            return true;
+        }
+        let Some(task) = speech.task.clone() else { return false };
+        let says_it = |thought: &Id| view.message(thought).is_some_and(|held| held.says_same(part));
+        let mut others = self.speeches.iter_mut().filter(|(other, speech)| {
+            *other != id && speech.may_be_another() && speech.task.as_ref() == Some(&task)
+        });
+        let found = others.find(|(_, speech)| speech.thought_ids.iter().any(says_it));
+        let Some((_, other)) = found else { return false };
+        // It is not dropped as a part of a failed attempt.
+        other.reach(Stage::Whole);
+        if let Some(speech) = self.speeches.get_mut(id) {
+            speech.thought_ids.push(Arc::clone(&part.id));
+        }
+        true
     }
 
     /// The rest of a message's text that the client lacks. `None` if the client's text is no

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::activity::ClientTools;
 use super::open::Open;
 use super::{
-    Activity, Content, Failure, Id, Message, Outcome, Patch, Role, RunEvent, Subagent, Todos,
+    Activity, CallForm, Content, Id, Message, Outcome, Patch, Role, RunEvent, Subagent, Todos,
     ToolStatus, Usage, View, commit,
 };
 use crate::json::{Json, Text};
@@ -62,9 +62,10 @@ impl Brackets {
         self.emit(RunEvent::Started { thread_id, run_id: run_id.cloned(), name });
     }
 
-    pub(super) fn ended(&mut self, outcome: Outcome, usage: Vec<Usage>) {
+    /// Ends the run. `open` are the calls that wait for a result.
+    pub(super) fn ended(&mut self, outcome: Outcome, open: &[Id], usage: Vec<Usage>) {
         self.close_all();
-        self.settle_tools(&outcome);
+        self.settle_tools(&outcome, open);
         self.emit(RunEvent::Ended { outcome, usage });
     }
 
@@ -142,8 +143,11 @@ impl Brackets {
     // --- tool calls ---
 
     /// Opens a call. It belongs to the subagent of the message that contains it.
+    ///
+    /// A call that clients hold does not start again: older clients would hold it twice. If its
+    /// arguments change after its end, a snapshot corrects them.
     pub(super) fn open_call(&mut self, id: &Id, name: &Id, message_id: &Id, agent: Option<&Id>) {
-        if !self.view.open().calls.contains(id) {
+        if self.view.call(id).is_none() {
             let agent = self.owner(message_id, agent);
             if self.view.message(message_id).is_some_and(|message| message.role != Role::Assistant)
             {
@@ -164,41 +168,61 @@ impl Brackets {
         }
     }
 
+    /// Ends an open call. Its tool runs, unless the result came before the call.
     pub(super) fn close_call(&mut self, id: &Id) {
-        if self.view.open().calls.contains(id) {
+        self.close_call_of(id, CallForm::Valid);
+    }
+
+    /// Ends an open call of this form.
+    pub(super) fn close_call_of(&mut self, id: &Id, form: CallForm) {
+        let is_open = self.view.open().calls.contains(id);
+        if is_open {
             self.emit(RunEvent::CallEnded { call_id: Arc::clone(id) });
-            self.tool(id, ToolStatus::Running);
+        }
+        match form {
+            CallForm::Valid if is_open => {
+                let status = self.view.answer_of(id).unwrap_or(ToolStatus::Running);
+                self.tool(id, status);
+            }
+            CallForm::Valid => {}
+            CallForm::Invalid => self.tool(id, ToolStatus::Failed),
         }
     }
 
-    /// Sets the status of a tool. It is shown under the name of its call, so an unknown call shows
-    /// nothing.
+    /// Sets the status of a tool, if its present status may become that. It is shown under the name
+    /// of its call, so an unknown call shows nothing.
     pub(super) fn tool(&mut self, call_id: &Id, status: ToolStatus) {
+        let id = Activity::id_of_tool(call_id);
+        if let Some(Activity::Tool { status: held, .. }) = self.view.activity(&id)
+            && !held.may_become(status)
+        {
+            return;
+        }
         if let Some((activity, agent)) = self.activity_of(call_id, status) {
-            self.active(Activity::id_of_tool(call_id), activity, agent);
+            self.show(id, activity, agent);
         }
     }
 
     /// The activity of a tool, and the agent that has called it. `None` for an unknown call, and for
     /// a tool that the client runs itself.
     fn activity_of(&self, call_id: &Id, status: ToolStatus) -> Option<(Activity, Option<Id>)> {
-        let (message, call) = self.view.call(call_id)?;
-        let (call_id, name) = (Arc::clone(call_id), Arc::clone(&call.name));
-        let is_shown = !self.client_tools.has(&name);
-        is_shown.then(|| (Activity::Tool { call_id, name, status }, message.agent.clone()))
+        let held = self.view.activity(&Activity::id_of_tool(call_id));
+        let (name, agent) = match (self.view.call(call_id), held) {
+            (Some((message, call)), _) => (&call.name, message.agent.clone()),
+            // A snapshot has removed the call, and its activity stays with clients.
+            (None, Some(Activity::Tool { name, .. })) => {
+                (name, self.callers.get(call_id).and_then(|(_, agent)| agent.clone()))
+            }
+            (None, Some(Activity::Plan { .. }) | None) => return None,
+        };
+        let is_shown = held.is_some() || !self.client_tools.has(name);
+        let (call_id, name) = (Arc::clone(call_id), Arc::clone(name));
+        is_shown.then_some((Activity::Tool { call_id, name, status }, agent))
     }
 
-    /// Shows an activity if it has changed.
-    fn active(&mut self, id: Id, activity: Activity, agent: Option<Id>) {
-        if self.view.activity(&id) != Some(&activity) {
-            self.show(id, activity, agent);
-        }
-    }
-
-    /// Shows an activity: the change, or the whole activity if viewers may not hold it.
+    /// Shows an activity: the change, or the whole activity if viewers do not hold it.
     fn show(&mut self, id: Id, activity: Activity, agent: Option<Id>) {
-        let held = self.view.activity(&id).filter(|held| **held != activity);
-        let change = held.and_then(|held| held.change(&activity));
+        let change = self.view.activity(&id).and_then(|held| held.change(&activity));
         self.emit(RunEvent::Activity { id, activity, change, agent });
     }
 
@@ -211,30 +235,36 @@ impl Brackets {
             None if self.view.activity(&id).is_some() => crate::json::array([]),
             None => return,
         };
-        self.active(id, Activity::Plan { todos }, None);
-    }
-
-    /// Sets the final status of all running tools.
-    fn settle_tools(&mut self, outcome: &Outcome) {
-        for (_, activity) in self.view.running_tools() {
-            let Activity::Tool { call_id, .. } = activity else { continue };
-            let status = match outcome {
-                Outcome::Interrupted(_) => ToolStatus::Waiting,
-                Outcome::Finished { pending_calls, .. } if pending_calls.contains(&call_id) => {
-                    ToolStatus::Requested
-                }
-                // The run itself may go on in LangGraph.
-                Outcome::Failed(Failure::Gateway { .. }) => continue,
-                Outcome::Finished { .. }
-                | Outcome::Cancelled
-                | Outcome::Idle { .. }
-                | Outcome::Failed(Failure::Graph(_)) => ToolStatus::Stopped,
-            };
-            self.tool(&call_id, status);
+        let plan = Activity::Plan { todos };
+        if self.view.activity(&id) != Some(&plan) {
+            self.show(id, plan, None);
         }
     }
 
-    /// Emits a tool's result. The call ends before it.
+    /// Sets the final status of all running tools, and of those that wait since an earlier run.
+    fn settle_tools(&mut self, outcome: &Outcome, open: &[Id]) {
+        let running = self.view.running_tools();
+        let ended = |call_id: &Id| match outcome {
+            Outcome::Interrupted(_) => ToolStatus::Waiting,
+            Outcome::Finished { pending_calls, .. } | Outcome::Idle { pending_calls, .. }
+                if pending_calls.contains(call_id) =>
+            {
+                ToolStatus::Requested
+            }
+            Outcome::Finished { .. }
+            | Outcome::Idle { .. }
+            | Outcome::Cancelled
+            | Outcome::Failed(_) => ToolStatus::Stopped,
+        };
+        let waiting = open.iter().map(|id| (id, ended(id)));
+        let waiting = waiting.filter(|(_, status)| *status != ToolStatus::Stopped);
+        let running = running.iter().map(|id| (id, ended(id)));
+        for (call_id, status) in running.chain(waiting) {
+            self.tool(call_id, status);
+        }
+    }
+
+    /// Emits a tool's result. The call ends before it, without arguments if none have come.
     pub(super) fn result(
         &mut self,
         message_id: &Id,
@@ -243,18 +273,15 @@ impl Brackets {
         is_error: bool,
         agent: Option<&Id>,
     ) {
+        if self.view.call(call_id).is_some_and(|(_, call)| call.args.is_empty()) {
+            self.call_args(call_id, Text::new("{}"));
+        }
         self.close_call(call_id);
         let agent = self.owner(message_id, agent);
         let (message_id, call_id) = (Arc::clone(message_id), Arc::clone(call_id));
         let called = Arc::clone(&call_id);
         self.emit(RunEvent::CallResult { message_id, call_id, content, is_error, agent });
-        if !is_error {
-            return self.tool(&called, ToolStatus::Completed);
-        }
-        // Each time: a viewer that joined after the first failure gets no other sign of it.
-        if let Some((activity, agent)) = self.activity_of(&called, ToolStatus::Failed) {
-            self.show(Activity::id_of_tool(&called), activity, agent);
-        }
+        self.tool(&called, ToolStatus::answered(is_error));
     }
 
     pub(super) fn spent(&mut self, message_id: &Id, usage: Usage, agent: Option<&Id>) {
@@ -343,8 +370,8 @@ impl Brackets {
         let is_held = |id: &Id| messages.iter().flat_map(|m| &m.calls).any(|call| call.id == *id);
         let removed: Vec<_> =
             self.view.open().calls.iter().filter(|id| !is_held(id)).cloned().collect();
-        for id in &removed {
-            self.close_call(id);
+        for id in removed {
+            self.emit(RunEvent::CallEnded { call_id: id });
         }
         for message in messages {
             self.owners.insert(Arc::clone(&message.id), message.agent.clone());
@@ -353,6 +380,15 @@ impl Brackets {
             }
         }
         self.emit(RunEvent::Messages(messages.into()));
+    }
+
+    /// Stops the tools whose calls the snapshots have removed.
+    pub(super) fn stop_removed_tools(&mut self) {
+        for call_id in self.view.running_tools() {
+            if self.view.call(&call_id).is_none() {
+                self.tool(&call_id, ToolStatus::Stopped);
+            }
+        }
     }
 
     pub(super) fn custom(&mut self, name: &str, value: Json, agent: Option<&Id>) {

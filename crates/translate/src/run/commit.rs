@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::view::Owned;
-use super::{Content, Id, Message, Role, RunEvent, View};
+use super::{Call, CallForm, Content, Id, Message, Role, RunEvent, View};
 use crate::json::{Json, TextBuf};
 use crate::langgraph;
 
@@ -82,7 +82,7 @@ impl Conversation {
         changed
     }
 
-    pub(super) fn messages(&self) -> impl Iterator<Item = &Arc<Message>> {
+    pub(super) fn messages(&self) -> impl DoubleEndedIterator<Item = &Arc<Message>> {
         self.entries.iter().flat_map(|entry| &entry.messages)
     }
 
@@ -182,6 +182,33 @@ pub(crate) fn langgraph_call_id(wire: &str, is_message: impl Fn(&str) -> bool) -
 /// LangGraph's id of a call, given the id that clients know it by and the message that contains it.
 pub(super) fn call_id_of<'a>(wire: &'a str, message_id: &str) -> &'a str {
     wire.strip_suffix(message_id).and_then(|id| id.strip_suffix('~')).unwrap_or(wire)
+}
+
+/// The calls that wait for a result. Only results may be between a call and its result, so these are
+/// calls of the last message that is no result. A call that no tool can run does not wait.
+pub(super) fn open_calls<'a>(
+    messages: impl DoubleEndedIterator<Item = &'a Arc<Message>>,
+) -> Vec<Id> {
+    let (calls, answered) = last_calls(messages);
+    let waits = |call: &&Call| call.form == CallForm::Valid && !answered.contains(&&call.id);
+    calls.iter().filter(waits).map(|call| Arc::clone(&call.id)).collect()
+}
+
+/// The calls of the last message that is no result, and the calls that the results after it answer.
+pub(super) fn last_calls<'a>(
+    messages: impl DoubleEndedIterator<Item = &'a Arc<Message>>,
+) -> (&'a [Call], Vec<&'a Id>) {
+    let mut answered = Vec::new();
+    for message in messages.rev() {
+        match message.role {
+            Role::Tool => answered.extend(message.call_id.as_ref()),
+            Role::Attachment => {}
+            Role::User | Role::Assistant | Role::System | Role::Developer | Role::Reasoning => {
+                return (&message.calls, answered);
+            }
+        }
+    }
+    (&[], answered)
 }
 
 /// Whether a client that holds `held` shows the conversation `target`.

@@ -88,6 +88,17 @@ pub struct Call {
     pub name: Id,
     /// The arguments that have arrived so far.
     pub args: TextBuf,
+    /// Whether a tool can run it.
+    pub form: CallForm,
+}
+
+/// Whether a tool can run a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallForm {
+    /// It can, as far as is known: a call that streams has no other form.
+    Valid,
+    /// It cannot: the call has no name, or LangChain could not parse its arguments.
+    Invalid,
 }
 
 /// Separates the message's id from the attachment's number in an attachment's id.
@@ -155,6 +166,15 @@ impl Message {
             && *call_id == other.call_id
             && *error == other.error
             && *sealed == other.sealed
+    }
+
+    /// Whether another message says the same, whatever its id is.
+    pub(super) fn says_same(&self, other: &Self) -> bool {
+        self.role == other.role
+            && self.content.shows_same(&other.content)
+            && self.calls.len() == other.calls.len()
+            && self.calls.iter().zip(&other.calls).all(|(a, b)| a.shows_same(b))
+            && self.sealed == other.sealed
     }
 
     /// Converts a LangChain message. The result is its reasoning, the message itself under `id`,
@@ -339,6 +359,7 @@ impl Call {
             id: Id::from(&*call.id),
             name: Id::from(&*call.name),
             args: TextBuf::from(&call.args),
+            form: if call.is_valid() { CallForm::Valid } else { CallForm::Invalid },
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Activity, Id, RunEvent, Subagent};
+use super::{Id, RunEvent, Subagent};
 
 /// Open messages, calls, steps and subagents, each kind in the order of its start.
 #[derive(Clone, Debug, Default)]
@@ -13,8 +13,6 @@ pub struct Open {
     /// Each step's name and subagent.
     pub(super) steps: Vec<(Id, Option<Id>)>,
     pub(super) subagents: Vec<Subagent>,
-    /// The ids of the activities of running tools.
-    pub(super) tools: Vec<Id>,
 }
 
 // === impl Open ===
@@ -33,7 +31,7 @@ impl Open {
             | RunEvent::StateDelta(_)
             | RunEvent::Messages(_)
             | RunEvent::Spent { .. }
-            | RunEvent::Activity { activity: Activity::Plan { .. }, .. }
+            | RunEvent::Activity { .. }
             | RunEvent::Raw(_)
             | RunEvent::Custom { .. } => {}
             RunEvent::TextStarted { message_id, .. } => self.texts.push(Arc::clone(message_id)),
@@ -51,12 +49,6 @@ impl Open {
                 self.steps.retain(|(n, a)| n != name || a != agent);
             }
             RunEvent::SubagentStarted(subagent) => self.subagents.push(subagent.clone()),
-            RunEvent::Activity { id, activity: activity @ Activity::Tool { .. }, .. } => {
-                close(&mut self.tools, id);
-                if activity.is_running() {
-                    self.tools.push(Arc::clone(id));
-                }
-            }
             RunEvent::SubagentFinished { id } => self.subagents.retain(|s| s.id != *id),
             RunEvent::Started { .. } | RunEvent::Ended { .. } => *self = Self::default(),
         }

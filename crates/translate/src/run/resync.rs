@@ -41,7 +41,6 @@ pub fn resync(view: &View, reader: Viewer<'_>, emit: Emit) -> Option<Vec<RunEven
         Viewer::Lagging(open) => open.clone(),
     };
     let mut out = Vec::new();
-    let mut failed = Vec::new();
     close_ended(view.open(), &open, &mut out);
     out.extend(state(view, reader, emit.state));
     if view.is_based() {
@@ -57,34 +56,22 @@ pub fn resync(view: &View, reader: Viewer<'_>, emit: Emit) -> Option<Vec<RunEven
         };
         for event in &messages {
             open.apply(event);
-            if let RunEvent::CallResult { call_id, is_error: true, .. } = event {
-                failed.push(Arc::clone(call_id));
-            }
         }
         out.extend(messages);
     }
     open_begun(view, &open, &mut out);
-    out.extend(activities(view, reader, &failed));
+    out.extend(activities(view, reader));
     if let Viewer::New = reader {
         out.extend(view.last_usage());
     }
     Some(out)
 }
 
-/// The plan and the running tools. A viewer that missed events also gets the final status of the
-/// tools that it saw running.
-///
-/// `failed` are the calls whose results are errors and are sent as events. Such an event has no
-/// `error` in AG-UI, so a client reads it from the activity.
-fn activities(view: &View, reader: Viewer<'_>, failed: &[Id]) -> Vec<RunEvent> {
-    let is_news = |id: &Id, activity: &Activity| match (reader, activity) {
-        (_, Activity::Tool { call_id, .. }) if failed.contains(call_id) => true,
-        (Viewer::Lagging(open), Activity::Tool { .. }) => {
-            activity.is_running() || open.tools.contains(id)
-        }
-        (Viewer::Holds(held), Activity::Plan { .. }) => held.activity(id) != Some(activity),
-        (_, Activity::Tool { .. }) => activity.is_running(),
-        (_, Activity::Plan { .. }) => true,
+/// The plan and the run's tools, as far as the viewer does not hold them as they are.
+fn activities(view: &View, reader: Viewer<'_>) -> Vec<RunEvent> {
+    let is_news = |id: &Id, activity: &Activity| match reader {
+        Viewer::Holds(held) => held.activity(id) != Some(activity),
+        Viewer::New | Viewer::Lagging(_) => true,
     };
     let news = view.activities().filter(|(id, activity)| is_news(id, activity));
     news.map(|(id, activity)| RunEvent::Activity {
@@ -214,7 +201,7 @@ pub fn closings(reader: &Open) -> Vec<RunEvent> {
 
 /// Closes items that have ended in the run. A subagent ends after its messages.
 fn close_ended(now: &Open, reader: &Open, out: &mut Vec<RunEvent>) {
-    let Open { texts, thoughts, calls, steps, subagents, tools: _ } = reader;
+    let Open { texts, thoughts, calls, steps, subagents } = reader;
     for id in thoughts.iter().filter(|id| !now.thoughts.contains(id)) {
         out.push(RunEvent::ReasoningEnded { message_id: Arc::clone(id) });
     }
@@ -234,7 +221,7 @@ fn close_ended(now: &Open, reader: &Open, out: &mut Vec<RunEvent>) {
 
 /// Opens items that have started in the run. A subagent starts before its messages.
 fn open_begun(view: &View, reader: &Open, out: &mut Vec<RunEvent>) {
-    let Open { texts, thoughts, calls, steps, subagents, tools: _ } = view.open();
+    let Open { texts, thoughts, calls, steps, subagents } = view.open();
     for subagent in subagents.iter().filter(|s| !is_open(reader, s)) {
         // The viewer may not know a parent that has ended.
         let is_known = |parent: &_| subagents.iter().any(|other| other.id == *parent);

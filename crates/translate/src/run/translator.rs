@@ -36,7 +36,7 @@ use crate::langgraph::{
     is_internal_node,
 };
 
-pub use self::ending::StreamEnd;
+pub use self::ending::{LastRun, StreamEnd};
 
 /// Translates one run.
 #[derive(Debug)]
@@ -281,8 +281,9 @@ impl Translator {
         } else {
             self.reconcile();
         }
-        let outcome = self.outcome(end);
-        self.arbiter.out.ended(outcome, self.arbiter.cost());
+        let open = self.open_calls();
+        let outcome = self.outcome(end, &open);
+        self.arbiter.out.ended(outcome, &open, self.arbiter.cost());
         self.arbiter.out.drain_into(out);
     }
 
@@ -340,7 +341,6 @@ impl Translator {
         }
         self.attempt = Attempt { number: self.attempt.number + 1, has_state: false };
         self.break_off();
-        self.arbiter.forget_calls();
         self.questions.clear();
         self.error = None;
         self.reconcile();

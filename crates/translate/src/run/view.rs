@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::activity::Activities;
 use super::open::Open;
 use super::{
-    Activity, Call, Content, Id, Message, Patch, Role, RunEvent, State, ToolStatus, Usage,
+    Activity, Call, CallForm, Content, Id, Message, Patch, Role, RunEvent, State, ToolStatus, Usage,
 };
 use crate::json::{Text, TextBuf};
 
@@ -100,6 +100,11 @@ impl View {
         self.places.messages.get(id).and_then(|at| self.messages.get(*at)).map(Arc::as_ref)
     }
 
+    /// The place of a message in the conversation.
+    pub(super) fn place_of(&self, id: &str) -> Option<usize> {
+        self.places.messages.get(id).copied()
+    }
+
     /// A call, and the message that contains it.
     pub fn call(&self, id: &str) -> Option<(&Message, &Call)> {
         let message = self.message(self.places.calls.get(id)?)?;
@@ -126,8 +131,19 @@ impl View {
         self.activities.iter()
     }
 
-    pub(super) fn running_tools(&self) -> Vec<(Id, Activity)> {
+    /// The calls of the running tools.
+    pub(super) fn running_tools(&self) -> Vec<Id> {
         self.activities.running()
+    }
+
+    /// The status that the newest result of a call gives its tool. `None` without a result.
+    pub(super) fn answer_of(&self, call_id: &Id) -> Option<ToolStatus> {
+        if !self.is_answered(call_id) {
+            return None;
+        }
+        let mut newest_first = self.messages.iter().rev();
+        let result = newest_first.find(|message| message.call_id.as_ref() == Some(call_id))?;
+        Some(ToolStatus::answered(result.error.is_some()))
     }
 
     /// The last use of tokens by the run's own agent: how full its model's context window is.
@@ -279,7 +295,8 @@ impl View {
             call.name = Arc::clone(name);
             return;
         }
-        let call = Call { id: Arc::clone(id), name: Arc::clone(name), args: TextBuf::default() };
+        let (name, args) = (Arc::clone(name), TextBuf::default());
+        let call = Call { id: Arc::clone(id), name, args, form: CallForm::Valid };
         let created = match self.message_mut(parent) {
             Some(message) if message.role == Role::Assistant => {
                 message.calls.push(call);

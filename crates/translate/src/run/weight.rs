@@ -4,7 +4,7 @@ use super::{
     Action, Activity, Ask, Content, ContentPart, Interrupt, Message, Operation, Outcome, RunEvent,
     View,
 };
-use crate::langgraph::ErrorReport;
+use crate::langgraph::{ErrorReport, RunError};
 
 /// The size of an event or a message without its texts: the value, its ids, and the allocator's
 /// overhead.
@@ -83,9 +83,12 @@ impl Outcome {
         match self {
             Self::Finished { pending_calls, finish: _ } => pending_calls.len() * FRAME_BYTES,
             Self::Interrupted(questions) => questions.iter().map(Interrupt::weight).sum(),
-            Self::Cancelled | Self::Idle { error: None } => 0,
-            Self::Idle { error: Some(error) } => {
-                error.code.len() + error.message.len() + of_reports(&error.reports)
+            Self::Cancelled => 0,
+            Self::Idle { pending_calls, error } => {
+                let of_error = |error: &RunError| {
+                    error.code.len() + error.message.len() + of_reports(&error.reports)
+                };
+                pending_calls.len() * FRAME_BYTES + error.as_ref().map_or(0, of_error)
             }
             Self::Failed(failure) => {
                 failure.code().len() + failure.message().len() + of_reports(failure.reports())

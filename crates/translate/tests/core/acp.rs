@@ -9,8 +9,8 @@ use threadway_translate::acp::{GraphProfile, Paths, Projector, Verdict};
 use threadway_translate::json::{Text, TextBuf};
 use threadway_translate::langgraph::{Finish, Media, MediaKind, MediaSource};
 use threadway_translate::run::{
-    Action, Call, Content, ContentPart, Failure, Id, Message, Outcome, Role, RunError, RunEvent,
-    Subagent, Usage,
+    Action, Call, CallForm, Content, ContentPart, Failure, Id, Message, Outcome, Role, RunError,
+    RunEvent, Subagent, Usage,
 };
 
 fn id(id: &str) -> Id {
@@ -29,7 +29,7 @@ fn message(name: &str, role: Role, said: &str) -> Message {
 
 fn call(name: &str, tool: &str, args: &Value) -> Call {
     let args = TextBuf::from(&Text::new(&args.to_string()));
-    Call { id: id(name), name: id(tool), args }
+    Call { id: id(name), name: id(tool), args, form: CallForm::Valid }
 }
 
 fn answer(name: &str, call: &str, said: &str) -> Message {
@@ -402,7 +402,9 @@ fn what_a_run_leaves_open_is_settled_but_for_what_it_asks() {
     let open = || [vec![started()], called("c", "bash", &json!({"command": "ls"}))].concat();
     let error = RunError::new("E", "m");
     let failed = Outcome::Failed(Failure::Graph(error));
-    for outcome in [Outcome::Cancelled, failed, Outcome::Idle { error: None }] {
+    for outcome in
+        [Outcome::Cancelled, failed, Outcome::Idle { pending_calls: Vec::new(), error: None }]
+    {
         let session = told(&[open(), vec![ended(outcome)]].concat());
         session.check_settled().unwrap();
     }

@@ -4,7 +4,11 @@ use crate::support::capture;
 use crate::support::generate::{self, ScriptPart, fold, run_events};
 use serde_json::{Value, json};
 use threadway_translate::agui::Projector;
-use threadway_translate::run::{self, Emit, Open, RunError, RunEvent, StreamEnd, View, Viewer};
+use threadway_translate::langgraph::ThreadState;
+use threadway_translate::run::{
+    self, Emit, LastRun, Loss, Open, Outcome, RunError, RunEvent, StreamEnd, Translator, View,
+    Viewer,
+};
 
 fn part(event: &str, data: &Value) -> ScriptPart {
     ScriptPart::new(event, data)
@@ -104,12 +108,214 @@ fn a_tool_without_a_result_ends_with_its_run() {
 }
 
 #[test]
-fn a_result_of_an_earlier_runs_call_is_told_whole() {
+fn a_tool_that_an_earlier_run_has_called_goes_on_with_the_run() {
+    // A person has allowed `c`, and the client itself has run `d`.
+    let held = [calls(&["c", "d"]), answer("d", "error")];
+    let mut more = held.to_vec();
+    more.push(answer("c", "success"));
+    let parts = [state(&json!({"messages": held})), state(&json!({"messages": more}))];
+    let expected = [begins("c", "running"), begins("d", "failed"), becomes("c", "completed")];
+    assert_eq!(told(&events(&parts, StreamEnd::Succeeded)), expected);
+    // A person has said something instead, so nobody runs the tool any more.
+    let person = json!({"type": "human", "id": "h", "content": "never mind"});
+    let parts = [state(&json!({"messages": [calls(&["c"]), person]}))];
+    assert_eq!(told(&events(&parts, StreamEnd::Succeeded)), [""; 0]);
+}
+
+/// A chunk of a model's message in the node `model`.
+fn chunk(id: &str, content: &str, call: Option<(&str, &str, &str)>) -> ScriptPart {
+    let call =
+        call.map(|(id, name, args)| json!({"index": 0, "id": id, "name": name, "args": args}));
+    let calls: Vec<_> = call.into_iter().collect();
+    let message =
+        json!({"type": "AIMessageChunk", "id": id, "content": content, "tool_call_chunks": calls});
+    part("messages", &json!([message, origin()]))
+}
+
+/// The model's word that a message is complete.
+fn last(id: &str) -> ScriptPart {
+    let message = json!({"type": "AIMessageChunk", "id": id, "content": "", "tool_call_chunks": [],
+                         "chunk_position": "last"});
+    part("messages", &json!([message, origin()]))
+}
+
+fn origin() -> Value {
+    json!({"langgraph_node": "model", "langgraph_checkpoint_ns": "model:t"})
+}
+
+fn returns(messages: &[Value]) -> ScriptPart {
+    part("updates", &json!({"model": {"messages": messages}}))
+}
+
+#[test]
+fn a_call_that_no_state_commits_stops_with_its_run_at_the_latest() {
+    let base = || state(&json!({"messages": []}));
+    let called = || vec![base(), chunk("a", "", Some(("c", "search", "{}"))), last("a")];
+    let asked = part("updates", &json!({"__interrupt__": [{"id": "i", "value": 1}]}));
+    let said = json!({"type": "ai", "id": "b", "content": "At your service."});
+    let answered = state(&json!({"messages": [said]}));
+    let again = part("metadata", &json!({"run_id": "R", "attempt": 2}));
+    let error = || StreamEnd::Failed(RunError::new("E", "m"));
+    let lost = || StreamEnd::Lost { loss: Loss::Unreadable, message: "gone".to_owned() };
+    for (more, end) in [
+        // A router reads the call as its structured output.
+        (vec![part("updates", &json!({"model": null})), answered], StreamEnd::Succeeded),
+        (vec![asked], StreamEnd::Succeeded),
+        (vec![again], StreamEnd::Succeeded),
+        (vec![], error()),
+        (vec![], StreamEnd::Cancelled),
+        (vec![], StreamEnd::Gone),
+        (vec![], lost()),
+    ] {
+        let events = events(&[called(), more].concat(), end.clone());
+        assert_eq!(told(&events), [begins("c", "running"), becomes("c", "stopped")], "{end:?}");
+    }
+}
+
+/// How often each call starts on the wire, by the id.
+fn starts(events: &[RunEvent]) -> Vec<String> {
+    let starts = wire(events).into_iter().filter(|event| event["type"] == "TOOL_CALL_START");
+    starts.map(|event| event["toolCallId"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The arguments of a call in the end.
+fn args(events: &[RunEvent], id: &str) -> String {
+    fold(events).call(id).unwrap().1.args.to_text().decode().into_owned()
+}
+
+#[test]
+fn a_node_that_runs_its_tools_itself_shows_each_once() {
+    let whole = |args: Value| {
+        json!({"type": "ai", "id": "a", "content": "",
+               "tool_calls": [{"id": "c", "name": "search", "args": args}]})
+    };
+    let done = json!({"type": "ai", "id": "b", "content": "Found."});
+    let result = answer("c", "success");
+    for (spelt, meant) in [("", json!({})), ("{}", json!({})), ("", json!({"q": 1}))] {
+        let all = [whole(meant.clone()), result.clone(), done.clone()];
+        let parts = [
+            state(&json!({"messages": []})),
+            chunk("a", "", Some(("c", "search", spelt))),
+            last("a"),
+            chunk("b", "Found.", None),
+            part("messages", &json!([result, origin()])),
+            returns(&all),
+            state(&json!({"messages": all})),
+        ];
+        let events = events(&parts, StreamEnd::Complete);
+        assert_eq!(told(&events), [begins("c", "running"), becomes("c", "completed")]);
+        assert_eq!(starts(&events), ["c"]);
+        assert_eq!(args(&events, "c"), meant.to_string());
+    }
+}
+
+#[test]
+fn arguments_that_come_with_the_whole_message_start_no_second_call() {
+    let call = |id: &str, q: u8| json!({"id": id, "name": "search", "args": {"q": q}});
+    let whole =
+        json!({"type": "ai", "id": "a", "content": "", "tool_calls": [call("c", 1), call("d", 2)]});
+    let second = json!({"type": "AIMessageChunk", "id": "a", "content": "",
+        "tool_call_chunks": [{"index": 1, "id": "d", "name": "search", "args": ""}]});
     let parts = [
-        state(&json!({"messages": [calls(&["c"])]})),
-        state(&json!({"messages": [calls(&["c"]), answer("c", "success")]})),
+        state(&json!({"messages": []})),
+        chunk("a", "", Some(("c", "search", ""))),
+        part("messages", &json!([second, origin()])),
+        last("a"),
+        returns(std::slice::from_ref(&whole)),
+        state(&json!({"messages": [whole]})),
     ];
-    assert_eq!(told(&events(&parts, StreamEnd::Succeeded)), [begins("c", "completed")]);
+    let streamed = events(&parts, StreamEnd::Complete);
+    assert_eq!(starts(&streamed), ["c", "d"]);
+    let is_snapshot = |event: &&Value| event["type"] == "MESSAGES_SNAPSHOT";
+    assert_eq!(wire(&streamed).iter().filter(is_snapshot).count(), 0);
+    assert_eq!(
+        (args(&streamed, "c"), args(&streamed, "d")),
+        (r#"{"q":1}"#.into(), r#"{"q":2}"#.into())
+    );
+    // The stream may end before the node's return.
+    let end = events(&parts[..4], StreamEnd::Complete).pop();
+    assert!(
+        matches!(end, Some(RunEvent::Ended { outcome: Outcome::Finished { .. }, .. })),
+        "{end:?}"
+    );
+}
+
+#[test]
+fn a_result_before_its_call_leaves_the_tool_completed() {
+    for (status, shown) in [("success", "completed"), ("error", "failed")] {
+        let parts = [
+            state(&json!({"messages": []})),
+            part("messages", &json!([answer("c", status), origin()])),
+            returns(&[calls(&["c"]), answer("c", status)]),
+            state(&json!({"messages": [calls(&["c"]), answer("c", status)]})),
+        ];
+        let events = events(&parts, StreamEnd::Succeeded);
+        assert_eq!(told(&events), [begins("c", shown)]);
+        assert_eq!(starts(&events), ["c"]);
+    }
+}
+
+#[test]
+fn a_call_that_no_tool_can_run_is_no_work_for_the_client() {
+    let invalid =
+        |id: &str, args: &str| json!({"id": id, "name": "search", "args": args, "error": "x"});
+    let message = |valid: Value, invalid: Value| json!({"type": "ai", "id": "a", "content": "", "tool_calls": valid, "invalid_tool_calls": invalid});
+    let nameless = json!({"id": "c", "name": "", "args": {}});
+    let valid = json!({"id": "d", "name": "search", "args": {}});
+    for whole in [
+        message(json!([valid]), json!([invalid("c", "{bad")])),
+        message(json!([valid, nameless]), json!([])),
+    ] {
+        let parts = [state(&json!({"messages": []})), state(&json!({"messages": [whole]}))];
+        let live = events(&parts, StreamEnd::Succeeded);
+        let told = told(&live);
+        assert!(told.contains(&becomes("d", "requested")), "{told:?}");
+        assert!(told.iter().all(|told| !(told.starts_with("c:") && told.contains("requested"))));
+        let rest = at_rest(&json!({"messages": [whole]}), LastRun::Ended);
+        for events in [live, rest] {
+            let end = wire(&events).pop().unwrap();
+            assert_eq!(end["outcome"]["pendingToolCallIds"], json!(["d"]));
+        }
+    }
+}
+
+/// The events of an idle thread with this state.
+fn at_rest(values: &Value, last: LastRun) -> Vec<RunEvent> {
+    let state = json!({"values": values, "next": [], "tasks": []}).to_string();
+    let (mut translator, mut out) = (Translator::named("T", None, "connect"), Vec::new());
+    translator.on_state(&ThreadState::parse(&state).unwrap(), &mut out);
+    translator.on_end(StreamEnd::Idle { last }, &mut out);
+    out
+}
+
+#[test]
+fn a_thread_at_rest_has_the_waiting_calls_of_its_last_run() {
+    let pending = |events: &[RunEvent]| wire(events).pop().unwrap()["outcome"].clone();
+    let (asks, person) = (calls(&["c", "d"]), json!({"type": "human", "id": "h", "content": "x"}));
+    let done = json!({"type": "ai", "id": "b", "content": "Done."});
+    for (messages, waiting) in [
+        (json!([asks]), &["c", "d"][..]),
+        (json!([asks, answer("c", "success")]), &["d"]),
+        (json!([asks, answer("c", "success"), answer("d", "error")]), &[]),
+        (json!([asks, person]), &[]),
+        (json!([asks, done]), &[]),
+        (json!([]), &[]),
+    ] {
+        let held = json!({"messages": messages});
+        let live = events(&[state(&json!({"messages": []})), state(&held)], StreamEnd::Succeeded);
+        let rest = at_rest(&held, LastRun::Ended);
+        assert_eq!(pending(&rest), pending(&live));
+        let shown: Vec<_> = waiting.iter().map(|id| begins(id, "requested")).collect();
+        assert_eq!(told(&rest), shown);
+        let ids = pending(&rest).get("pendingToolCallIds").cloned().unwrap_or(json!([]));
+        assert_eq!(ids, json!(waiting));
+        // A run that did not come to its end leaves no work for the client, live or later.
+        for last in [LastRun::Stopped, LastRun::Failed(RunError::new("E", "m"))] {
+            let rest = at_rest(&held, last);
+            assert_eq!(told(&rest), [""; 0]);
+            assert_eq!(pending(&rest), json!({"type": "success"}));
+        }
+    }
 }
 
 #[test]
@@ -155,13 +361,13 @@ fn who_comes_late_sees_what_goes_on_and_what_has_become_of_what_it_saw() {
     let view = fold(&events[..at]);
     let plan = r#"T:plan {"todos":[{"content":"look","status":"pending"}]}"#.to_owned();
     let newcomer = run::resync(&view, Viewer::New, Emit::default()).unwrap();
-    assert_eq!(told(&newcomer), [plan.clone(), begins("d", "running")]);
+    assert_eq!(told(&newcomer), [plan.clone(), begins("c", "completed"), begins("d", "running")]);
     let mut open = Open::default();
     events[..at - 2].iter().for_each(|event| open.apply(event));
     let straggler = run::resync(&view, Viewer::Lagging(&open), Emit::default()).unwrap();
     assert_eq!(told(&straggler), [plan, begins("c", "completed"), begins("d", "running")]);
     let follower = run::resync(&view, Viewer::Holds(&view), Emit::default()).unwrap();
-    assert_eq!(told(&follower), [begins("d", "running")], "it holds the plan");
+    assert_eq!(told(&follower), [""; 0], "it holds them all");
 }
 
 #[test]
@@ -179,7 +385,7 @@ fn a_viewer_of_the_earlier_messages_sees_which_of_the_new_results_is_an_error() 
     let resync = run::resync(&view, Viewer::Holds(&before), Emit::default()).unwrap();
     assert_eq!(resync.iter().filter(|event| is_result(event)).count(), 2, "results are events");
     // An AG-UI client reads the error of such a result from the activity alone.
-    assert_eq!(told(&resync), [begins("c", "failed")]);
+    assert_eq!(told(&resync), [begins("c", "failed"), begins("d", "completed")]);
 }
 
 #[test]

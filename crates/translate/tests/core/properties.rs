@@ -4,6 +4,8 @@
 //! `PROPTEST_CASES` sets the number of runs of each property. The default is the sample of a check;
 //! `./check seeds` makes more. A failure prints the smallest run that shows it.
 
+use std::collections::HashMap;
+
 use crate::support::capture::{self, Capture, Translated};
 use crate::support::generate::{self, ScriptPart, any_end, fold, known_end, run_events};
 use crate::support::judge;
@@ -89,8 +91,57 @@ fn unseen_errors(events: &[RunEvent]) -> Vec<&Id> {
     unseen
 }
 
+/// Checks that each tool follows its state machine and has ended with the run, and that a call
+/// starts only while clients do not hold it.
+fn check_tools(events: &[RunEvent]) -> Result<(), String> {
+    let mut tools: HashMap<&Id, ToolStatus> = HashMap::new();
+    let mut view = View::default();
+    for event in events {
+        if let RunEvent::Activity { activity: Activity::Tool { call_id, status, .. }, .. } = event
+            && let Some(before) = tools.insert(call_id, *status)
+            && !before.may_become(*status)
+        {
+            return Err(format!("the tool of {call_id} went from {before:?} to {status:?}"));
+        }
+        if let RunEvent::CallStarted { call_id, .. } = event
+            && view.call(call_id).is_some()
+        {
+            return Err(format!("{call_id} started twice"));
+        }
+        view.apply(event);
+    }
+    match tools.iter().find(|(_, status)| **status == ToolStatus::Running) {
+        Some((call_id, _)) => Err(format!("the tool of {call_id} runs after the end")),
+        None => Ok(()),
+    }
+}
+
 proptest! {
     #![proptest_config(generate::config(RUNS))]
+
+    #[test]
+    fn each_tool_follows_its_state_machine_to_an_end(
+        parts in prop_oneof![generate::any_parts(), generate::told().prop_map(|told| told.parts)],
+        state in prop::option::of((0..24_usize, generate::values())),
+        end in any_end(),
+        joined in any::<prop::sample::Index>(),
+    ) {
+        let bytes = generate::bytes(&parts, false);
+        let state = state.map(|(at, state)| (at, json!({"values": state, "next": []}).to_string()));
+        let state = state.as_ref().map(|(at, state)| (*at, state.as_str()));
+        let (_, events) = run_events(&bytes, bytes.len().max(1), state, end);
+        prop_assert_eq!(check_tools(&events), Ok(()));
+        // All viewers end with the same activities.
+        let at = joined.index(events.len());
+        let (view, truth) = (fold(&events[..at]), fold(&events));
+        if let Some(resync) = run::resync(&view, Viewer::New, run::Emit::default()) {
+            let late = fold(&[&resync[..], &events[at..]].concat());
+            for event in &events {
+                let RunEvent::Activity { id, .. } = event else { continue };
+                prop_assert_eq!(late.activity(id), truth.activity(id));
+            }
+        }
+    }
 
     #[test]
     fn any_parts_make_a_legal_stream(

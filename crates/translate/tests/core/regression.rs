@@ -1,13 +1,15 @@
 //! One test for each fault that was found, named after it.
 
+use crate::support::acp;
 use crate::support::capture::{self, Translated};
 use crate::support::generate::{self, ScriptPart};
 use crate::support::judge;
+use crate::support::reduce::Held;
 use crate::support::schema::Schema;
 use serde_json::{Value, json};
 use threadway_translate::agui::{Input, Projector};
 use threadway_translate::langgraph::ThreadState;
-use threadway_translate::run::{Loss, RunEvent, StreamEnd, Translator};
+use threadway_translate::run::{LastRun, Loss, RunEvent, StreamEnd, Translator};
 
 /// Translates the parts of a run that succeeded, for a client that holds these messages.
 fn told_to(held: &Value, parts: &[(&str, Value)]) -> Translated {
@@ -646,5 +648,281 @@ fn a_javascript_graph_of_the_python_server_speaks_token_by_token_in_events_alone
             event("on_chat_model_end", json!({"output": token("one two")})),
         ]);
         assert_eq!(each(&told, "TEXT_MESSAGE_CONTENT", "delta"), ["one ", "two"], "{before}");
+    }
+}
+
+fn says(id: &str, text: &str) -> (&'static str, Value) {
+    ("messages", json!([chunk(id, &json!(text)), model("t")]))
+}
+
+fn ends(id: &str) -> (&'static str, Value) {
+    let mut last = chunk(id, &json!(""));
+    last["chunk_position"] = json!("last");
+    ("messages", json!([last, model("t")]))
+}
+
+fn ai(id: &str, text: &str) -> Value {
+    json!({"type": "ai", "id": id, "content": text})
+}
+
+/// The return of the node `model`, and the state after it.
+fn commits(messages: &[Value]) -> [(&'static str, Value); 2] {
+    let update = json!({"model": {"messages": messages}});
+    [("updates", update), ("values", json!({"messages": messages}))]
+}
+
+/// The ids and the texts of a client's messages in the end.
+fn held(told: &Translated) -> Vec<(String, String)> {
+    let text = |m: &threadway_translate::run::Message| m.content.text().decode().into_owned();
+    told.view.messages().iter().map(|m| (m.id.to_string(), text(m))).collect()
+}
+
+/// All text that was streamed, in order.
+fn streamed(told: &Translated) -> String {
+    each(told, "TEXT_MESSAGE_CONTENT", "delta").concat()
+}
+
+/// All text that an editor is sent of the agent, in order.
+fn of_editor(parts: &[(&str, Value)]) -> Vec<String> {
+    let parts: Vec<_> = parts.iter().map(|(event, data)| ScriptPart::new(event, data)).collect();
+    let bytes = generate::bytes(&parts, false);
+    let (_, events) = generate::run_events(&bytes, bytes.len(), None, StreamEnd::Succeeded);
+    let mut projector = acp::newcomer();
+    let mut said = Vec::new();
+    for event in &events {
+        projector.project(event, &mut |update| {
+            let update = serde_json::to_value(update).unwrap();
+            let kind = update["sessionUpdate"].as_str().unwrap_or_default();
+            if kind.starts_with("agent_") {
+                said.push(update["content"]["text"].as_str().unwrap_or_default().to_owned());
+            }
+        });
+    }
+    said
+}
+
+#[test]
+fn models_that_speak_at_once_in_one_node_stay_apart() {
+    let opening = |id: &str| ("messages", json!([chunk(id, &json!([])), model("t")]));
+    let base = ("values", json!({"messages": []}));
+    for prefix in ["lc_run--", "run--"] {
+        let (a, b) = (format!("{prefix}A"), format!("{prefix}B"));
+        for (one, other) in [(&a, &b), (&b, &a)] {
+            let text =
+                |id: &str, of_a: &str, of_b: &str| says(id, if *id == *a { of_a } else { of_b });
+            let mut parts = vec![
+                base.clone(),
+                opening("resp_A"),
+                opening("resp_B"),
+                text(one, "alpha ", "beta "),
+                text(other, "alpha ", "beta "),
+                text(one, "one", "two"),
+                text(other, "one", "two"),
+                ends(one),
+                ends(other),
+            ];
+            parts.extend(commits(&[ai("resp_A", "alpha one"), ai("resp_B", "beta two")]));
+            let told = told(&parts);
+            let texts = judge::streamed_text(&told.events);
+            let mut said: Vec<_> = texts.values().filter(|text| !text.is_empty()).collect();
+            said.sort();
+            assert_eq!(said, ["alpha one", "beta two"]);
+            let expected = [("resp_A", "alpha one"), ("resp_B", "beta two")];
+            assert_eq!(held(&told), expected.map(|(id, text)| (id.to_owned(), text.to_owned())));
+            let said = of_editor(&parts);
+            assert_eq!(said.len(), 4, "{said:?}");
+        }
+    }
+}
+
+#[test]
+fn models_of_two_providers_at_once_are_told_apart_by_their_names() {
+    let of = |name: &str, mut part: (&'static str, Value)| {
+        part.1[1]["ls_model_name"] = json!(name);
+        part
+    };
+    let opening = |id: &str| ("messages", json!([chunk(id, &json!([])), model("t")]));
+    let mut parts = vec![
+        ("values", json!({"messages": []})),
+        of("a", opening("resp_A")),
+        of("b", opening("resp_B")),
+        of("b", says("lc_run--B", "beta ")),
+        of("a", says("lc_run--A", "alpha ")),
+        of("b", says("lc_run--B", "two")),
+        of("a", says("lc_run--A", "one")),
+    ];
+    parts.extend(commits(&[ai("resp_A", "alpha one"), ai("resp_B", "beta two")]));
+    let texts = judge::streamed_text(&told(&parts).events);
+    let expected = [("resp_A", "alpha one"), ("resp_B", "beta two")];
+    assert_eq!(texts, expected.map(|(id, text)| (id.to_owned(), text.to_owned())).into());
+}
+
+#[test]
+fn tokens_that_are_counted_after_the_answer_are_counted_once() {
+    let usage = json!({"input_tokens": 100, "output_tokens": 20});
+    for prefix in ["lc_run--", "run--"] {
+        for is_committed in [true, false] {
+            let mut finish = chunk("chatcmpl-1", &json!(""));
+            finish["response_metadata"] = json!({"finish_reason": "stop"});
+            let id = format!("{prefix}X");
+            let mut cost = chunk(&id, &json!(""));
+            cost["usage_metadata"] = usage.clone();
+            let mut whole = ai("chatcmpl-1", "Hello world");
+            whole["usage_metadata"] = usage.clone();
+            let mut parts = vec![
+                ("values", json!({"messages": []})),
+                says("chatcmpl-1", "Hello "),
+                says("chatcmpl-1", "world"),
+                ("messages", json!([finish, model("t")])),
+                ("messages", json!([cost, model("t")])),
+                ends(&id),
+            ];
+            if is_committed {
+                parts.extend(commits(&[whole]));
+            }
+            let end = told(&parts).events.pop().unwrap();
+            assert_eq!(end["usage"], json!([{"inputTokens": 100, "outputTokens": 20}]));
+        }
+    }
+}
+
+#[test]
+fn a_message_whose_id_changes_is_said_once() {
+    let thinks = json!([{"type": "reasoning", "reasoning": "think", "index": 0}]);
+    let thought = |id: &str| ("messages", json!([chunk(id, &thinks), model("t")]));
+    let whole = json!({"type": "ai", "id": "msg_2",
+        "content": [{"type": "reasoning", "reasoning": "think"}, {"type": "text", "text": "answer here"}]});
+    let base = ("values", json!({"messages": []}));
+    for mut parts in [
+        vec![
+            base.clone(),
+            thought("rs_1"),
+            says("msg_2", "answer "),
+            says("msg_2", "here"),
+            ends("msg_2"),
+        ],
+        // Of langchain-core 0.3 all chunks may have a made-up id.
+        vec![
+            base,
+            thought("run--1"),
+            says("run--1", "answer "),
+            says("run--1", "here"),
+            ends("run--1"),
+        ],
+    ] {
+        parts.extend(commits(std::slice::from_ref(&whole)));
+        let told = told(&parts);
+        assert_eq!(streamed(&told), "answer here");
+        assert_eq!(each(&told, "REASONING_MESSAGE_CONTENT", "delta"), ["think"]);
+        let expected = [("msg_2:reasoning:0", "think"), ("msg_2", "answer here")];
+        assert_eq!(held(&told), expected.map(|(id, text)| (id.to_owned(), text.to_owned())));
+        assert_eq!(of_editor(&parts).concat(), "thinkanswer here");
+    }
+}
+
+#[test]
+fn the_text_of_a_failed_attempt_leaves_when_the_node_returns_without_it() {
+    let person = json!({"type": "human", "id": "h", "content": "hi"});
+    let base = ("values", json!({"messages": [person]}));
+    let thinks = json!([{"type": "reasoning", "reasoning": "hm", "index": 0}]);
+    let thought = ("messages", json!([chunk("a1", &thinks), model("t")]));
+    let good = ai("a2", "good answer");
+    let update = ("updates", json!({"model": {"messages": [good]}}));
+    let good = [says("a2", "good answer"), ends("a2"), update];
+    for broken in [
+        vec![says("a1", "broken ")],
+        vec![thought, says("a1", "broken ")],
+        // The model was through, and the node failed after it.
+        vec![says("a1", "broken "), ends("a1")],
+    ] {
+        let mut parts = vec![base.clone()];
+        parts.extend(broken);
+        parts.extend(good.clone());
+        // The run goes on after the node.
+        parts.push(("custom", json!("later")));
+        let told = told_until(StreamEnd::Cancelled, &json!([]), &parts);
+        let mut client = Held::default();
+        let until = told.events.iter().position(|event| event["type"] == "CUSTOM").unwrap();
+        told.events[..until].iter().for_each(|event| client.apply(event).unwrap());
+        let shown = client.messages.iter().filter(|message| message["content"] != json!(""));
+        let shown: Vec<_> = shown.map(|message| message["content"].as_str().unwrap()).collect();
+        assert_eq!(shown, ["hi", "good answer"]);
+    }
+}
+
+#[test]
+fn what_json_does_not_have_costs_that_value_only() {
+    let told_of = |data: &str| {
+        let part =
+            |event: &str, data: &str| ScriptPart { event: event.to_owned(), data: data.to_owned() };
+        let base = part("values", r#"{"messages":[]}"#);
+        let bytes = generate::bytes(&[base, part("values", data)], false);
+        generate::run_events(&bytes, bytes.len(), None, StreamEnd::Succeeded).0
+    };
+    let message = r#"{"type":"ai","id":"a","content":"hello"}"#;
+    for (rest, state) in [
+        (r#""ok":2,"score":NaN"#, r#"{"ok":2,"score":null}"#),
+        (r#""ok":2,"l":[{"n":-Infinity}],"i": Infinity"#, r#"{"ok":2,"l":[{"n":null}],"i":null}"#),
+        (r#""ok":2,"k\ud83d":1"#, "{\"ok\":2,\"k\u{fffd}\":1}"),
+        (r#""ok":2,"in":{"k\ud83d":1}"#, r#"{"ok":2,"in":{"k\ud83d":1}}"#),
+    ] {
+        let live = told_of(&format!(r#"{{"messages":[{message}],{rest}}}"#));
+        assert_eq!(live.view().state().unwrap().to_json().get(), state);
+        assert_eq!(&*live.view().message("a").unwrap().content.text().decode(), "hello");
+    }
+    // A message with such a key stays in the conversation.
+    let odd = r#"{"type":"ai","id":"a","content":"hello","k\ud83d":1}"#;
+    let live = told_of(&format!(r#"{{"messages":[{odd}]}}"#));
+    assert_eq!(&*live.view().message("a").unwrap().content.text().decode(), "hello");
+}
+
+#[test]
+fn every_mode_reads_a_part_with_a_number_that_json_does_not_have() {
+    let part =
+        |event: &str, data: &str| ScriptPart { event: event.to_owned(), data: data.to_owned() };
+    let message = r#"{"type":"ai","id":"a","content":"hello","response_metadata":{"p":NaN}}"#;
+    for told in [
+        part("messages", &format!("[{message},{{}}]")),
+        part(
+            "messages",
+            r#"[{"type":"ai","id":"a","content":"hello"},{"langgraph_node":"model","langgraph_checkpoint_ns":"model:t","p":NaN}]"#,
+        ),
+        part("updates", &format!(r#"{{"model":{{"messages":[{message}]}}}}"#)),
+        part("updates", &format!(r#"{{"k\ud83d":1,"model":{{"messages":[{message}]}}}}"#)),
+        part("messages/complete", &format!("[{message}]")),
+    ] {
+        for pretty in ["", "\n"] {
+            let data = told.data.replacen(',', &format!(",{pretty}"), 1);
+            let parts = [part("values", r#"{"messages":[]}"#), part(&told.event, &data)];
+            let bytes = generate::bytes(&parts, false);
+            let (translator, events) =
+                generate::run_events(&bytes, bytes.len(), None, StreamEnd::Cancelled);
+            let is_said = |event: &RunEvent| matches!(event, RunEvent::TextDelta { delta, .. } if *delta.decode() == *"hello");
+            assert!(events.iter().any(is_said), "{data}");
+            let has_step = |event: &RunEvent| matches!(event, RunEvent::StepStarted { name, .. } if **name == *"model");
+            assert_eq!(events.iter().any(has_step), data.contains("model"), "{data}");
+            drop(translator);
+        }
+    }
+}
+
+#[test]
+fn a_state_that_is_no_object_is_the_same_at_rest_as_live() {
+    for state in [r#"[1,2,{"a":"b"}]"#, r#""text""#, "null", "7"] {
+        let live = ScriptPart { event: "values".to_owned(), data: state.to_owned() };
+        let bytes = generate::bytes(&[live], false);
+        let (live, _) = generate::run_events(&bytes, bytes.len(), None, StreamEnd::Succeeded);
+        let held = |checkpoint: &str| {
+            let body =
+                format!(r#"{{"values":{state},"next":[],"tasks":[],"checkpoint":{checkpoint}}}"#);
+            let (mut rest, mut out) = (Translator::named("T", None, "connect"), Vec::new());
+            rest.on_state(&ThreadState::parse(&body).unwrap(), &mut out);
+            rest.on_end(StreamEnd::Idle { last: LastRun::Ended }, &mut out);
+            rest.view().state().map(|state| state.to_json().get().to_owned())
+        };
+        assert_eq!(live.view().state().unwrap().to_json().get(), state);
+        assert_eq!(held(r#"{"checkpoint_id":"c"}"#).as_deref(), Some(state));
+        // A thread that never had a run has no state.
+        assert_eq!(held(r#"{"checkpoint_id":null}"#), None);
     }
 }

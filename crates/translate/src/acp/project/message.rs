@@ -4,7 +4,7 @@ use super::Emit;
 use crate::acp::content;
 use crate::acp::sent_text::{Piece, SentText};
 use crate::acp::update::{ContentBlock, Update};
-use crate::run::{Content, ContentPart, Id, Role};
+use crate::run::{Content, ContentPart, Id, Message, Role};
 
 /// What the client knows of a message.
 #[derive(Debug)]
@@ -51,6 +51,13 @@ pub(super) fn chunk_kind(role: Role) -> Option<ChunkKind> {
 impl SentMessage {
     pub(super) fn new(kind: ChunkKind, id: &Id, run: u32) -> Self {
         Self { kind, text: SentText::new(id), media: Vec::new(), run }
+    }
+
+    /// Whether exactly this message was sent, under whichever id.
+    pub(super) fn is(&self, message: &Message) -> bool {
+        chunk_kind(message.role) == Some(self.kind)
+            && self.media.is_empty()
+            && matches!(&message.content, Content::Text(text) if self.text.was_sent(text))
     }
 
     /// Sends what is new in a whole content.

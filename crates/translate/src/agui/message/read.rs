@@ -42,6 +42,7 @@ fn read_call(call: &RawValue) -> Option<run::Call> {
         id: run::Id::from(&*members.string("id")?),
         name: run::Id::from(&*function.string("name")?),
         args: function.text("arguments").map(|args| TextBuf::from(&args)).unwrap_or_default(),
+        form: run::CallForm::Valid,
     })
 }
 

@@ -16,7 +16,7 @@ impl Projector {
     ) {
         let usage = usage.iter().map(token_usage).collect();
         let mut metadata = None;
-        if let run::Outcome::Idle { error: Some(error) } = outcome {
+        if let run::Outcome::Idle { error: Some(error), .. } = outcome {
             metadata = Some(failed(&error.code, &error.message, &error.reports));
         }
         let outcome = match (outcome, self.client.version) {
@@ -35,14 +35,13 @@ impl Projector {
             }
             (run::Outcome::Cancelled, Version::V1) => Some(WireOutcome::Cancelled),
             (run::Outcome::Finished { .. } | run::Outcome::Idle { .. }, Version::Legacy) => None,
-            (run::Outcome::Idle { .. }, Version::V1) => {
-                Some(WireOutcome::Success { pending_tool_call_ids: Vec::new() })
-            }
-            (run::Outcome::Finished { pending_calls, finish: _ }, Version::V1) => {
-                Some(WireOutcome::Success {
-                    pending_tool_call_ids: pending_calls.iter().map(|id| &**id).collect(),
-                })
-            }
+            (
+                run::Outcome::Finished { pending_calls, .. }
+                | run::Outcome::Idle { pending_calls, .. },
+                Version::V1,
+            ) => Some(WireOutcome::Success {
+                pending_tool_call_ids: pending_calls.iter().map(|id| &**id).collect(),
+            }),
             (run::Outcome::Interrupted(questions), _) => Some(WireOutcome::Interrupt {
                 interrupts: questions.iter().flat_map(interrupts).collect(),
             }),

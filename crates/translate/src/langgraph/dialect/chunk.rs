@@ -5,8 +5,14 @@ use std::iter;
 use super::utterance::{ChunkId, Cost, MessageId, Piece, Speaker, Utterance};
 use crate::langgraph::{Block, Message, MessageType};
 
-/// How the ids begin that LangChain makes up for chunks: the rest names its own run.
-const MADE_UP: &str = "lc_run--";
+/// How the ids begin that LangChain makes up for chunks: the rest names its own run. The second is
+/// that of langchain-core 0.3.
+const MADE_UP: [&str; 2] = ["lc_run--", "run--"];
+
+/// Whether LangChain has made up the id of a chunk.
+pub(crate) fn is_made_up(id: &str) -> bool {
+    MADE_UP.iter().any(|prefix| id.starts_with(prefix))
+}
 
 /// Yields a chunk, or a message that came whole.
 pub(super) fn utter(
@@ -44,8 +50,8 @@ pub(super) fn utter_chunk(
     hear: &mut dyn FnMut(Utterance<'_, '_>),
 ) {
     let Some(id) = chunk.id() else { return };
-    let kind = match (id.starts_with(MADE_UP), chunk.is_empty()) {
-        (true, _) => ChunkId::MadeUp,
+    let kind = match (is_made_up(&id), chunk.is_empty()) {
+        (true, is_empty) => ChunkId::MadeUp { is_empty },
         (false, true) => ChunkId::Opening,
         (false, false) => ChunkId::Message,
     };

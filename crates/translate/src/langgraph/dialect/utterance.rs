@@ -73,7 +73,10 @@ pub(crate) enum ChunkId {
     /// It is the message's. aegra also sends whole messages as such a chunk.
     Message,
     /// LangChain made it up. The message has the id of its opening chunk, if there was one.
-    MadeUp,
+    MadeUp {
+        /// Whether the chunk has no content.
+        is_empty: bool,
+    },
 }
 
 /// A piece of a message.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::Arbiter;
-use super::speech::Speech;
+use super::speech::{Owner, Speech, Stage};
 use crate::json;
 use crate::langgraph::dialect::utterance::{Edge, Speaker};
 use crate::langgraph::{self, MessageType, NodeUpdate};
-use crate::run::{Id, ToolStatus};
+use crate::run::message::Message;
+use crate::run::{Id, Role, ToolStatus, commit};
 
 impl Arbiter {
     /// Opens the steps and subagents on the speaker's path; returns the subagent that speaks.
@@ -42,6 +43,7 @@ impl Arbiter {
             }
             self.on_whole(message, agent.as_ref(), None);
         }
+        self.drop_failed_attempts(&tasks);
         if !self.steps.end_with_updates() || langgraph::is_internal_node(&update.node) {
             return;
         }
@@ -49,6 +51,68 @@ impl Arbiter {
         match self.steps.of_node(namespace, &update.node, spoke) {
             Some(step) => self.finish_step(step),
             None => self.steps.pass(namespace, &update.node, &mut self.out),
+        }
+    }
+
+    /// The messages of failed attempts at these tasks, and their thoughts: they have streamed before a
+    /// message of the agent that the task has returned, and the task has not returned them.
+    ///
+    /// LangGraph starts a failed node again, and middleware a failed model, and no part says so.
+    fn failed_attempts(&self, tasks: &[String]) -> Vec<Id> {
+        let view = self.view();
+        let of_tasks = || {
+            let is_of_tasks = |task: &String| tasks.contains(task);
+            self.speeches.iter().filter(move |(_, s)| s.task.as_ref().is_some_and(is_of_tasks))
+        };
+        let place = |id: &Id, speech: &Speech| {
+            let first = speech.thought_ids.first();
+            view.place_of(id).into_iter().chain(first.and_then(|id| view.place_of(id))).min()
+        };
+        let is_after = |task: Option<&String>, before: usize| {
+            of_tasks().any(|(id, speech)| {
+                speech.stage == Stage::Whole
+                    && speech.task.as_ref() == task
+                    && view.place_of(id) > Some(before)
+                    && view.message(id).is_some_and(|message| message.role == Role::Assistant)
+            })
+        };
+        let failed = of_tasks().filter(|(id, speech)| {
+            speech.may_be_another()
+                && place(id, speech).is_some_and(|at| is_after(speech.task.as_ref(), at))
+        });
+        failed.flat_map(|(id, speech)| speech.thought_ids.iter().chain([id])).cloned().collect()
+    }
+
+    /// Removes the messages of failed attempts at these tasks.
+    fn drop_failed_attempts(&mut self, tasks: &[String]) {
+        let view = self.view();
+        // Without the whole conversation there is nothing to make a snapshot of.
+        if !view.is_based() {
+            return;
+        }
+        let failed = self.failed_attempts(tasks);
+        if failed.is_empty() {
+            return;
+        }
+        let view = self.view();
+        let stays = |message: &&Arc<Message>| {
+            !failed.contains(&message.id)
+                && !message.owner().is_some_and(|owner| failed.iter().any(|id| **id == *owner))
+        };
+        let target: Vec<_> = view.messages().iter().filter(stays).cloned().collect();
+        for id in &failed {
+            self.close_texts(id);
+        }
+        for snapshot in commit::snapshots_for(self.view(), &target) {
+            self.out.messages(&snapshot);
+        }
+        self.out.stop_removed_tools();
+        // If one of them is committed after all, it is sent whole.
+        for id in &failed {
+            if let Some(speech) = self.speeches.get_mut(id) {
+                speech.owner = Owner::Nobody;
+                speech.thought_ids.clear();
+            }
         }
     }
 

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use super::Arbiter;
+use super::speech::Stage;
 use crate::json::Text;
 use crate::langgraph::copilotkit::PREDICT_STATE_EVENT;
 use crate::langgraph::dialect::utterance::{Cost, Emitted, Piece};
 use crate::langgraph::{self, CallChunk, Finish, Origin, Reasoning};
 use crate::run::message::Message;
-use crate::run::{Id, Role, commit, reasoning};
+use crate::run::{Id, Role, ToolStatus, commit, reasoning};
 
 impl Arbiter {
     /// Adds a piece to a message, unless the graph asked not to show it.
@@ -41,7 +42,7 @@ impl Arbiter {
                 }
             }
             Piece::Finish(finish) => self.note_finish(finish, agent),
-            Piece::End => self.close_message(id),
+            Piece::End => self.end_message(id),
         }
     }
 
@@ -91,9 +92,6 @@ impl Arbiter {
         let Some(call) = speech.call(&chunk) else { return };
         if let Some(wire) = &call.wire {
             let (wire, Some(args)) = (Arc::clone(wire), args) else { return };
-            let name = call.name.clone().unwrap_or_else(|| Id::from(""));
-            // A call that was taken for complete is opened again for further arguments.
-            self.out.open_call(&wire, &name, id, agent);
             return self.out.call_args(&wire, args);
         }
         if let Some(args) = &args {
@@ -168,9 +166,6 @@ impl Arbiter {
             wire = commit::qualified_call_id(&wire, id);
         }
         self.out.open_call(&wire, name, id, agent);
-        if agent.is_none() && !self.announced.contains(&wire) {
-            self.announced.push(Arc::clone(&wire));
-        }
         wire
     }
 
@@ -194,20 +189,37 @@ impl Arbiter {
         }
     }
 
-    /// A message is complete: closes its thoughts, its text and its calls.
+    /// The model has finished a message. A call without arguments stays open: they may come with the
+    /// whole message. Its tool runs all the same.
+    fn end_message(&mut self, id: &Id) {
+        for (call, has_args) in self.close_texts(id) {
+            if has_args {
+                self.out.close_call(&call);
+            } else {
+                self.out.tool(&call, ToolStatus::Running);
+            }
+        }
+    }
+
+    /// Nothing of a message is to come: closes its thoughts, its text and its calls.
     pub(super) fn close_message(&mut self, id: &Id) {
+        for (call, _) in self.close_texts(id) {
+            self.out.close_call(&call);
+        }
+    }
+
+    /// Closes the thoughts and the text of a message. Returns its open calls, and whether they have
+    /// arguments.
+    pub(super) fn close_texts(&mut self, id: &Id) -> Vec<(Id, bool)> {
         if let Some(speech) = self.speeches.get_mut(id) {
-            speech.is_complete = true;
+            speech.reach(Stage::Finished);
         }
         self.close_thoughts(id);
         self.out.close_text(id);
-        let open: Vec<Id> = match self.view().message(id) {
-            Some(message) => message.calls.iter().map(|call| Arc::clone(&call.id)).collect(),
-            None => return,
-        };
-        for call in &open {
-            self.out.close_call(call);
-        }
+        let (view, open) = (self.view(), &self.view().open().calls);
+        let calls = view.message(id).map(|message| message.calls.as_slice()).unwrap_or_default();
+        let calls = calls.iter().filter(|call| open.contains(&call.id));
+        calls.map(|call| (Arc::clone(&call.id), !call.args.is_empty())).collect()
     }
 
     /// Notes why the run's own model stopped. A subagent's model is its caller's affair.

@@ -29,8 +29,18 @@ pub(super) struct Speech {
     pub(super) is_predicted: bool,
     /// Which of its pieces the graph asked not to show.
     pub(super) mutes: Mutes,
-    /// Whether the message was complete once.
-    pub(super) is_complete: bool,
+    pub(super) stage: Stage,
+}
+
+/// How far a message has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+pub(super) enum Stage {
+    /// The model speaks.
+    Speaking,
+    /// The model has finished, or its node has ended.
+    Finished,
+    /// It came whole.
+    Whole,
 }
 
 /// Which dialect speaks for a message.
@@ -76,7 +86,24 @@ impl Speech {
             calls: Vec::new(),
             is_predicted: false,
             mutes,
-            is_complete: false,
+            stage: Stage::Speaking,
+        }
+    }
+
+    /// Whether the model was through once.
+    pub(super) fn is_complete(&self) -> bool {
+        self.stage > Stage::Speaking
+    }
+
+    /// Whether it may be a message that comes whole under another id.
+    pub(super) fn may_be_another(&self) -> bool {
+        self.owner != Owner::Nobody && self.stage < Stage::Whole
+    }
+
+    /// Notes how far the message has come. It never goes back.
+    pub(super) fn reach(&mut self, stage: Stage) {
+        if self.stage < stage {
+            self.stage = stage;
         }
     }
 

@@ -47,8 +47,9 @@ impl<'a> Conversation<'a> {
         let values = state.and_then(|state| state.values.as_ref());
         let messages = values.and_then(|values| values.messages.as_deref());
         conversation.is_kept = messages.is_some();
-        let rest = values.and_then(|values| values.state.as_deref()).unwrap_or_default();
-        conversation.is_new = !conversation.is_kept && rest.is_empty();
+        // A state that is no object is one all the same.
+        let is_empty = values.is_none_or(|values| values.state.as_ref().is_some_and(Vec::is_empty));
+        conversation.is_new = !conversation.is_kept && is_empty;
         let messages = messages.unwrap_or_default();
         for (at, raw) in messages.iter().enumerate() {
             let Some(message) = langgraph::Message::parse(raw) else { continue };

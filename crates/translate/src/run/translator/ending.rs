@@ -2,7 +2,7 @@
 
 use super::Translator;
 use crate::langgraph::RunError;
-use crate::run::{Failure, Loss, Outcome};
+use crate::run::{Failure, Id, Loss, Outcome};
 
 /// How the stream of a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,8 +17,8 @@ pub enum StreamEnd {
     Cancelled,
     /// There was no run: the thread is idle.
     Idle {
-        /// Why its last run failed, if it did.
-        error: Option<RunError>,
+        /// How its last run ended.
+        last: LastRun,
     },
     /// The run may still run, but its stream or its record is out of reach.
     Lost {
@@ -31,16 +31,29 @@ pub enum StreamEnd {
     Gone,
 }
 
+/// How the last run of an idle thread ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LastRun {
+    /// It ran to its end, or the thread never had a run.
+    Ended,
+    /// It was stopped, or nothing is known of its failure.
+    Stopped,
+    /// It failed.
+    Failed(RunError),
+}
+
 impl Translator {
     /// The end of the stream, read together with what the stream said.
     pub(super) fn understand(&self, end: StreamEnd) -> StreamEnd {
         match end {
             StreamEnd::Complete => match &self.error {
                 Some(error) => StreamEnd::Failed(error.clone()),
-                None if self.is_mid_sentence() && !self.is_interrupted() => StreamEnd::Lost {
-                    loss: Loss::Incomplete,
-                    message: "the stream broke off in the middle of a message".to_owned(),
-                },
+                None if self.arbiter.is_mid_sentence() && !self.is_interrupted() => {
+                    StreamEnd::Lost {
+                        loss: Loss::Incomplete,
+                        message: "the stream broke off in the middle of a message".to_owned(),
+                    }
+                }
                 None => StreamEnd::Succeeded,
             },
             // The stream names the exception, which the record may not.
@@ -56,7 +69,8 @@ impl Translator {
         }
     }
 
-    pub(super) fn outcome(&self, end: StreamEnd) -> Outcome {
+    /// The outcome of the run. `open` are the calls that wait for a result.
+    pub(super) fn outcome(&self, end: StreamEnd, open: &[Id]) -> Outcome {
         match end {
             StreamEnd::Lost { loss, message } => {
                 Outcome::Failed(Failure::Gateway { loss, message })
@@ -74,18 +88,18 @@ impl Translator {
                 let thread_id = &self.ids.thread_id;
                 Outcome::Interrupted(self.questions.to_interrupts(thread_id, self.view()))
             }
-            StreamEnd::Idle { error } => Outcome::Idle { error },
-            StreamEnd::Complete | StreamEnd::Succeeded => Outcome::Finished {
-                pending_calls: self.arbiter.pending_calls(),
-                finish: self.arbiter.finish(),
-            },
+            StreamEnd::Idle { last } => {
+                let (pending_calls, error) = match last {
+                    LastRun::Ended => (open.to_vec(), None),
+                    LastRun::Stopped => (Vec::new(), None),
+                    LastRun::Failed(error) => (Vec::new(), Some(error)),
+                };
+                Outcome::Idle { pending_calls, error }
+            }
+            StreamEnd::Complete | StreamEnd::Succeeded => {
+                Outcome::Finished { pending_calls: open.to_vec(), finish: self.arbiter.finish() }
+            }
         }
-    }
-
-    /// Whether a message is not complete. A step may be open only because nothing marks its end.
-    fn is_mid_sentence(&self) -> bool {
-        let open = self.view().open();
-        !open.texts.is_empty() || !open.thoughts.is_empty() || !open.calls.is_empty()
     }
 }
 

@@ -103,16 +103,17 @@ fn of_call(digest: Digest, call: &Call) -> Digest {
 fn of_outcome(digest: Digest, outcome: &Outcome) -> Digest {
     match outcome {
         Outcome::Interrupted(questions) => questions.iter().fold(digest.number(1), of_question),
-        Outcome::Failed(Failure::Graph(error)) | Outcome::Idle { error: Some(error) } => {
+        Outcome::Failed(Failure::Graph(error)) | Outcome::Idle { error: Some(error), .. } => {
             // A run's stream and its thread give different reports of one failure.
             let has_reports = !error.reports.is_empty();
             digest.number(2).text(&error.code).text(&error.message).number(has_reports.into())
         }
         Outcome::Failed(Failure::Gateway { loss, .. }) => digest.number(3).text(loss.code()),
-        // A thread shows no difference between them.
-        Outcome::Finished { .. } | Outcome::Cancelled | Outcome::Idle { error: None } => {
-            digest.number(0)
+        // A thread shows no difference between them but the calls that wait.
+        Outcome::Finished { pending_calls, .. } | Outcome::Idle { pending_calls, error: None } => {
+            pending_calls.iter().fold(digest.number(0), |digest, call_id| digest.text(call_id))
         }
+        Outcome::Cancelled => digest.number(0),
     }
 }
 

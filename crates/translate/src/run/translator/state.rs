@@ -9,7 +9,7 @@ use crate::json;
 use crate::langgraph::{self, Values};
 use crate::run::commit::{self, Conversation};
 use crate::run::message::Message;
-use crate::run::{Id, RunEvent, Usage};
+use crate::run::{CallForm, Id, RunEvent, ToolStatus, Usage};
 
 impl Translator {
     /// A part of `values`: the state after a superstep.
@@ -70,6 +70,7 @@ impl Translator {
         for snapshot in snapshots {
             self.arbiter.out.messages(&snapshot);
         }
+        self.arbiter.out.stop_removed_tools();
     }
 
     /// Keeps all that was said in a lost run, since what LangGraph holds of it is not known. Clients
@@ -108,12 +109,36 @@ impl Translator {
     /// Takes in the conversation of a superstep: adds what no dialect has said.
     fn commit(&mut self, items: &[&RawValue]) {
         if self.conversation.is_none() && self.view().messages().is_empty() {
-            return self.base(items);
+            self.base(items);
+            return self.go_on_with_tools();
         }
         for committed in self.conversation_mut().update(items) {
             let Some(id) = committed.id() else { continue };
             self.arbiter.on_committed(&id, &committed.source, &committed.messages);
         }
+    }
+
+    /// Shows the tools of the message that the run goes on with. They run, as a person has allowed it
+    /// or asks for it again, or they have answered since the run that called them.
+    fn go_on_with_tools(&mut self) {
+        let messages = self.view().messages();
+        let (calls, _) = commit::last_calls(messages.iter());
+        let calls = calls.iter().filter(|call| call.form == CallForm::Valid);
+        let calls: Vec<_> = calls.map(|call| Arc::clone(&call.id)).collect();
+        for call in &calls {
+            let status = self.view().answer_of(call).unwrap_or(ToolStatus::Running);
+            self.arbiter.out.tool(call, status);
+        }
+    }
+
+    /// The calls that wait for a result. Of an unknown conversation these are calls of the run's own
+    /// agent.
+    pub(super) fn open_calls(&self) -> Vec<Id> {
+        if let Some(conversation) = &self.conversation {
+            return commit::open_calls(conversation.messages());
+        }
+        let messages = self.view().messages().iter();
+        commit::open_calls(messages.filter(|message| message.agent.is_none()))
     }
 
     /// Shows the messages of a run's input. `name` gives ids to those that have none.
