@@ -258,7 +258,7 @@ impl Projector {
         }
         let MessageState::Shown(sent) = state else { return };
         sent.run = self.run;
-        sent.show(id, &message.content, emit);
+        sent.show(id, &message.content, message.number(), emit);
         if sent.text.is_unsettled() {
             self.unsettled.insert(Arc::clone(id));
         }

@@ -131,6 +131,12 @@ impl Message {
         self.id.rsplit_once(ATTACHED).filter(|_| is_attachment).map(|(owner, _)| owner)
     }
 
+    /// The number of an attachment among those of its message; 0 for other messages.
+    pub fn number(&self) -> usize {
+        let number = self.owner().and_then(|owner| self.id.get(owner.len() + ATTACHED.len()..));
+        number.and_then(|number| number.parse().ok()).unwrap_or_default()
+    }
+
     /// The content of an attachment. `None` if it was removed, and for other messages.
     pub fn attached(&self) -> Option<&ContentPart> {
         match &self.content {

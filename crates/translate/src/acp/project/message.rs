@@ -53,8 +53,8 @@ impl SentMessage {
         Self { kind, text: SentText::new(id), media: Vec::new(), run }
     }
 
-    /// Sends what is new in a whole content.
-    pub(super) fn show(&mut self, id: &Id, content: &Content, emit: Emit<'_>) {
+    /// Sends what is new in a whole content. `number` is that of the message, if it is an attachment.
+    pub(super) fn show(&mut self, id: &Id, content: &Content, number: usize, emit: Emit<'_>) {
         let parts = match content {
             Content::Text(text) if self.text.is_sent(text) => return,
             Content::Absent | Content::Text(_) => &[],
@@ -65,7 +65,7 @@ impl SentMessage {
             let piece = self.text.set(id, &content.text());
             self.emit(piece, emit);
         }
-        for part in parts {
+        for (nameless, part) in content::numbered(parts) {
             match part {
                 ContentPart::Text(text) if is_new => {
                     let piece = self.text.push(id, text);
@@ -76,7 +76,7 @@ impl SentMessage {
                     let fingerprint = content::fingerprint(part);
                     if !self.media.contains(&fingerprint) {
                         self.media.push(fingerprint);
-                        for block in content::part_blocks(part) {
+                        for block in content::part_blocks(part, number + nameless) {
                             self.chunk(block, emit);
                         }
                     }
