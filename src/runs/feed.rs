@@ -16,8 +16,8 @@ use keys::KeySequence;
 use parts::{Join, Parts, Translation};
 use threadway_translate::json::{Json, ObjectWriter};
 use threadway_translate::langgraph::{
-    Cursor, IdForm, KeptAnswers, MessagesKey, Novelty, Replay, RunError, RunRecord, ThreadState,
-    Values,
+    Cursor, IdForm, KeptAnswers, MessagesKey, Novelty, Replay, RunError, RunRecord, StreamForm,
+    ThreadState, Values,
 };
 use threadway_translate::run::{Emit, Filter, RunEvent, StreamEnd, Translator, View};
 use threadway_translate::sse::{self, DecodeError, Decoder};
@@ -95,6 +95,7 @@ impl Feed {
             name: name.map(str::to_owned),
             messages_key: MessagesKey::default(),
             emit: Emit::default(),
+            form: StreamForm::default(),
             scratch: String::new(),
             translation: run_id.map(|run_id| Translation::new(thread_id, Some(run_id), name)),
             keys: KeySequence::new(),

@@ -462,7 +462,7 @@ fn protocol() -> impl Strategy<Value = (&'static str, Value)> {
         }
         // The server writes `type` first, as `json!` does not reorder keys.
         let envelope = json!({"type": "event", "method": method,
-            "params": {"namespace": namespace, "data": data}});
+            "params": {"namespace": namespace, "timestamp": 1, "data": data}});
         (method, envelope)
     })
 }
