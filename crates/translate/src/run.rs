@@ -68,7 +68,7 @@ pub use evidence::{Dropped, Evidence, LiveRun, Look, MessagePast, SentMessage, S
 pub use failure::{Failure, Loss};
 pub use filter::Filter;
 pub use interrupt::{Action, Ask, Interrupt, KeptDecision};
-pub(crate) use interrupt::{BREAKPOINT, is_breakpoint, question_key};
+pub(crate) use interrupt::{BREAKPOINT, asked, is_breakpoint, question_key};
 pub use message::{Call, Content, ContentPart, Message, Role};
 pub use new_run::{Configured, NewRun, Plan, Planner};
 pub use open::Open;

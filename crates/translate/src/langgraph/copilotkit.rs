@@ -17,6 +17,9 @@ pub(crate) const ACTIONS_KEY: &str = "actions";
 /// The key of a call's metadata that lists which tool arguments predict which keys of the state.
 pub(super) const PREDICT_STATE_KEY: &str = "predict_state";
 
+/// The member of an interrupt's value that has what the graph asks.
+pub(crate) const INTERRUPT_KEY: &str = "__copilotkit_interrupt_value__";
+
 /// The name of the custom event that carries this list.
 pub(crate) const PREDICT_STATE_EVENT: &str = "PredictState";
 
