@@ -19,7 +19,7 @@ use threadway_translate::langgraph::{
     Cursor, IdForm, KeptAnswers, MessagesKey, Novelty, Replay, RunError, RunRecord, StreamForm,
     ThreadState, Values,
 };
-use threadway_translate::run::{Emit, Filter, RunEvent, StreamEnd, Translator, View};
+use threadway_translate::run::{Emit, RunEvent, StreamEnd, Translator, View};
 use threadway_translate::sse::{self, DecodeError, Decoder};
 
 pub(super) use keys::Watermark;
@@ -147,9 +147,8 @@ impl Feed {
     #[must_use]
     pub fn with_emit(mut self, emit: Emit) -> Self {
         self.parts.emit = emit;
-        if let Some(run) = &mut self.parts.translation {
-            run.filter = Filter::new(emit);
-        }
+        let run = self.parts.translation;
+        self.parts.translation = run.map(|run| run.with_emit(emit));
         self.parts.reseed();
         self
     }

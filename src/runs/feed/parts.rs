@@ -170,7 +170,8 @@ impl Translation {
     }
 
     pub(super) fn with_emit(self, emit: Emit) -> Self {
-        Self { filter: Filter::new(emit), ..self }
+        let translator = self.translator.showing(emit.harness);
+        Self { translator, filter: Filter::new(emit), ..self }
     }
 
     /// Runs the translator, and removes the events that viewers are not shown.

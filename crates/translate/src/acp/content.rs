@@ -9,7 +9,7 @@ use super::strict;
 use super::update::{ContentBlock, EmbeddedFile, FileContents};
 use crate::json::{self, Json, Text};
 use crate::langgraph::{Media, MediaKind, MediaSource};
-use crate::run::{Content, ContentPart};
+use crate::run::{Content, ContentPart, HarnessNotice};
 
 /// The scheme of files without an address. An editor can show their names, but not open them.
 const ATTACHMENT: &str = "attachment:";
@@ -59,6 +59,8 @@ pub(super) fn part_blocks(part: &ContentPart, number: usize) -> Vec<ContentBlock
         ContentPart::Media(media) => vec![media_block(media, number)],
         ContentPart::Block(block) => vec![shown(block)],
         ContentPart::Annotations(list) => sources(list),
+        // The projector sends it in a form of its own.
+        ContentPart::Notice(_) => Vec::new(),
     }
 }
 
@@ -207,6 +209,14 @@ pub(super) fn fingerprint(part: &ContentPart) -> u64 {
         ContentPart::Block(json) | ContentPart::Annotations(json) => {
             json.get().hash(&mut hasher);
         }
+        ContentPart::Notice(notice) => return fingerprint_of_notice(notice),
     }
+    hasher.finish()
+}
+
+/// The same for a notice.
+pub(super) fn fingerprint_of_notice(notice: &HarnessNotice) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (notice.source.escaped(), notice.text.escaped()).hash(&mut hasher);
     hasher.finish()
 }

@@ -15,6 +15,8 @@ pub(super) enum MessageState {
     Hidden,
     /// The message is sent.
     Shown(SentMessage),
+    /// The message is a notice, of which this fingerprint was sent.
+    Notice(u64),
 }
 
 /// A message as it was sent.
@@ -72,7 +74,10 @@ impl SentMessage {
                     self.emit(piece, emit);
                 }
                 ContentPart::Text(_) => {}
-                ContentPart::Media(_) | ContentPart::Block(_) | ContentPart::Annotations(_) => {
+                ContentPart::Media(_)
+                | ContentPart::Block(_)
+                | ContentPart::Annotations(_)
+                | ContentPart::Notice(_) => {
                     let fingerprint = content::fingerprint(part);
                     if !self.media.contains(&fingerprint) {
                         self.media.push(fingerprint);
