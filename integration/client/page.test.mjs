@@ -488,6 +488,25 @@ describe("in front of the Python server", () => {
     }
   });
 
+  test("a message that nobody typed is a notice, closed at first", OPTIONS, async (t) => {
+    const said = [
+      { type: "human", id: "s", content: "Here is a summary of the conversation to date:", additional_kwargs: { lc_source: "summarization" } },
+      { type: "human", id: "h", content: "hi" },
+      { type: "ai", id: "a", content: "yo" },
+    ];
+    const threadId = await langgraph.thread("agent", { said });
+    const visit = await Visit.open(t, server.threadway, `#/agent/${threadId}`);
+    const notice = visit.find("details.notice");
+    await notice.waitFor();
+    assert.equal(await notice.getAttribute("open"), null);
+    assert.equal(await notice.locator("summary").textContent(), "The model reads a summary of the conversation so far");
+    assert.equal(await visit.find(".message.user").count(), 1);
+    await visit.holds(server, threadId);
+    await notice.locator("summary").click();
+    await visit.picture("notice");
+    await visit.isAccessible("a notice");
+  });
+
   test("approvals are buttons: one is approved, one rejected", OPTIONS, async (t) => {
     const visit = await Visit.open(t, server.threadway, "#/hitl");
     await visit.say({});

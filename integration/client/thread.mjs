@@ -19,6 +19,11 @@ export function ofThread(values, threadId) {
     const isOfDeveloper = message.additional_kwargs?.__openai_role__ === "developer"; // LangChain stores developer messages as system messages
     const role = isOfDeveloper ? "developer" : ROLES[message.type ?? message.role];
     if (!role) throw new Error(`message ${id} has the unknown type ${message.type ?? message.role}`);
+    const source = message.additional_kwargs?.lc_source; // LangChain's harness has added the message
+    if (role === "user" && typeof source === "string") {
+      messages.push({ id: `${id}:notice`, role: "notice", source, content: textOf(message.content) });
+      continue;
+    }
     if (role === "assistant") {
       const toolCalls = (message.tool_calls ?? []).map((call) => {
         if (!owners.has(call.id)) owners.set(call.id, id);
@@ -52,6 +57,8 @@ export function ofClient(messages) {
     if (role === "activity") {
       // A snapshot cannot delete the last attachment of a conversation, so the gateway empties it.
       const { activityType: type, content } = message;
+      if (type === "threadway.notice") comparable.messages.push({ id, role: "notice", source: content.source, content: content.text });
+      if (type === "threadway.notice") continue;
       if (type.startsWith("threadway.") && ![EMPTIED, ...GOING_ON].includes(type)) (comparable.attachments[content.messageId] ??= []).push({ type, content, behind });
       continue;
     }

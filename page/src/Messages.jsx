@@ -138,6 +138,12 @@ function Tool({ call, activity, result, isAsked, isRejected }) {
   );
 }
 
+/** What LangChain's harness adds to a conversation, by the feature that adds it. */
+const NOTICE = {
+  summarization: "The model reads a summary of the conversation so far",
+  pinned_skill: "The graph has added the instructions of a skill",
+};
+
 function Activity({ type, content }) {
   if (type === "threadway.tool" || type === "threadway.plan" || type === "threadway.empty") return null;
   const kind = type.replace("threadway.", "");
@@ -151,6 +157,14 @@ function Activity({ type, content }) {
           </li>
         ))}
       </ul>
+    );
+  }
+  if (type === "threadway.notice") {
+    return (
+      <details class="thought notice">
+        <summary>{NOTICE[content?.source] ?? `The graph has added a message: ${content?.source ?? ""}`}</summary>
+        <Markdown text={content?.text ?? ""} />
+      </details>
     );
   }
   return (

@@ -3,10 +3,10 @@
 use super::MAX_BYTES;
 use super::raw::{Given, Mistake, Mistakes, Raw, ValueKind};
 use crate::agents::Emits;
-use threadway_translate::run::{Emit, MessageSnapshots, StateEvents, Subagents};
+use threadway_translate::run::{Emit, Harness, MessageSnapshots, StateEvents, Subagents};
 
 /// The keys of the table, and the kind of value of each.
-pub(super) const KEYS: [(&str, ValueKind); 10] = [
+pub(super) const KEYS: [(&str, ValueKind); 11] = [
     ("state", ValueKind::Text),
     ("messages", ValueKind::Text),
     ("tool_results", ValueKind::Switch),
@@ -17,6 +17,7 @@ pub(super) const KEYS: [(&str, ValueKind); 10] = [
     ("activities", ValueKind::Switch),
     ("subagents", ValueKind::Text),
     ("raw", ValueKind::Switch),
+    ("harness", ValueKind::Text),
 ];
 
 impl Raw {
@@ -79,6 +80,13 @@ fn set(emit: &mut Emit, option: &str, given: Given) -> Result<(), Mistake> {
         "steps" => emit.steps = given.one_of(&switch)?,
         "activities" => emit.activities = given.one_of(&switch)?,
         "raw" => emit.raw = given.one_of(&switch)?,
+        "harness" => {
+            emit.harness = given.one_of(&[
+                ("notice", Harness::Notice),
+                ("show", Harness::Show),
+                ("hide", Harness::Hide),
+            ])?;
+        }
         "subagents" => {
             emit.subagents = given.one_of(&[
                 ("attributed", Subagents::Attributed),

@@ -14,7 +14,7 @@ use threadway_translate::acp::mcp::Secrets;
 use threadway_translate::acp::permission::Rule;
 use threadway_translate::agui::{Allowance, LostThread, OnMessage, SystemMessages};
 use threadway_translate::langgraph::{ErrorDetail, Multitask};
-use threadway_translate::run::{Emit, StateEvents};
+use threadway_translate::run::{Emit, Harness, StateEvents};
 
 const EXAMPLE: &str = include_str!("../../config.toml.example");
 
@@ -529,6 +529,9 @@ fn what_would_let_everybody_in_is_a_mistake() {
         ("emit.state = \"deltas\"", Some("`initial` or `final`")),
         ("emit.max_event_bytes = -1", Some("between 0 and")),
         ("emit.tool_results = \"no\"", Some("`true` or `false`")),
+        ("emit.harness = \"none\"", Some("`notice` or `show` or `hide`")),
+        ("emit.harness = \"hide\"", None),
+        ("agents.a.emit.harness = \"show\"", None),
         ("emit.colour = 1", Some("a key of config.toml.example")),
         ("agents.a.emit.colour = 1", Some("a key of config.toml.example")),
         ("agents.a.emit.steps = 1", Some("`true` or `false`")),
@@ -622,7 +625,7 @@ fn a_key_is_never_printed() {
 fn an_agent_is_shown_as_it_says_and_else_as_all_are() {
     let file = "upstream.url = \"http://u\"\nemit = {state = \"final\", steps = false}\n\
                 [agents.help]\nagent = \"agent\"\n[agents.help.emit]\nsteps = true\n\
-                [agents.\"a.b\".emit]\nreasoning = \"hide\"";
+                [agents.\"a.b\".emit]\nreasoning = \"hide\"\nharness = \"show\"";
     let config = checked(file).unwrap();
     assert_eq!(config.aliases, [("help".to_owned(), "agent".to_owned())]);
     let agents = config.agents(&Metrics::default()).unwrap();
@@ -631,7 +634,7 @@ fn an_agent_is_shown_as_it_says_and_else_as_all_are() {
     assert_eq!(emit("other"), all);
     assert_eq!(emit("help"), Emit { steps: true, ..all });
     assert_eq!(emit("agent"), all, "the alias alone is shown otherwise");
-    assert_eq!(emit("a.b"), Emit { reasoning: false, ..all });
+    assert_eq!(emit("a.b"), Emit { reasoning: false, harness: Harness::Show, ..all });
 }
 
 #[test]

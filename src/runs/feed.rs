@@ -16,10 +16,10 @@ use keys::KeySequence;
 use parts::{Join, Parts, Translation};
 use threadway_translate::json::{Json, ObjectWriter};
 use threadway_translate::langgraph::{
-    Cursor, IdForm, KeptAnswers, MessagesKey, Novelty, Replay, RunError, RunRecord, ThreadState,
-    Values,
+    Cursor, IdForm, KeptAnswers, MessagesKey, Novelty, Replay, RunError, RunRecord, StreamForm,
+    ThreadState, Values,
 };
-use threadway_translate::run::{Emit, Filter, Outcome, RunEvent, StreamEnd, Translator, View};
+use threadway_translate::run::{Emit, Outcome, RunEvent, StreamEnd, Translator, View};
 use threadway_translate::sse::{self, DecodeError, Decoder};
 
 pub(super) use keys::Watermark;
@@ -95,6 +95,7 @@ impl Feed {
             name: name.map(str::to_owned),
             messages_key: MessagesKey::default(),
             emit: Emit::default(),
+            form: StreamForm::default(),
             scratch: String::new(),
             translation: run_id.map(|run_id| Translation::new(thread_id, Some(run_id), name)),
             keys: KeySequence::new(),
@@ -147,9 +148,8 @@ impl Feed {
     #[must_use]
     pub fn with_emit(mut self, emit: Emit) -> Self {
         self.parts.emit = emit;
-        if let Some(run) = &mut self.parts.translation {
-            run.filter = Filter::new(emit);
-        }
+        let run = self.parts.translation;
+        self.parts.translation = run.map(|run| run.with_emit(emit));
         self.parts.reseed();
         self
     }

@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use super::authentication::{Authentication, SessionLists};
-use super::link::{Answer, ClientAbilities, Link, Notices, Work};
+use super::link::{Answer, ClientAbilities, Link, Work};
 use super::outbox::Outbox;
 use super::session::{Sessions, check_session_id};
 use super::{Endpoint, Service, Settings, fork, history, lengths, prompt_end, turn};
@@ -27,6 +27,7 @@ use crate::metrics::{AcpMeter, Charge};
 use crate::offload::offload;
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Until};
+use threadway_translate::acp::NoticeForms;
 use threadway_translate::acp::destination::{Destination, session_in};
 use threadway_translate::acp::prompt::Accepts;
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming, Malformed};
@@ -370,9 +371,9 @@ impl Connection {
             has_switches: session
                 .and_then(|session| session.config_options.as_ref())
                 .is_some_and(|options| options.boolean.is_some()),
-            notices: match session.and_then(|session| session.notices.as_ref()) {
-                Some(_) => Notices::AsNotices,
-                None => Notices::AsMessages,
+            notice_forms: NoticeForms {
+                compactions: session.is_some_and(|session| session.compaction.is_some()),
+                notices: session.is_some_and(|session| session.notices.is_some()),
             },
             has_terminal_login: capabilities.auth.terminal,
         })

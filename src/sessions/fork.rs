@@ -45,7 +45,8 @@ pub(super) async fn fork(
         None => Uuid::new_v4().to_string(),
         Some(thread) => link.copy_thread(thread, config.kept.write()).await?,
     };
-    let session = Session::new(&id, &cwd, servers, config, &link.service().settings);
+    let settings = &link.service().settings;
+    let session = Session::new(&id, &cwd, servers, config, settings, link.client());
     session.view.lock().await.is_synced = stored == Stored::NoThread;
     let session = Arc::new(session);
     sessions.open(Arc::clone(&session))?;

@@ -56,7 +56,8 @@ pub(super) async fn new(
     };
     let config = link.read_config(kept, Stored::NoThread).await?;
     let id = Uuid::new_v4().to_string();
-    let session = Session::new(&id, &cwd, servers, config, &link.service().settings);
+    let settings = &link.service().settings;
+    let session = Session::new(&id, &cwd, servers, config, settings, link.client());
     // There is no thread yet, so its client has all of it.
     session.view.lock().await.is_synced = true;
     let session = Arc::new(session);
@@ -178,7 +179,7 @@ async fn reopen(
         }
     }
     let settings = &link.service().settings;
-    let session = Session::new(id, &cwd, servers, config, settings);
+    let session = Session::new(id, &cwd, servers, config, settings, link.client());
     session.view.lock().await.is_synced = stored == Stored::NoThread;
     Ok(Arc::new(session))
 }

@@ -23,7 +23,7 @@ use crate::upstream::{self, Caller};
 use threadway_translate::acp::destination::Destination;
 use threadway_translate::acp::prompt::Accepts;
 use threadway_translate::acp::rpc::{self, Code, Error, Id};
-use threadway_translate::acp::{self, Update};
+use threadway_translate::acp::{self, NoticeForms, Update};
 use threadway_translate::json::Json;
 
 /// One client. Clones share it.
@@ -54,19 +54,10 @@ pub(super) struct ClientAbilities {
     pub(super) has_forms: bool,
     /// The client can show switches.
     pub(super) has_switches: bool,
-    pub(super) notices: Notices,
+    /// How the client takes notices.
+    pub(super) notice_forms: NoticeForms,
     /// The client can run `threadway acp --login` in a terminal.
     pub(super) has_terminal_login: bool,
-}
-
-/// How the client gets notices.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Notices {
-    /// As messages of the agent.
-    #[default]
-    AsMessages,
-    /// As ACP's notices.
-    AsNotices,
 }
 
 /// The work for one request. The transport polls it.

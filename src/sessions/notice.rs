@@ -2,19 +2,17 @@
 
 use uuid::Uuid;
 
-use super::link::{Link, Notices};
+use super::link::Link;
 use super::session::Session;
 use threadway_translate::acp::notice::Notice;
 
 impl Link {
     /// Sends a notice. A client that cannot show notices gets a message of its own.
     pub(super) fn notice(&self, session: &Session, notice: &Notice) {
-        match self.client().notices {
-            Notices::AsNotices => self.update(&session.id, &notice.update()),
-            Notices::AsMessages => {
-                let message_id = format!("notice:{}", Uuid::new_v4());
-                self.update(&session.id, &notice.line(&message_id));
-            }
+        if self.client().notice_forms.notices {
+            return self.update(&session.id, &notice.update());
         }
+        let message_id = format!("notice:{}", Uuid::new_v4());
+        self.update(&session.id, &notice.line(&message_id));
     }
 }

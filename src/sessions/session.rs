@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::Settings;
 use super::introduction::ClientServers;
+use super::link::ClientAbilities;
 use crate::agents::InputKeys;
 use crate::metrics::{AcpMeter, Charge, Full, GaugeGuard, Held};
 use crate::sync::{self, Guard};
@@ -262,11 +263,13 @@ impl Session {
         servers: ClientServers,
         config: SessionConfig,
         settings: &Settings,
+        client: ClientAbilities,
     ) -> Self {
         let directories: usize = config.kept.additional_directories.iter().map(String::len).sum();
         // The `cwd` is kept for the thread's metadata, and by the projector.
         let kept_bytes = 2 * cwd.len() + directories + servers.bytes() + KEPT_BESIDES;
         let projector = Projector::new(Arc::clone(&settings.profile), cwd);
+        let projector = projector.noticing(client.notice_forms);
         let view = ClientView {
             projector,
             is_synced: false,

@@ -57,6 +57,36 @@ async fn a_failed_last_run_is_told_after_the_load() {
     editor.ended().await;
 }
 
+/// Each form of a client's capabilities, from `initialize` on.
+#[tokio::test]
+async fn a_summary_comes_in_the_form_that_the_client_takes() {
+    let summary = json!({"type": "human", "id": "s1", "content": "a summary of old things",
+        "additional_kwargs": {"lc_source": "summarization"}});
+    let messages = json!([summary, {"type": "human", "id": "h1", "content": "hi"}]);
+    for (session, expected) in [
+        (json!({"compaction": {}, "notices": {}}), "compaction_update"),
+        (json!({"notices": {}}), "notice"),
+        (json!({}), "agent_message_chunk"),
+    ] {
+        let capabilities = json!({ "session": session });
+        let (server, mut editor) = open_with(Setup { capabilities, ..Setup::default() }).await;
+        server.thread(
+            LOADED,
+            json!({"acp_session": true, "cwd": CWD}),
+            Some(state("R0", &messages, &json!([]))),
+        );
+        let load = editor.request("session/load", load_params()).await;
+        let told = editor.until(load).await;
+        let updates = told.of(LOADED);
+        let kinds: Vec<_> =
+            updates.iter().map(|update| update["sessionUpdate"].as_str().unwrap()).collect();
+        assert_eq!(kinds, [expected, "user_message_chunk"]);
+        let has_text = updates[0].to_string().contains("a summary of old things");
+        assert_eq!(has_text, expected != "agent_message_chunk", "{}", updates[0]);
+        editor.ended().await;
+    }
+}
+
 #[tokio::test]
 async fn a_client_without_notices_is_told_by_a_message_that_is_no_part_of_the_thread() {
     let (server, mut editor) = open_with(Setup::default()).await;

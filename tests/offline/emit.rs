@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::support::capture::{self, Translated};
-use crate::support::generate::{self, any_end, fold, run_events};
+use crate::support::generate::{self, any_end, fold, run_events_of};
 use crate::support::verify::Verifier;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -12,8 +12,8 @@ use threadway::runs::{Feed, translate};
 use threadway_translate::agui::Projector;
 use threadway_translate::langgraph::ThreadState;
 use threadway_translate::run::{
-    self, Emit, LastRun, Loss, MessageSnapshots, Open, Outcome, Role, RunEvent, StateEvents,
-    StreamEnd, Subagents, View, Viewer, ViewerMessages,
+    self, Emit, Harness, LastRun, Loss, MessageSnapshots, Open, Outcome, Role, RunEvent,
+    StateEvents, StreamEnd, Subagents, View, Viewer, ViewerMessages,
 };
 
 /// The number of runs per property, unless `PROPTEST_CASES` overrides it.
@@ -38,6 +38,8 @@ fn options() -> Vec<(&'static str, Emit)> {
         ("activities = false", Emit { activities: false, ..default }),
         ("subagents = \"inline\"", Emit { subagents: Subagents::Inline, ..default }),
         ("subagents = \"hidden\"", Emit { subagents: Subagents::Hidden, ..default }),
+        ("harness = \"show\"", Emit { harness: Harness::Show, ..default }),
+        ("harness = \"hide\"", Emit { harness: Harness::Hide, ..default }),
     ]
 }
 
@@ -126,12 +128,14 @@ fn any_emit() -> impl Strategy<Value = Emit> {
     ];
     let subagents =
         prop_oneof![Just(Subagents::Attributed), Just(Subagents::Inline), Just(Subagents::Hidden),];
+    let harness = prop_oneof![Just(Harness::Notice), Just(Harness::Show), Just(Harness::Hide)];
     let limit = || prop_oneof![Just(0_usize), 1..40_usize];
-    (state, messages, subagents, any::<[bool; 4]>(), limit(), limit()).prop_map(
+    (state, messages, subagents, harness, any::<[bool; 4]>(), limit(), limit()).prop_map(
         |(
             state,
             messages,
             subagents,
+            harness,
             [tool_results, reasoning, steps, activities],
             result,
             event,
@@ -146,6 +150,7 @@ fn any_emit() -> impl Strategy<Value = Emit> {
             activities,
             subagents,
             raw: false,
+            harness,
         },
     )
 }
@@ -158,7 +163,8 @@ struct Run {
 }
 
 fn run(bytes: &[u8], state: Option<(usize, &str)>, end: StreamEnd, emit: Emit) -> Run {
-    let (translator, all) = run_events(bytes, bytes.len().max(1), state, end);
+    let translator = run::Translator::new("T", "R").showing(emit.harness);
+    let (translator, all) = run_events_of(translator, bytes, bytes.len().max(1), state, end);
     let conversation = translator.conversation();
     let mut shown = all;
     if let Some(mut filter) = run::Filter::new(emit) {
@@ -203,6 +209,7 @@ fn keeps_to(emit: Emit, events: &[Value]) -> Result<(), String> {
             kind if kind.starts_with("ACTIVITY") => {
                 let of = event["activityType"].as_str();
                 matches!(of, Some("threadway.tool" | "threadway.plan")) && !emit.activities
+                    || of == Some("threadway.notice") && emit.harness != Harness::Notice
             }
             "STEP_STARTED" | "STEP_FINISHED" => !emit.steps,
             "SUBAGENT_STARTED" | "SUBAGENT_FINISHED" => emit.subagents != Subagents::Attributed,

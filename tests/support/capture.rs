@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use threadway_translate::agui::{Client, Input, Projector, RunId, Version};
-use threadway_translate::langgraph::Part;
+use threadway_translate::langgraph::{MessagesKey, StreamForm};
 use threadway_translate::run::{Loss, RunEvent, StreamEnd, Translator, View};
 use threadway_translate::sse::{self, Decoder, Ending};
 
@@ -161,10 +161,11 @@ pub(crate) fn run_events(bytes: &[u8]) -> (Vec<RunEvent>, View) {
 /// Decodes bytes and passes the parts to the translator.
 pub(crate) fn feed(translator: &mut Translator, bytes: &[u8], out: &mut Vec<RunEvent>) -> Ending {
     let mut decoder = Decoder::new();
+    let (mut form, key) = (StreamForm::default(), MessagesKey::default());
     let mut scratch = String::new();
     decoder.push(bytes);
     while let Some(frame) = decoder.next_frame().unwrap() {
-        translator.on_part(&Part::parse(&frame, &mut scratch), out);
+        translator.on_part(&form.parse(&key, &frame, &mut scratch), out);
     }
     decoder.finish()
 }

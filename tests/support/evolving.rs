@@ -29,6 +29,12 @@ pub(crate) enum Turn {
     RewritesOld,
     /// All messages but the last are replaced by a summary.
     Summarises,
+    /// The same by LangChain's harness, which marks the summary.
+    HarnessSummarises,
+    /// The harness adds a marked message before the answer.
+    HarnessAdds,
+    /// The harness adds a marked message after the answer.
+    HarnessAddsLast,
     /// The oldest message of a person is removed.
     RemovesOldest,
     /// The newest message of a person is removed.
@@ -42,11 +48,14 @@ pub(crate) enum Turn {
     SummarisesAndFails,
 }
 
-pub(crate) const TURNS: [Turn; 10] = [
+pub(crate) const TURNS: [Turn; 13] = [
     Turn::Answers,
     Turn::Redacts,
     Turn::RewritesOld,
     Turn::Summarises,
+    Turn::HarnessSummarises,
+    Turn::HarnessAdds,
+    Turn::HarnessAddsLast,
     Turn::RemovesOldest,
     Turn::RemovesNewest,
     Turn::RemovesAll,
@@ -75,6 +84,16 @@ fn is(message: &Value, kind: &str) -> bool {
     message["type"] == kind
 }
 
+/// Whether LangChain's harness has added a message, which nobody typed.
+pub(crate) fn is_of_harness(message: &Value) -> bool {
+    message["additional_kwargs"]["lc_source"].is_string()
+}
+
+fn marked(id: &str, text: &str) -> Value {
+    json!({"type": "human", "id": id, "content": text,
+        "additional_kwargs": {"lc_source": "summarization"}})
+}
+
 fn ids_of(sent: &[SentMessage]) -> Vec<&str> {
     sent.iter().map(|sent| &*sent.id).collect()
 }
@@ -90,6 +109,11 @@ impl Thread {
 
     pub(crate) fn messages(&self) -> &[Value] {
         self.newest().map(|newest| &*newest.messages).unwrap_or_default()
+    }
+
+    /// The messages that every client gets.
+    pub(crate) fn shown(&self) -> impl DoubleEndedIterator<Item = &Value> {
+        self.messages().iter().filter(|message| !is_of_harness(message))
     }
 
     pub(crate) fn newest(&self) -> Option<&Checkpoint> {
@@ -148,7 +172,9 @@ impl Thread {
         self.inputs.insert(0, input["messages"].clone());
         self.store(from, &messages, &state);
         let human = |messages: &[Value], newest: bool| {
-            let mut humans = (0..messages.len()).filter(|at| is(&messages[*at], "human"));
+            let is_typed =
+                |at: &usize| is(&messages[*at], "human") && !is_of_harness(&messages[*at]);
+            let mut humans = (0..messages.len()).filter(is_typed);
             if newest { humans.next_back() } else { humans.next() }
         };
         match turn {
@@ -157,11 +183,19 @@ impl Thread {
                     messages[at]["content"] = self.fresh("redacted ").into();
                 }
             }
-            Turn::Summarises | Turn::SummarisesAndFails => {
+            Turn::Summarises | Turn::SummarisesAndFails | Turn::HarnessSummarises => {
                 let last = messages.pop().filter(|last| !is(last, "tool"));
                 let (id, text) = (self.fresh("s"), self.fresh("summary "));
-                messages = vec![json!({"type": "human", "id": id, "content": text})];
+                messages = if turn == Turn::HarnessSummarises {
+                    vec![marked(&id, &text)]
+                } else {
+                    vec![json!({"type": "human", "id": id, "content": text})]
+                };
                 messages.extend(last);
+            }
+            Turn::HarnessAdds => {
+                let (id, text) = (self.fresh("n"), self.fresh("notice "));
+                messages.push(marked(&id, &text));
             }
             Turn::RemovesOldest | Turn::RemovesNewest => {
                 if let Some(at) = human(&messages, turn == Turn::RemovesNewest) {
@@ -176,7 +210,7 @@ impl Thread {
                 messages.push(json!({"type": "tool", "id": result, "tool_call_id": call,
                     "content": "done"}));
             }
-            Turn::Answers | Turn::CallsClient | Turn::Fails => {}
+            Turn::Answers | Turn::HarnessAddsLast | Turn::CallsClient | Turn::Fails => {}
         }
         match turn {
             Turn::Fails => return,
@@ -192,6 +226,9 @@ impl Thread {
             | Turn::Redacts
             | Turn::RewritesOld
             | Turn::Summarises
+            | Turn::HarnessSummarises
+            | Turn::HarnessAdds
+            | Turn::HarnessAddsLast
             | Turn::RemovesOldest
             | Turn::RemovesNewest
             | Turn::RemovesAll
@@ -199,6 +236,10 @@ impl Thread {
                 let (id, text) = (self.fresh("a"), self.fresh("answer "));
                 messages.push(json!({"type": "ai", "id": id, "content": text}));
             }
+        }
+        if turn == Turn::HarnessAddsLast {
+            let (id, text) = (self.fresh("n"), self.fresh("notice "));
+            messages.push(marked(&id, &text));
         }
         let count = state.get("count").and_then(Value::as_u64).unwrap_or_default();
         state.insert("count".to_owned(), (count + 1).into());

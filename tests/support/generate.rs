@@ -131,7 +131,17 @@ pub(crate) fn run_events(
     state: Option<(usize, &str)>,
     end: StreamEnd,
 ) -> (Translator, Vec<RunEvent>) {
-    let mut translator = Translator::new("T", "R");
+    run_events_of(Translator::new("T", "R"), bytes, chunk, state, end)
+}
+
+/// The same by a translator that may have options.
+pub(crate) fn run_events_of(
+    mut translator: Translator,
+    bytes: &[u8],
+    chunk: usize,
+    state: Option<(usize, &str)>,
+    end: StreamEnd,
+) -> (Translator, Vec<RunEvent>) {
     let (mut out, mut parts) = (Vec::new(), 0);
     let mut decoder = Decoder::new();
     let mut scratch = String::new();
@@ -204,6 +214,9 @@ fn origin() -> impl Strategy<Value = Value> {
             2 => origin["emit-tool-calls"] = json!(false),
             3 => origin["lc_agent_name"] = json!("helper"),
             4 => origin["predict_state"] = json!([{"tool": "t"}]),
+            5 => origin["lc_source"] = json!("summarization"),
+            6 => origin["lc_internal_call"] = json!("00ff"),
+            7 => origin["copilotkit:emit-tool-calls"] = json!(["t"]),
             _ => {}
         }
         origin
@@ -321,6 +334,9 @@ fn whole() -> impl Strategy<Value = Value> {
                 "tool" => {
                     message["tool_call_id"] = json!(answers);
                     message["status"] = json!(if failed { "error" } else { "success" });
+                }
+                "human" if failed => {
+                    message["additional_kwargs"] = json!({"lc_source": "summarization"});
                 }
                 _ => {}
             }
@@ -462,7 +478,7 @@ fn protocol() -> impl Strategy<Value = (&'static str, Value)> {
         }
         // The server writes `type` first, as `json!` does not reorder keys.
         let envelope = json!({"type": "event", "method": method,
-            "params": {"namespace": namespace, "data": data}});
+            "params": {"namespace": namespace, "timestamp": 1, "data": data}});
         (method, envelope)
     })
 }

@@ -44,12 +44,12 @@ pub use call::Verdict;
 pub use ending::{StopReason, result_of, stop_reason};
 pub use glob::{Glob, GlobError};
 pub use profile::{GraphProfile, Paths, UnknownPaths};
-pub use project::Projector;
+pub use project::{NoticeForms, Projector};
 pub use prompt_planner::{PromptMessage, PromptPlanner};
 pub use update::{
-    AvailableCommand, AvailableCommandInput, ContentBlock, EmbeddedFile, FileContents, Location,
-    NoticeSeverity, PlanEntry, PlanStatus, Priority, ToolCall, ToolContent, ToolKind, ToolStatus,
-    UnknownKind, Update,
+    AvailableCommand, AvailableCommandInput, CompactionStatus, ContentBlock, EmbeddedFile,
+    FileContents, Location, NoticeSeverity, PlanEntry, PlanStatus, Priority, ToolCall, ToolContent,
+    ToolKind, ToolStatus, UnknownKind, Update,
 };
 
 /// Writes a `session/update` notification as one line.

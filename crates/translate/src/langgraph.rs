@@ -62,8 +62,8 @@ pub use message::{CallChunk, Finish, Message, MessageType, WholeCall};
 pub use messages_key::{GraphLevel, MessagesKey, ParseMessagesKeyError};
 pub(crate) use model::MODEL_KEYS;
 pub use model::ModelInput;
-pub(crate) use origin::{Mutes, Origin};
-pub use part::{Body, Part, has_values};
+pub(crate) use origin::{MutedCalls, Mutes, Origin};
+pub use part::{Body, Part, StreamForm, has_values};
 pub use record::{
     ARCHIVED, Assistant, CLIENT_THREAD_ID, Capabilities, GraphKeys, InputKeys, Joins, RunRecord,
     RunStatus, ServerInfo, TITLE, ThreadMark, ThreadRecord, ThreadStatus, headline,

@@ -2,7 +2,7 @@
 
 use threadway_translate::buffer;
 use threadway_translate::json::Json;
-use threadway_translate::langgraph::{self, Body, Cursor, MessagesKey, Part};
+use threadway_translate::langgraph::{self, Body, Cursor, MessagesKey, StreamForm};
 use threadway_translate::run::{Emit, Filter, RunEvent, Translator};
 use threadway_translate::sse::Frame;
 
@@ -21,6 +21,7 @@ pub(super) struct Parts {
     /// The key of the graph's state under which it keeps its conversation.
     pub(super) messages_key: MessagesKey,
     pub(super) emit: Emit,
+    pub(super) form: StreamForm,
     pub(super) scratch: String,
     pub(super) translation: Option<Translation>,
     pub(super) keys: KeySequence,
@@ -85,7 +86,7 @@ impl Parts {
         digest: u32,
         out: &mut Events,
     ) {
-        let part = Part::parse_under(&self.messages_key, frame, &mut self.scratch);
+        let part = self.form.parse(&self.messages_key, frame, &mut self.scratch);
         self.is_langgraph |= !matches!(part.body, Body::Unknown);
         if let Body::Malformed(mode) = part.body {
             self.malformed += 1;
@@ -180,7 +181,8 @@ impl Translation {
     }
 
     pub(super) fn with_emit(self, emit: Emit) -> Self {
-        Self { filter: Filter::new(emit), ..self }
+        let translator = self.translator.showing(emit.harness);
+        Self { translator, filter: Filter::new(emit), ..self }
     }
 
     /// Runs the translator, and removes the events that viewers are not shown.

@@ -73,6 +73,7 @@ fn line(kind: &str, content: &Value, json: &str) -> String {
     match kind {
         "threadway.tool" => tool(content).unwrap_or_default(),
         "threadway.plan" => plan(content).unwrap_or_default(),
+        "threadway.notice" => notice(content).unwrap_or_default(),
         "threadway.empty" => String::new(),
         _ => format!("activity {}: {}", one_line(kind), one_line(json)),
     }
@@ -86,6 +87,14 @@ fn tool(content: &Value) -> Option<String> {
         other => other,
     };
     Some(format!("tool {}: {}", one_line(text("toolName")?), one_line(status)))
+}
+
+/// A message that nobody typed: its source, without the text, which is for the model.
+fn notice(content: &Value) -> Option<String> {
+    Some(format!(
+        "notice: the graph has added a message ({})",
+        one_line(content["source"].as_str()?)
+    ))
 }
 
 fn plan(content: &Value) -> Option<String> {

@@ -518,6 +518,7 @@ fn an_activity_is_a_line_each_time_that_it_changes() {
         patch("nobody", "/status", r#""completed""#),
         r#"{"type":"ACTIVITY_SNAPSHOT","messageId":"i","activityType":"threadway.image","content":{"messageId":"m"}}"#.to_owned(),
         r#"{"type":"ACTIVITY_SNAPSHOT","messageId":"i","activityType":"threadway.empty","content":{}}"#.to_owned(),
+        r#"{"type":"ACTIVITY_SNAPSHOT","messageId":"n","activityType":"threadway.notice","content":{"source":"summarization","text":"long"}}"#.to_owned(),
         r#"{"type":"ACTIVITY_SNAPSHOT","messageId":"x","activityType":"threadway.tool","content":[1]}"#.to_owned(),
         r#"{"type":"ACTIVITY_SNAPSHOT","messageId":"x"}"#.to_owned(),
     ];
@@ -531,6 +532,7 @@ tool search: is for the client to run
 plan, 1 of 3 done: [x] look, [>] write\\nit, [ ] ship
 plan, 2 of 3 done: [x] look, [x] write\\nit, [ ] ship
 activity threadway.image: {\"messageId\":\"m\"}
+notice: the graph has added a message (summarization)
 --- run R finished
 "
     );

@@ -9,7 +9,7 @@ use super::strict;
 use super::update::{ContentBlock, EmbeddedFile, FileContents};
 use crate::json::{self, Json, Text};
 use crate::langgraph::{Media, MediaKind, MediaSource};
-use crate::run::{Content, ContentPart};
+use crate::run::{Content, ContentPart, HarnessNotice};
 
 /// The scheme of files without an address. An editor can show their names, but not open them.
 const ATTACHMENT: &str = "attachment:";
@@ -29,19 +29,38 @@ pub(super) fn blocks(content: &Content) -> Vec<ContentBlock<'_>> {
             let text = strict::text(&text.to_text()).into_owned();
             vec![ContentBlock::Text { text: Cow::Owned(text) }]
         }
-        Content::Parts(parts) => parts.iter().flat_map(part_blocks).collect(),
+        Content::Parts(parts) => {
+            numbered(parts).flat_map(|(number, part)| part_blocks(part, number)).collect()
+        }
     }
 }
 
+/// Parts, each with the number of those before it that are files without a name.
+pub(super) fn numbered(parts: &[ContentPart]) -> impl Iterator<Item = (usize, &ContentPart)> {
+    let is_nameless = |part: &ContentPart| {
+        matches!(part, ContentPart::Media(media) if media.filename.is_none()
+            && matches!(media.source, MediaSource::Data(_)))
+    };
+    let mut nameless = 0;
+    parts.iter().map(move |part| {
+        let number = nameless;
+        nameless += usize::from(is_nameless(part));
+        (number, part)
+    })
+}
+
 /// The blocks of a part. A block that ACP has no form for becomes text, and the sources of a text
-/// become links: editors do not show `_meta`.
-pub(super) fn part_blocks(part: &ContentPart) -> Vec<ContentBlock<'_>> {
+/// become links: editors do not show `_meta`. `number` distinguishes the files of a message that have
+/// no name.
+pub(super) fn part_blocks(part: &ContentPart, number: usize) -> Vec<ContentBlock<'_>> {
     match part {
         ContentPart::Text(text) if text.is_empty() => Vec::new(),
         ContentPart::Text(text) => vec![ContentBlock::Text { text: strict::text(text) }],
-        ContentPart::Media(media) => vec![media_block(media)],
+        ContentPart::Media(media) => vec![media_block(media, number)],
         ContentPart::Block(block) => vec![shown(block)],
         ContentPart::Annotations(list) => sources(list),
+        // The projector sends it in a form of its own.
+        ContentPart::Notice(_) => Vec::new(),
     }
 }
 
@@ -103,7 +122,7 @@ fn sources(list: &Json) -> Vec<ContentBlock<'static>> {
 }
 
 /// The block of an image, a recording, a film or a file.
-fn media_block(media: &Media) -> ContentBlock<'_> {
+fn media_block(media: &Media, number: usize) -> ContentBlock<'_> {
     let mime_type = media.mime_type.as_ref().map(strict::text);
     let name = || match &media.filename {
         Some(name) => strict::text(name),
@@ -122,7 +141,10 @@ fn media_block(media: &Media) -> ContentBlock<'_> {
         }
         (MediaSource::Data(data), MediaKind::Video | MediaKind::File) => ContentBlock::Resource {
             resource: EmbeddedFile {
-                uri: Cow::Owned(Text::new(&format!("{ATTACHMENT}{}", name().decode()))),
+                uri: Cow::Owned(Text::new(&match (&media.filename, number) {
+                    (None, 1..) => format!("{ATTACHMENT}{}-{}", media.kind.as_str(), number + 1),
+                    _ => format!("{ATTACHMENT}{}", name().decode()),
+                })),
                 mime_type,
                 contents: FileContents::Blob(strict::text(data)),
             },
@@ -187,6 +209,14 @@ pub(super) fn fingerprint(part: &ContentPart) -> u64 {
         ContentPart::Block(json) | ContentPart::Annotations(json) => {
             json.get().hash(&mut hasher);
         }
+        ContentPart::Notice(notice) => return fingerprint_of_notice(notice),
     }
+    hasher.finish()
+}
+
+/// The same for a notice.
+pub(super) fn fingerprint_of_notice(notice: &HarnessNotice) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (notice.source.escaped(), notice.text.escaped()).hash(&mut hasher);
     hasher.finish()
 }

@@ -1,16 +1,20 @@
 //! Notices: what a person should know that is no part of the conversation.
 //!
-//! A client that cannot show notices gets them as messages of the agent. LangGraph does not store
-//! these, so they are not in a session that is loaded.
+//! A client that cannot show notices gets them as messages of the agent. LangGraph stores only those
+//! of its harness, so no other is in a session that is loaded.
 
 use super::update::{ContentBlock, NoticeSeverity, Update};
-use crate::run::{Failure, Outcome, RunError};
+use crate::run::{Failure, HarnessNotice, Outcome, RunError};
 
 /// The code of an error whose exception has no name apart from its message.
 const UNNAMED_ERROR: &str = "Error";
 
-/// The longest name of an MCP server in characters. The client sends the names.
+/// The longest name of an MCP server, or of a feature, in characters. The client and the graph send
+/// the names.
 const MAX_NAME_CHARS: usize = 60;
+
+/// The feature of LangChain's harness that replaces older messages by a summary.
+pub(super) const SUMMARY: &str = "summarization";
 
 /// How many MCP servers a notice names.
 const MAX_NAMED: usize = 10;
@@ -62,14 +66,26 @@ impl Notice {
     /// The graph does not get these MCP servers of the client. There is at least one.
     pub fn servers_dropped<'a>(names: impl ExactSizeIterator<Item = &'a str>, why: &str) -> Self {
         let more = names.len().saturating_sub(MAX_NAMED);
-        let quoted = names.take(MAX_NAMED).map(|name| {
-            let name: String = name.chars().take(MAX_NAME_CHARS).collect();
-            format!("`{}`", name.escape_debug())
-        });
+        let quoted = names.take(MAX_NAMED).map(quoted);
         let quoted = quoted.collect::<Vec<_>>().join(", ");
         let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
         let title = format!("The graph does not get these MCP servers: {quoted}{rest}");
         Self { severity: NoticeSeverity::Warning, title, description: Some(why.to_owned()) }
+    }
+
+    /// LangChain's harness has added a message for the model, which nobody typed.
+    pub(super) fn of_harness(notice: &HarnessNotice) -> Self {
+        let (source, text) = (notice.source.decode(), notice.text.decode());
+        Self {
+            severity: NoticeSeverity::Info,
+            title: match &*source {
+                SUMMARY => "The model reads a summary of the conversation so far".to_owned(),
+                source => {
+                    format!("The graph has added a message for the model: {}", quoted(source))
+                }
+            },
+            description: (!text.is_empty()).then(|| text.into_owned()),
+        }
     }
 
     /// The server does not answer while a run is shown. The gateway tries again for `seconds`.
@@ -104,6 +120,12 @@ impl Notice {
         }
     }
 
+    /// The title alone, for a client that cannot, as the message of this id.
+    pub(super) fn headline<'a>(&self, message_id: &'a str) -> Update<'a> {
+        let content = ContentBlock::text(&format!("[{}]", self.title));
+        Update::AgentMessageChunk { content, message_id: Some(message_id) }
+    }
+
     /// The update for a client that cannot, as the message of this id.
     pub fn line<'a>(&self, message_id: &'a str) -> Update<'a> {
         let text = match &self.description {
@@ -113,6 +135,12 @@ impl Notice {
         let content = ContentBlock::text(&text);
         Update::AgentMessageChunk { content, message_id: Some(message_id) }
     }
+}
+
+/// A name in one line.
+fn quoted(name: &str) -> String {
+    let name: String = name.chars().take(MAX_NAME_CHARS).collect();
+    format!("`{}`", name.escape_debug())
 }
 
 #[cfg(test)]

@@ -14,18 +14,23 @@ use indexmap::IndexSet;
 use message::{ChunkKind, MessageState, SentMessage, chunk_kind};
 
 use super::call::{CallResult, Calls, Verdict};
+use super::notice::{Notice, SUMMARY};
 use super::plan::PlanState;
 use super::profile::GraphProfile;
 use super::tool::Reader;
-use super::update::{ToolCall, Update};
+use super::update::{CompactionStatus, ContentBlock, ToolCall, Update};
+use super::{content, strict};
 use crate::json::Text;
-use crate::run::{Action, Id, Message, Outcome, Role, RunEvent, Subagent, Usage};
+use crate::run::{
+    Action, ContentPart, HarnessNotice, Id, Message, Outcome, Role, RunEvent, Subagent, Usage,
+};
 
 /// Projects the events of a session's runs, one after the other.
 #[derive(Debug)]
 pub struct Projector {
     profile: Arc<GraphProfile>,
     cwd: String,
+    notice_forms: NoticeForms,
     messages: HashMap<Id, MessageState>,
     /// The messages whose text may still be repeated or completed by the run.
     unsettled: IndexSet<Id>,
@@ -38,6 +43,16 @@ pub struct Projector {
     used: Option<(u64, u64)>,
     /// The number of runs so far.
     run: u32,
+}
+
+/// In which of ACP's forms a client takes what LangChain's harness adds to a conversation. A client
+/// that takes neither gets a line of the agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NoticeForms {
+    /// A summary as a compaction of the context.
+    pub compactions: bool,
+    /// Anything as a notice.
+    pub notices: bool,
 }
 
 /// Whether the client is shown the messages of a subagent.
@@ -60,6 +75,7 @@ impl Projector {
         Self {
             profile,
             cwd: cwd.to_owned(),
+            notice_forms: NoticeForms::default(),
             messages: HashMap::new(),
             unsettled: IndexSet::new(),
             calls: Calls::default(),
@@ -69,6 +85,12 @@ impl Projector {
             used: None,
             run: 0,
         }
+    }
+
+    /// Sets the forms of notices that the client takes.
+    #[must_use]
+    pub fn noticing(self, notice_forms: NoticeForms) -> Self {
+        Self { notice_forms, ..self }
     }
 
     /// Marks a message as the client's own prompt, which is not sent to it.
@@ -185,7 +207,13 @@ impl Projector {
                 sent.run = self.run;
                 sent.text.retract();
             }
-            (MessageState::Own | MessageState::Hidden | MessageState::Shown(_), _) => {}
+            (
+                MessageState::Own
+                | MessageState::Hidden
+                | MessageState::Shown(_)
+                | MessageState::Notice(_),
+                _,
+            ) => {}
         }
     }
 
@@ -243,7 +271,7 @@ impl Projector {
     fn rename(&mut self, messages: &[Arc<Message>], ids: &HashSet<&Id>) {
         let is_gone = |(id, state): &(&Id, &MessageState)| match state {
             MessageState::Shown(sent) => sent.run == self.run && !ids.contains(id),
-            MessageState::Own | MessageState::Hidden => false,
+            MessageState::Own | MessageState::Hidden | MessageState::Notice(_) => false,
         };
         let mut gone: Vec<_> =
             self.messages.iter().filter(is_gone).map(|(id, _)| Arc::clone(id)).collect();
@@ -258,7 +286,9 @@ impl Projector {
             }
             let is_it = |id: &Id| match self.messages.get(id) {
                 Some(MessageState::Shown(sent)) => sent.is(message),
-                Some(MessageState::Own | MessageState::Hidden) | None => false,
+                Some(MessageState::Own | MessageState::Hidden | MessageState::Notice(_)) | None => {
+                    false
+                }
             };
             if let Some(at) = gone.iter().position(is_it)
                 && let Some(state) = self.messages.remove(&gone.swap_remove(at))
@@ -283,16 +313,39 @@ impl Projector {
                 return self.unattributed.push(message.clone());
             }
         }
+        if let Some(ContentPart::Notice(notice)) = message.attached() {
+            return self.notice(id, notice, emit);
+        }
         let state = self.messages.entry(Arc::clone(id)).or_insert(MessageState::Hidden);
         if matches!(state, MessageState::Hidden) {
             *state = MessageState::Shown(SentMessage::new(kind, id, self.run));
         }
         let MessageState::Shown(sent) = state else { return };
         sent.run = self.run;
-        sent.show(id, &message.content, emit);
+        sent.show(id, &message.content, message.number(), emit);
         if sent.text.is_unsettled() {
             self.unsettled.insert(Arc::clone(id));
         }
+    }
+
+    /// Sends a notice, unless the client was sent the same.
+    fn notice(&mut self, id: &Id, notice: &HarnessNotice, emit: Emit<'_>) {
+        let fingerprint = content::fingerprint_of_notice(notice);
+        match self.messages.insert(Arc::clone(id), MessageState::Notice(fingerprint)) {
+            Some(MessageState::Notice(sent)) if sent == fingerprint => return,
+            _ => {}
+        }
+        let NoticeForms { compactions, notices } = self.notice_forms;
+        if compactions && *notice.source.decode() == *SUMMARY {
+            let text = strict::text(&notice.text);
+            return emit(&Update::CompactionUpdate {
+                compaction_id: id,
+                status: CompactionStatus::Completed,
+                summary: vec![ContentBlock::Text { text }],
+            });
+        }
+        let notice = Notice::of_harness(notice);
+        emit(&if notices { notice.update() } else { notice.headline(id) });
     }
 
     /// A subagent starts. If a tool call started it, it works for that call, and so do its own

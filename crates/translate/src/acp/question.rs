@@ -32,6 +32,7 @@ const NO_QUESTION: &str = "The agent waits for an answer, and does not say to wh
 /// The text of a free question: the question, then all other members of the value that the graph
 /// passes to `interrupt()`.
 pub fn of_value(value: &RawValue) -> String {
+    let value = run::asked(value);
     let mut text = QuestionText::default();
     match (json::members(value), json::items(value)) {
         (Some(members), _) => text.object(&members),

@@ -51,12 +51,25 @@ pub enum Update<'a> {
         used: u64,
         size: u64,
     },
+    CompactionUpdate {
+        compaction_id: &'a str,
+        status: CompactionStatus,
+        summary: Vec<ContentBlock<'a>>,
+    },
     Notice {
         severity: NoticeSeverity,
         title: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
         description: Option<&'a str>,
     },
+}
+
+/// How far the summary of a conversation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names are the specification's, which defines them")]
+pub enum CompactionStatus {
+    Completed,
 }
 
 /// How serious a notice is. Editors choose its looks by it.

@@ -40,6 +40,13 @@ pub enum ActivityContent<'a> {
         /// The block, unchanged.
         block: &'a Json,
     },
+    /// A message that nobody typed.
+    Notice {
+        /// The feature that has added it.
+        source: &'a Text,
+        /// Its text.
+        text: &'a Text,
+    },
     /// Any object.
     Json(&'a Json),
     /// The attachment was deleted.
@@ -65,6 +72,9 @@ pub(super) fn activity(attachment: &run::Message) -> (&'static str, ActivityCont
         }
         Some(ContentPart::Block(block)) => {
             ("threadway.block", ActivityContent::Block { message_id, block })
+        }
+        Some(ContentPart::Notice(run::HarnessNotice { source, text })) => {
+            ("threadway.notice", ActivityContent::Notice { source, text })
         }
         Some(ContentPart::Text(_)) | None => ("threadway.empty", ActivityContent::Nothing {}),
     }

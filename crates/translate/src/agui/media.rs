@@ -73,8 +73,10 @@ impl<'a> WirePart<'a> {
         let media = match part {
             run::ContentPart::Text(text) => return Some(Self::Text { text }),
             run::ContentPart::Media(media) => media,
-            // Only attachments hold blocks and annotations, and they become activities.
-            run::ContentPart::Block(_) | run::ContentPart::Annotations(_) => return None,
+            // Only attachments hold these, and they become activities.
+            run::ContentPart::Block(_)
+            | run::ContentPart::Annotations(_)
+            | run::ContentPart::Notice(_) => return None,
         };
         if matches!(media.source, MediaSource::File(_)) && version == Version::Legacy {
             return None;

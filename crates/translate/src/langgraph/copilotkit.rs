@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use super::dialect::utterance::Emitted;
-use super::origin::Mutes;
+use super::origin::{MutedCalls, Mutes};
 use crate::json::{self, Json, Members, Text};
 
 /// The key of the state under which CopilotKit's clients put their tools.
@@ -14,8 +14,12 @@ pub(crate) const STATE_KEY: &str = "copilotkit";
 /// The key of the tools, under [`STATE_KEY`].
 pub(crate) const ACTIONS_KEY: &str = "actions";
 
-/// The key of a call's metadata that lists which tool arguments predict which keys of the state.
-pub(super) const PREDICT_STATE_KEY: &str = "predict_state";
+/// The keys of a call's metadata that list which tool arguments predict which keys of the state:
+/// AG-UI's, and the one that CopilotKit's SDK writes.
+const PREDICT_STATE_KEYS: [&str; 2] = ["predict_state", "copilotkit:emit-intermediate-state"];
+
+/// The member of an interrupt's value that has what the graph asks.
+pub(crate) const INTERRUPT_KEY: &str = "__copilotkit_interrupt_value__";
 
 /// The name of the custom event that carries this list.
 pub(crate) const PREDICT_STATE_EVENT: &str = "PredictState";
@@ -28,13 +32,41 @@ const EVENT_PREFIX: &str = "copilotkit_";
 
 /// Reads which pieces of a call its metadata ask not to show.
 ///
-/// CopilotKit's packages write the flags with and without a prefix.
+/// CopilotKit's packages write the flags with and without a prefix. The SDK's type of a flag is a
+/// boolean, the name of a tool, or a list of names. Only the tools that are named are shown.
 pub(super) fn mutes(metadata: &Members<'_>) -> Mutes {
-    let is_off = |name| metadata.get(name).is_some_and(|flag| flag.get() == "false");
+    let flags = |names: [&str; 2]| names.map(|name| metadata.get(name)).into_iter().flatten();
+    let of_messages = flags(["emit-messages", "copilotkit:emit-messages"]);
+    let of_calls = flags(["emit-tool-calls", "copilotkit:emit-tool-calls"]);
     Mutes {
-        text: is_off("emit-messages") || is_off("copilotkit:emit-messages"),
-        calls: is_off("emit-tool-calls") || is_off("copilotkit:emit-tool-calls"),
+        text: of_messages.map(muted).any(|muted| match muted {
+            MutedCalls::All => true,
+            // A message has no name that a list could have.
+            MutedCalls::AllBut(shown) => shown.is_empty(),
+            MutedCalls::None => false,
+        }),
+        calls: of_calls.map(muted).find(|muted| *muted != MutedCalls::None).unwrap_or_default(),
     }
+}
+
+fn muted(flag: &RawValue) -> MutedCalls {
+    let own = |name: Cow<'_, str>| name.into_owned();
+    let names: Option<Vec<String>> = json::string(flag).map(|name| vec![own(name)]).or_else(|| {
+        Some(json::items(flag)?.into_iter().filter_map(json::string).map(own).collect())
+    });
+    match names {
+        Some(names) => {
+            MutedCalls::AllBut(names.into_iter().filter(|name| !name.is_empty()).collect())
+        }
+        None if flag.get() == "false" => MutedCalls::All,
+        None => MutedCalls::None,
+    }
+}
+
+/// The list of a call's metadata that names the tool arguments which predict the state.
+pub(super) fn predicted<'a>(metadata: &Members<'a>) -> Option<&'a RawValue> {
+    let mut lists = PREDICT_STATE_KEYS.into_iter().filter_map(|key| metadata.get(key));
+    lists.find(|list| !matches!(list.get(), "null" | "[]"))
 }
 
 /// Reads an event that a node dispatches. Some names are CopilotKit's, and are more than an event.

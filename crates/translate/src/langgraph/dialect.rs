@@ -175,8 +175,19 @@ pub(super) struct RawPart<'r, 'a> {
     pub(super) data: &'a str,
     /// Under which key of its state the graph keeps its conversation.
     pub(super) key: &'r MessagesKey,
-    /// Whether the part is what an envelope of the newer protocol contains.
-    pub(super) is_enveloped: bool,
+    /// Whether the part is an envelope of the newer protocol.
+    pub(super) wrapping: Wrapping,
+}
+
+/// Whether a part is an envelope of the newer protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wrapping {
+    /// It is, if it looks like one.
+    Possible,
+    /// It is not: what looks like one is a graph's own data.
+    Never,
+    /// It is what an envelope contains.
+    Opened,
 }
 
 /// The facts about a part, besides its payload, that a machine may use.
@@ -194,7 +205,8 @@ impl<'a> RawPart<'_, 'a> {
     /// The part with this body.
     pub(super) fn with(&self, body: Body<'a>) -> Part<'a> {
         let is_mended = matches!(&body, Body::Values(values) if values.is_mended);
-        Part { namespace: self.namespace.clone(), body, is_mended }
+        let is_enveloped = self.wrapping == Wrapping::Opened;
+        Part { namespace: self.namespace.clone(), body, is_mended, is_enveloped }
     }
 
     /// The part with what a dialect has read of it; a malformed one of the mode, if that is nothing.

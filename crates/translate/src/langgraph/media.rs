@@ -141,9 +141,7 @@ impl Media {
             mime_type: mime_type
                 .or_else(|| either(members, "mime_type", "mimeType"))
                 .or_else(|| default_mime.map(Text::new)),
-            filename: members
-                .text("filename")
-                .or_else(|| members.get("metadata").and_then(json::members)?.text("filename")),
+            filename: filename(members),
         })
     }
 
@@ -161,7 +159,7 @@ impl Media {
         let source = members.text("data").map(MediaSource::Data).or_else(url)?;
         let decoded = mime_type.as_ref().map(Text::decode).unwrap_or_default();
         let kind = MediaKind::of_mime_prefix(decoded.split_once('/').map(|(prefix, _)| prefix));
-        Some(Self { kind, source, mime_type, filename: members.text("filename") })
+        Some(Self { kind, source, mime_type, filename: filename(members) })
     }
 
     /// LangChain's standard forms, old (`source_type`) and new in both languages, and OpenAI's
@@ -217,6 +215,14 @@ impl Media {
             None => (MediaSource::Url(url.clone()), None),
         }
     }
+}
+
+/// The name of a block's file, where LangChain reads it. OpenAI's form has it one level down.
+fn filename(members: &json::Members<'_>) -> Option<Text> {
+    let inner = |key| members.get(key).and_then(json::members)?.text("filename");
+    let own = members.text("filename");
+    let mut names = [own].into_iter().chain(["extras", "metadata", "file"].map(inner)).flatten();
+    names.find(|name| !name.is_empty())
 }
 
 /// A member under its name in Python or in JavaScript.

@@ -42,6 +42,10 @@ pub struct Message<'a> {
     status: Option<&'a RawValue>,
 }
 
+/// The member in which LangChain's harness names the feature that adds a message, or calls a model:
+/// of a message's `additional_kwargs`, and of a call's metadata.
+pub(super) const HARNESS_SOURCE: &str = "lc_source";
+
 /// Where providers tell why their model stopped.
 const FINISH_REASONS: [&str; 4] = ["finish_reason", "stop_reason", "stopReason", "done_reason"];
 
@@ -172,6 +176,21 @@ impl<'a> Message<'a> {
         let kwargs = self.additional_kwargs.and_then(json::members);
         let role = kwargs.as_ref().and_then(|kwargs| kwargs.string("__openai_role__"));
         role.is_some_and(|role| role == "developer")
+    }
+
+    /// Which feature of LangChain's harness has added a human message that nobody typed.
+    ///
+    /// A tool's result has the mark too if a person decided about its call. It is a result all the
+    /// same.
+    pub fn notice_source(&self) -> Option<Cow<'a, str>> {
+        let kwargs = self.additional_kwargs.filter(|kwargs| kwargs.get() != "{}")?;
+        let source = json::members(kwargs)?.string(HARNESS_SOURCE)?;
+        (self.kind() == MessageType::Human).then_some(source)
+    }
+
+    /// Whether it is what a person typed.
+    pub fn is_typed(&self) -> bool {
+        self.kind() == MessageType::Human && self.notice_source().is_none()
     }
 
     /// The id. Some messages of hand-written graphs have none.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::copilotkit;
+use super::message::HARNESS_SOURCE;
 use crate::json;
 
 /// The metadata of a model or tool call.
@@ -24,18 +25,33 @@ pub(crate) struct Origin {
     pub(crate) agent: Option<String>,
     /// What viewers must not see of this call while it streams.
     pub(crate) mutes: Mutes,
+    /// Whether LangChain's harness has called the model for its own work: to summarise, to choose
+    /// tools.
+    pub(crate) is_harness: bool,
     /// `predict_state`: the tool arguments that predict keys of the state, not parsed.
     pub(crate) predict_state: Option<json::Json>,
 }
 
 /// What the graph asked not to stream of a model's call. A state that contains the message still
 /// shows it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mutes {
     /// Its text and reasoning.
     pub(crate) text: bool,
     /// Its tool calls.
-    pub(crate) calls: bool,
+    pub(crate) calls: MutedCalls,
+}
+
+/// Which tool calls of a model's call are not streamed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum MutedCalls {
+    /// None.
+    #[default]
+    None,
+    /// All but those of these tools.
+    AllBut(Arc<[String]>),
+    /// All.
+    All,
 }
 
 /// The last origin that was read, and the bytes that it was read from.
@@ -72,7 +88,7 @@ impl Origin {
         let nostream = tags
             .into_iter()
             .any(|tag| matches!(tag.get(), "\"nostream\"" | "\"langsmith:nostream\""));
-        let mutes = copilotkit::mutes(members);
+        let mutes = if nostream { Mutes::ALL.clone() } else { copilotkit::mutes(members) };
         Self {
             node: string("langgraph_node"),
             checkpoint_ns: string("langgraph_checkpoint_ns").unwrap_or_default(),
@@ -80,8 +96,9 @@ impl Origin {
             provider: string("ls_provider"),
             model: string("ls_model_name"),
             agent: string("lc_agent_name"),
-            mutes: Mutes { text: nostream || mutes.text, calls: nostream || mutes.calls },
-            predict_state: members.get(copilotkit::PREDICT_STATE_KEY).map(json::Json::from),
+            mutes,
+            is_harness: is_harness(members),
+            predict_state: copilotkit::predicted(members).map(json::Json::from),
         }
     }
 
@@ -89,6 +106,36 @@ impl Origin {
     pub(crate) fn task(&self) -> Option<&str> {
         self.checkpoint_ns.rsplit('|').next().filter(|segment| !segment.is_empty())
     }
+}
+
+// === impl Mutes ===
+
+/// See [`Mutes::ALL`].
+static ALL: Mutes = Mutes { text: true, calls: MutedCalls::All };
+
+impl Mutes {
+    /// Nothing is streamed.
+    pub(crate) const ALL: &'static Self = &ALL;
+}
+
+// === impl MutedCalls ===
+
+impl MutedCalls {
+    /// Whether the calls of this tool are not streamed.
+    pub(crate) fn has(&self, tool: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::AllBut(shown) => shown.iter().all(|name| name != tool),
+            Self::All => true,
+        }
+    }
+}
+
+/// Whether metadata have one of the marks of LangChain's harness. The second is a token of the
+/// server's process, which nobody else can compare.
+fn is_harness(members: &json::Members<'_>) -> bool {
+    let has_token = || members.get("lc_internal_call").is_some_and(|token| token.get() != "null");
+    members.string(HARNESS_SOURCE).is_some() || has_token()
 }
 
 // === impl LastOrigin ===

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::dialect::{self, RawPart, Said};
+use super::dialect::{self, RawPart, Said, Wrapping};
 use super::{GraphLevel, MessagesKey, RawInterrupt, RunError, Task, Updates, Values};
 use crate::json;
 use crate::sse::Frame;
@@ -19,6 +19,23 @@ pub struct Part<'a> {
     /// Whether values were replaced that JSON does not have: null is in the place of `NaN` and
     /// `Infinity`, and U+FFFD in that of half a surrogate pair in a key of the state.
     pub is_mended: bool,
+    /// Whether the part came in an envelope of the newer protocol.
+    pub is_enveloped: bool,
+}
+
+/// Whether the parts of a stream are envelopes of the newer protocol.
+///
+/// A run is started in one of the protocols, and all its parts but the first, its `metadata`, have
+/// that form.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StreamForm {
+    /// No part has shown it.
+    #[default]
+    Unknown,
+    /// They are not.
+    Plain,
+    /// They are.
+    Enveloped,
 }
 
 /// The payload of a part, by the stream mode that made it.
@@ -54,6 +71,27 @@ pub enum Body<'a> {
     Malformed(&'static str),
 }
 
+// === impl StreamForm ===
+
+impl StreamForm {
+    /// Reads the next frame of a graph that keeps its messages under `key`.
+    pub fn parse<'a>(
+        &mut self,
+        key: &MessagesKey,
+        frame: &'a Frame<'_>,
+        scratch: &'a mut String,
+    ) -> Part<'a> {
+        let part = Part::parse_in(*self, key, frame, scratch);
+        let is_sign = !matches!(part.body, Body::Metadata { .. } | Body::Error(_) | Body::Silent);
+        if *self == Self::Unknown && part.is_enveloped {
+            *self = Self::Enveloped;
+        } else if *self == Self::Unknown && is_sign {
+            *self = Self::Plain;
+        }
+        part
+    }
+}
+
 // === impl Part ===
 
 impl<'a> Part<'a> {
@@ -65,13 +103,28 @@ impl<'a> Part<'a> {
     }
 
     /// Reads a frame of a graph that keeps its messages under `key`.
+    ///
+    /// What looks like an envelope is opened. To read a stream, use [`StreamForm::parse`].
     pub fn parse_under(key: &MessagesKey, frame: &'a Frame<'_>, scratch: &'a mut String) -> Self {
+        Self::parse_in(StreamForm::Unknown, key, frame, scratch)
+    }
+
+    fn parse_in(
+        form: StreamForm,
+        key: &MessagesKey,
+        frame: &'a Frame<'_>,
+        scratch: &'a mut String,
+    ) -> Self {
         let event = frame.event.as_deref().unwrap_or_default();
         let (mode, namespace) = event.split_once('|').unwrap_or((event, ""));
         let data = frame.data.as_deref().unwrap_or_default();
+        let wrapping = match form {
+            StreamForm::Unknown | StreamForm::Enveloped => Wrapping::Possible,
+            StreamForm::Plain => Wrapping::Never,
+        };
         let read = |data| {
             let namespace = Cow::Borrowed(namespace);
-            Self::read(&RawPart { mode, namespace, data, key, is_enveloped: false })
+            Self::read(&RawPart { mode, namespace, data, key, wrapping })
         };
         if data.contains('\n') {
             json::compact(data, scratch);

@@ -26,7 +26,7 @@ use super::commit;
 use super::message::Message;
 use super::steps::Steps;
 use super::usage::{Usage, UsageByMessage};
-use super::{Content, Id, Role, View};
+use super::{Content, Harness, Id, Role, View};
 use crate::json::Text;
 use crate::langgraph::dialect::DialectName;
 use crate::langgraph::dialect::is_made_up;
@@ -41,6 +41,8 @@ pub(super) struct Arbiter {
     pub(super) out: Brackets,
     pub(super) steps: Steps,
     pub(super) beginning: Beginning,
+    /// What becomes of the harness's messages and model calls.
+    pub(super) harness: Harness,
     speeches: Speeches,
     chunk_ids: ChunkIds,
     usage: UsageByMessage,
@@ -142,8 +144,19 @@ impl Arbiter {
         let is_held = self.view().message(id).is_some();
         let owner = if is_withheld || is_held { Owner::Nobody } else { Owner::Dialect(dialect) };
         let task = origin.task().map(str::to_owned);
-        self.speeches.insert(Arc::clone(id), Speech::new(owner, task, origin.mutes));
+        let mutes = self.mutes(origin).clone();
+        self.speeches.insert(Arc::clone(id), Speech::new(owner, task, mutes));
         owner == Owner::Dialect(dialect)
+    }
+
+    /// Whether a model's call is the harness's own, and is not shown.
+    fn is_internal(&self, origin: &Origin) -> bool {
+        origin.is_harness && self.harness != Harness::Show
+    }
+
+    /// What is not streamed of a model's call.
+    fn mutes<'o>(&self, origin: &'o Origin) -> &'o Mutes {
+        if self.is_internal(origin) { Mutes::ALL } else { &origin.mutes }
     }
 
     /// The shared form of a message's id, so that a token costs no allocation for it.
@@ -170,7 +183,7 @@ impl Arbiter {
 
     /// The messages that a LangChain message becomes under this id.
     fn converted(&self, message: &langgraph::Message<'_>, id: &Id) -> Vec<Arc<Message>> {
-        let mut messages = Message::of_langchain(message, id);
+        let mut messages = Message::of_langchain(message, id, self.harness);
         // `Conversation` renames the calls of a state's tool messages; here the view names them.
         if let Some(call) = messages.iter_mut().find_map(|message| message.call_id.as_mut()) {
             *call = self.out.wire_call_id(call);
@@ -235,9 +248,9 @@ impl Arbiter {
         let is_new = !self.speeches.contains_key(id);
         let was_held = is_new && self.view().message(id).is_some();
         let mutes = match self.speeches.get(id) {
-            Some(speech) => speech.mutes,
+            Some(speech) => speech.mutes.clone(),
             None if was_held => Mutes::default(),
-            None => origin.map(|origin| origin.mutes).unwrap_or_default(),
+            None => origin.map(|origin| self.mutes(origin).clone()).unwrap_or_default(),
         };
         for part in messages {
             match part.role {
@@ -248,17 +261,22 @@ impl Arbiter {
                 }
                 Role::Tool => self.top_up_result(part, agent),
                 Role::User | Role::Assistant | Role::System | Role::Developer => {
-                    self.top_up_message(part, agent, mutes);
+                    self.top_up_message(part, agent, &mutes);
                 }
                 Role::Attachment => {}
             }
         }
         // An earlier run has paid for what the client held before this one.
         if !was_held {
-            if let Some(usage) = self.usage.set_whole(id, source, origin) {
+            let is_internal = origin.is_some_and(|origin| self.is_internal(origin));
+            if let Some(usage) = self.usage.set_whole(id, source, origin)
+                && !is_internal
+            {
                 self.out.spent(id, usage, agent);
             }
-            if let Some(finish) = source.finish() {
+            if let Some(finish) = source.finish()
+                && !is_internal
+            {
                 self.note_finish(finish, agent);
             }
         }
@@ -279,7 +297,7 @@ impl Arbiter {
         }
     }
 
-    fn top_up_message(&mut self, part: &Message, agent: Option<&Id>, mutes: Mutes) {
+    fn top_up_message(&mut self, part: &Message, agent: Option<&Id>, mutes: &Mutes) {
         // Only a snapshot can carry media: the end of the run brings them.
         if matches!(part.content, Content::Parts(_)) {
             return;
@@ -291,7 +309,7 @@ impl Arbiter {
         if !mutes.text {
             self.top_up_text(part, agent);
         }
-        for call in part.calls.iter().filter(|_| !mutes.calls) {
+        for call in part.calls.iter().filter(|call| !mutes.calls.has(&call.name)) {
             let wire = match self.call_of(&part.id, &call.id) {
                 Some(wire) => wire,
                 None => self.announce(&part.id, &call.id, &call.name, agent),

@@ -226,17 +226,17 @@ impl Brackets {
         self.emit(RunEvent::Activity { id, activity, change, agent });
     }
 
-    /// Shows the todos of the present state.
+    /// Shows the todos of the present state. An empty list only replaces todos shown before.
     fn plan(&mut self) {
         let Some(id) = self.plan_id.clone() else { return };
-        let todos = match self.todos.list() {
-            Some(todos) => todos,
-            // An empty list replaces the todos shown before.
-            None if self.view.activity(&id).is_some() => crate::json::array([]),
-            None => return,
-        };
+        let todos = self.todos.list().unwrap_or_else(|| crate::json::array([]));
+        let is_empty = crate::json::items(&todos).is_none_or(|items| items.is_empty());
         let plan = Activity::Plan { todos };
-        if self.view.activity(&id) != Some(&plan) {
+        let is_new = match self.view.activity(&id) {
+            Some(shown) => *shown != plan,
+            None => !is_empty,
+        };
+        if is_new {
             self.show(id, plan, None);
         }
     }

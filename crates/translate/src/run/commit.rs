@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::view::Owned;
-use super::{Call, CallForm, Content, Id, Message, Role, RunEvent, View};
+use super::{Call, CallForm, Content, Harness, Id, Message, Role, RunEvent, View};
 use crate::json::{Json, TextBuf};
 use crate::langgraph;
 
@@ -14,6 +14,7 @@ use crate::langgraph;
 #[derive(Debug)]
 pub(super) struct Conversation {
     thread_id: Id,
+    harness: Harness,
     entries: Vec<Entry>,
 }
 
@@ -48,19 +49,26 @@ pub enum ViewerMessages<'a> {
 // === impl Committed ===
 
 impl Committed<'_> {
-    /// The id of the message itself. `None` for a message that deletes another one.
+    /// The id of the message itself. `None` for a message that deletes another one, and for one
+    /// that viewers do not see.
     pub(super) fn id(&self) -> Option<Id> {
-        let is_own =
-            |message: &&Arc<Message>| !matches!(message.role, Role::Reasoning | Role::Attachment);
-        self.messages.iter().find(is_own).map(|message| Arc::clone(&message.id))
+        let own = |message: &Arc<Message>| match message.role {
+            Role::Reasoning => None,
+            Role::Attachment => message.noticed().map(Id::from),
+            Role::User | Role::Assistant | Role::Tool | Role::System | Role::Developer => {
+                Some(Arc::clone(&message.id))
+            }
+        };
+        self.messages.iter().find_map(own)
     }
 }
 
 // === impl Conversation ===
 
 impl Conversation {
-    pub(super) fn new(thread_id: Id) -> Self {
-        Self { thread_id, entries: Vec::new() }
+    /// An empty conversation, in which messages that nobody typed become what `harness` says.
+    pub(super) fn new(thread_id: Id, harness: Harness) -> Self {
+        Self { thread_id, harness, entries: Vec::new() }
     }
 
     /// Takes the messages of the next state. Returns them from the first that differs.
@@ -75,7 +83,7 @@ impl Conversation {
         let mut changed = Vec::with_capacity(items.len() - kept);
         for (at, item) in items.iter().enumerate().skip(kept) {
             let source = langgraph::Message::parse(item).unwrap_or_default();
-            let messages = names.convert(&source, at, &self.thread_id);
+            let messages = names.convert(&source, at, &self.thread_id, self.harness);
             self.entries.push(Entry { raw: Json::from(*item), messages: messages.clone() });
             changed.push(Committed { source, messages });
         }
@@ -127,6 +135,7 @@ impl Names {
         let mut names = Self::default();
         for message in messages {
             names.messages.insert(Arc::clone(&message.id));
+            names.messages.extend(message.noticed().map(Id::from));
             for call in &message.calls {
                 let own = call_id_of(&call.id, &message.id);
                 names.calls.insert(Id::from(own), Arc::clone(&call.id));
@@ -141,12 +150,14 @@ impl Names {
         source: &langgraph::Message<'_>,
         at: usize,
         thread_id: &Id,
+        harness: Harness,
     ) -> Vec<Arc<Message>> {
         let id = source.id().map(|id| Id::from(&*id));
         let id = id.filter(|id| !self.messages.contains(id));
         let id = id.unwrap_or_else(|| Id::from(format!("{thread_id}:m{at}")));
-        let mut messages = Message::of_langchain(source, &id);
+        let mut messages = Message::of_langchain(source, &id, harness);
         messages.retain(|message| self.messages.insert(Arc::clone(&message.id)));
+        self.messages.extend(messages.iter().filter_map(|m| m.noticed()).map(Id::from));
         for message in &mut messages {
             if let Some(call) = &message.call_id {
                 message.call_id = Some(Arc::clone(self.calls.get(call).unwrap_or(call)));

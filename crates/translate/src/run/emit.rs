@@ -29,6 +29,8 @@ pub struct Emit {
     pub subagents: Subagents,
     /// Whether events carry the parts of LangGraph's stream that they are made of.
     pub raw: bool,
+    /// How viewers see what LangChain's harness adds to a conversation.
+    pub harness: Harness,
 }
 
 /// When viewers get the state.
@@ -71,6 +73,19 @@ pub enum Subagents {
     Hidden,
 }
 
+/// How viewers see what LangChain's harness adds to a conversation: human messages that nobody typed,
+/// such as a summary, and the model calls of its own work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Harness {
+    /// The messages as notices, and the calls not at all.
+    #[default]
+    Notice,
+    /// As a person's messages, and as the agent's.
+    Show,
+    /// Not at all. A message of a call that the thread keeps is shown.
+    Hide,
+}
+
 /// The key of the marker that replaces a value which is too large. Its value gives the size in
 /// bytes.
 pub(crate) const TRUNCATED: &str = "threadway:truncated";
@@ -90,6 +105,7 @@ impl Default for Emit {
             activities: true,
             subagents: Subagents::default(),
             raw: false,
+            harness: Harness::default(),
         }
     }
 }
@@ -107,6 +123,7 @@ impl Emit {
         activities: false,
         subagents: Subagents::Attributed,
         raw: false,
+        harness: Harness::Notice,
     };
 
     /// The options that apply to editors.
@@ -115,8 +132,8 @@ impl Emit {
     /// filtered.
     #[must_use]
     pub fn for_editors(self) -> Self {
-        let Self { tool_results, max_tool_result_bytes, reasoning, .. } = self;
-        Self { tool_results, max_tool_result_bytes, reasoning, ..Self::default() }
+        let Self { tool_results, max_tool_result_bytes, reasoning, harness, .. } = self;
+        Self { tool_results, max_tool_result_bytes, reasoning, harness, ..Self::default() }
     }
 
     /// The same options with `raw`, for tools that inspect a run. If the options hide anything,
@@ -205,6 +222,7 @@ fn part_len(part: &ContentPart) -> usize {
         ContentPart::Text(text) => decoded_len(text),
         ContentPart::Media(media) => media.bytes(),
         ContentPart::Block(json) | ContentPart::Annotations(json) => json.get().len(),
+        ContentPart::Notice(notice) => decoded_len(&notice.text),
     }
 }
 

@@ -10,7 +10,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::emit::{Emit, MessageSnapshots, StateEvents, Subagents};
+use super::emit::{Emit, Harness, MessageSnapshots, StateEvents, Subagents};
 use super::{Failure, Id, Loss, Message, Outcome, Role, RunEvent, Snapshot, State, View, commit};
 
 /// Removes from a run's events what `[emit]` hides.
@@ -37,7 +37,8 @@ pub struct Filter {
 impl Filter {
     /// `None` if the options show everything.
     pub fn new(emit: Emit) -> Option<Self> {
-        if emit == Emit::default() {
+        // The translator has applied the option for the harness.
+        if (Emit { harness: Harness::default(), ..emit }) == Emit::default() {
             return None;
         }
         // Without snapshots a viewer must not wait for one.

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::commit::call_id_of;
 use super::{Call, Id, Message, View};
 use crate::json::{self, Json, Text, TextBuf};
-use crate::langgraph::{self, Approval, ApprovalForm, ApprovalRequest, KeptAnswer};
+use crate::langgraph::{self, Approval, ApprovalForm, ApprovalRequest, KeptAnswer, copilotkit};
 
 /// A question to a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +78,13 @@ const QUESTION_KEYS: [&str; 4] = ["message", "question", "prompt", "description"
 pub(crate) fn question_key(members: &json::Members<'_>) -> Option<&'static str> {
     let has_text = |key: &&str| members.text(key).is_some_and(|text| !text.is_empty());
     QUESTION_KEYS.into_iter().find(has_text)
+}
+
+/// What a graph asks, given the value that it passes to `interrupt()`. CopilotKit's SDK puts it beside
+/// messages for its own runtime.
+pub(crate) fn asked(value: &RawValue) -> &RawValue {
+    let members = json::members(value);
+    members.and_then(|members| members.get(copilotkit::INTERRUPT_KEY)).unwrap_or(value)
 }
 
 /// The suffix of a static breakpoint's id. LangGraph gives breakpoints no ids.

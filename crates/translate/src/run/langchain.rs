@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::{Call, Content, ContentPart, Message, Role, langgraph_call_id};
+use super::{Call, Content, ContentPart, Harness, Message, Role, langgraph_call_id};
 use crate::json::{self, Json, ObjectWriter, Text, TextBuf};
 use crate::langgraph;
 
@@ -55,7 +55,7 @@ impl Message {
     pub(crate) fn stored(&self) -> Self {
         let sent = self.to_langchain(|_| false);
         let read = langgraph::Message::parse(&sent);
-        let read = read.and_then(|sent| Self::of_langchain(&sent, &self.id).pop());
+        let read = read.and_then(|sent| Self::of_langchain(&sent, &self.id, Harness::Show).pop());
         read.unwrap_or_else(|| self.clone())
     }
 }
@@ -127,6 +127,9 @@ impl ContentPart {
             }
             Self::Media(media) => media.to_langchain(),
             Self::Block(json) | Self::Annotations(json) => json.clone(),
+            Self::Notice(notice) => {
+                ObjectWriter::new().string("type", "text").text("text", &notice.text).finish()
+            }
         }
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::Id;
 use super::reasoning::Thoughts;
+use super::{Harness, Id};
 use crate::json::{self, Json, Text, TextBuf};
 use crate::langgraph::{self, Block, Media, MessageType};
 
@@ -48,8 +48,8 @@ pub enum Role {
     Developer,
     /// The model's reasoning.
     Reasoning,
-    /// A part of an assistant's message that is not text. Its content has one part, or is absent
-    /// after the attachment was removed.
+    /// A part of an assistant's message that is not text, or a notice. Its content has one part, or
+    /// is absent after the attachment was removed.
     Attachment,
 }
 
@@ -76,6 +76,17 @@ pub enum ContentPart {
     /// Annotations or citations of a message's text, each byte for byte. Only attachments have
     /// them.
     Annotations(Json),
+    /// A message that nobody typed. It is the whole content of an attachment.
+    Notice(HarnessNotice),
+}
+
+/// A human message that LangChain's harness has added to the conversation, for the model to read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HarnessNotice {
+    /// The feature that has added it: `summarization`, `pinned_skill`. A graph may have its own.
+    pub source: Text,
+    /// What the model reads.
+    pub text: Text,
 }
 
 /// A tool call.
@@ -103,6 +114,9 @@ pub enum CallForm {
 
 /// Separates the message's id from the attachment's number in an attachment's id.
 const ATTACHED: &str = ":attachment:";
+
+/// Follows the message's id in a notice's id. A message of another kind may have had the id itself.
+const NOTICE: &str = ":notice";
 
 /// How much of a message has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,10 +150,32 @@ impl Message {
         message
     }
 
-    /// The id of the message that an attachment belongs to.
+    /// The notice that a human message becomes which nobody typed.
+    fn notice(id: &str, source: &str, content: &Content) -> Self {
+        let notice = HarnessNotice { source: Text::new(source), text: content.text() };
+        let mut message = Self::new(Id::from(format!("{id}{NOTICE}")), Role::Attachment);
+        message.content = Content::Parts([ContentPart::Notice(notice)].into());
+        message
+    }
+
+    /// The id of LangGraph's message that is shown as this notice.
+    pub(super) fn noticed(&self) -> Option<&str> {
+        match self.attached() {
+            Some(ContentPart::Notice(_)) => self.id.strip_suffix(NOTICE),
+            _ => None,
+        }
+    }
+
+    /// The id of the message that an attachment belongs to. A notice belongs to none.
     pub fn owner(&self) -> Option<&str> {
         let is_attachment = self.role == Role::Attachment;
         self.id.rsplit_once(ATTACHED).filter(|_| is_attachment).map(|(owner, _)| owner)
+    }
+
+    /// The number of an attachment among those of its message; 0 for other messages.
+    pub fn number(&self) -> usize {
+        let number = self.owner().and_then(|owner| self.id.get(owner.len() + ATTACHED.len()..));
+        number.and_then(|number| number.parse().ok()).unwrap_or_default()
     }
 
     /// The content of an attachment. `None` if it was removed, and for other messages.
@@ -182,8 +218,25 @@ impl Message {
     ///
     /// Calls keep LangGraph's ids here; `commit` makes them unique. A message type without a
     /// counterpart becomes an assistant's, so that its text is not lost.
-    pub(crate) fn of_langchain(message: &langgraph::Message<'_>, id: &Id) -> Vec<Self> {
-        Self::convert(message, id, Extent::Whole)
+    ///
+    /// A human message that nobody typed becomes what `harness` says.
+    pub(crate) fn of_langchain(
+        message: &langgraph::Message<'_>,
+        id: &Id,
+        harness: Harness,
+    ) -> Vec<Self> {
+        let source = match harness {
+            Harness::Show => None,
+            Harness::Notice | Harness::Hide => message.notice_source(),
+        };
+        match (source, harness) {
+            (Some(_), Harness::Hide) => Vec::new(),
+            (Some(source), _) => {
+                let content = Content::from_blocks(message.blocks(), Role::User, None);
+                vec![Self::notice(id, &source, &content)]
+            }
+            (None, _) => Self::convert(message, id, Extent::Whole),
+        }
     }
 
     /// Converts a message that is not complete. It gets no attachments, which may be cut anywhere.
@@ -276,7 +329,8 @@ impl Content {
                         ContentPart::Text(piece) => text.push(piece),
                         ContentPart::Media(_)
                         | ContentPart::Block(_)
-                        | ContentPart::Annotations(_) => {}
+                        | ContentPart::Annotations(_)
+                        | ContentPart::Notice(_) => {}
                     }
                 }
                 text.to_text()

@@ -28,7 +28,7 @@ use serde_json::value::RawValue;
 use self::questions::Questions;
 use super::arbiter::{Arbiter, Beginning};
 use super::commit::Conversation;
-use super::{Id, Message, RunEvent, View};
+use super::{Harness, Id, Message, RunEvent, View};
 use crate::json;
 use crate::langgraph::dialect::Dialects;
 use crate::langgraph::{
@@ -117,6 +117,14 @@ impl Translator {
     #[must_use]
     pub fn under(self, messages_key: MessagesKey) -> Self {
         Self { messages_key, ..self }
+    }
+
+    /// Sets what becomes of the messages that nobody typed, and of the harness's own model calls.
+    /// To be called before anything is read.
+    #[must_use]
+    pub fn showing(mut self, harness: Harness) -> Self {
+        self.arbiter.harness = harness;
+        self
     }
 
     /// The stream was joined, and carries the state or not. Its first part shows whether it begins

@@ -151,6 +151,7 @@ impl ContentPart {
             Self::Text(text) => text.escaped().len(),
             Self::Media(media) => media.bytes(),
             Self::Block(json) | Self::Annotations(json) => json.get().len(),
+            Self::Notice(notice) => notice.source.escaped().len() + notice.text.escaped().len(),
         };
         FRAME_BYTES + content
     }

@@ -335,6 +335,7 @@ fn the_plan_is_an_activity_that_changes_with_the_todos() {
     let messages = json!([]);
     let parts = [
         state(&json!({"messages": messages, "files": {}})),
+        state(&json!({"messages": messages, "files": {}, "todos": []})),
         state(&json!({"messages": messages, "files": {}, "todos": todo("pending")})),
         state(&json!({"messages": messages, "files": {"a": 1}, "todos": todo("pending")})),
         state(&json!({"messages": messages, "files": {"a": 1}, "todos": todo("completed")})),

@@ -467,3 +467,74 @@ fn a_large_block_is_cut_for_an_editor_and_says_so() {
     assert!(text.len() < 4200, "{}", text.len());
     assert!(text.contains(&format!("… {} bytes more", length - 4095)), "{text}");
 }
+
+#[test]
+fn a_file_keeps_the_name_that_its_block_has() {
+    let file = |more: Value| {
+        let mut block = json!({"type": "file", "base64": "YSxi", "mime_type": "text/csv"});
+        block.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        block
+    };
+    let named = |name: &str| json!({ "filename": name });
+    for (block, expected) in [
+        (file(named("a.csv")), "a.csv"),
+        (file(json!({"extras": named("a.csv")})), "a.csv"),
+        (file(json!({"metadata": named("a.csv")})), "a.csv"),
+        (file(json!({"filename": "a.csv", "extras": named("b.csv")})), "a.csv"),
+        (file(json!({"filename": "", "extras": named("b.csv")})), "b.csv"),
+        (file(json!({"filename": null, "extras": named("b.csv")})), "b.csv"),
+        (file(json!({"extras": named("a.csv"), "metadata": named("b.csv")})), "a.csv"),
+        (
+            json!({"type": "file", "file": {"filename": "a.csv", "file_data": "data:text/csv;base64,YSxi"}}),
+            "a.csv",
+        ),
+        (
+            json!({"type": "media", "data": "YSxi", "mime_type": "text/csv", "extras": named("a.csv")}),
+            "a.csv",
+        ),
+    ] {
+        // An assistant's file.
+        let messages = [human("h"), ai("a", json!([{"type": "text", "text": "Here."}, block]))];
+        let out = events(&[values(&messages[..1]), values(&messages)]);
+        let told = told(&out);
+        let [(kind, content)] = &*activities(&told) else { panic!("{told:?}") };
+        assert_eq!((*kind, content["filename"].as_str()), ("threadway.file", Some(expected)));
+        let session = acp::project(&mut acp::newcomer(), &out);
+        let uri = format!("attachment:{expected}");
+        let is_file = |update: &&Value| update["content"]["type"] == "resource";
+        let file = session.updates.iter().find(is_file).unwrap();
+        assert_eq!(file["content"]["resource"]["uri"], uri, "{block}");
+        // A person's, and a tool's.
+        let person = json!({"type": "human", "id": "p", "content": [block]});
+        let call = json!({"type": "ai", "id": "c", "content": "",
+            "tool_calls": [{"id": "c1", "name": "t", "args": {}}]});
+        let result = json!({"type": "tool", "id": "r", "tool_call_id": "c1", "content": [block]});
+        let out = events(&[values(&[person, call, result])]);
+        let told = self::told(&out);
+        let snapshot = told.iter().find(|event| event["type"] == "MESSAGES_SNAPSHOT").unwrap();
+        for at in [0, 2] {
+            let name = &snapshot["messages"][at]["content"][0]["metadata"]["filename"];
+            assert_eq!(*name, expected, "{block}");
+        }
+        let session = acp::project(&mut acp::newcomer(), &out);
+        let bytes = String::from_utf8(session.bytes).unwrap();
+        assert_eq!(bytes.matches(&uri).count(), 2, "{bytes}");
+    }
+}
+
+#[test]
+fn files_without_a_name_have_different_addresses() {
+    let file = |data: &str| json!({"type": "file", "base64": data, "mime_type": "text/csv"});
+    let three = json!([file("QQ=="), {"type": "text", "text": "and"}, file("Qg=="), file("Qw==")]);
+    let call = json!({"type": "ai", "id": "c", "content": "",
+        "tool_calls": [{"id": "c1", "name": "t", "args": {}}]});
+    let person = json!({"type": "human", "id": "p", "content": three});
+    let result = json!({"type": "tool", "id": "r", "tool_call_id": "c1", "content": three});
+    for messages in [vec![person], vec![call, result], vec![ai("a", three)]] {
+        let out = events(&[values(&messages)]);
+        let lines = String::from_utf8(acp::project(&mut acp::newcomer(), &out).bytes).unwrap();
+        for uri in ["attachment:file\"", "attachment:file-2\"", "attachment:file-3\""] {
+            assert_eq!(lines.matches(uri).count(), 1, "{uri} in {lines}");
+        }
+    }
+}

@@ -3,7 +3,7 @@
 //!
 //! A failure prints the smallest session that shows it.
 
-use crate::support::evolving::{TURNS, Thread, Turn};
+use crate::support::evolving::{TURNS, Thread, Turn, is_of_harness};
 use crate::support::generate;
 use crate::support::plan::plan_with;
 use proptest::prelude::*;
@@ -12,7 +12,9 @@ use serde_json::{Map, Value, json};
 use threadway_translate::agui::{Allowance, Input, LostThread, OnMessage, RequestPlanner};
 use threadway_translate::json::raw;
 use threadway_translate::langgraph::{InputKeys, MessagesKey, ThreadState};
-use threadway_translate::run::{Emit, LiveRun, MessageSnapshots, NewRun, Start, StateEvents};
+use threadway_translate::run::{
+    Emit, Harness, LiveRun, MessageSnapshots, NewRun, Start, StateEvents,
+};
 
 /// The number of sessions, unless `PROPTEST_CASES` overrides it.
 const SESSIONS: u32 = 4_000;
@@ -116,8 +118,13 @@ fn client() -> impl Strategy<Value = Client> {
         1 => Just(StateEvents::None),
         1 => Just(StateEvents::Initial),
     ];
-    (messages, state, any::<bool>()).prop_map(|(messages, state, is_legacy)| {
-        let emit = Emit { messages, state, ..Emit::default() };
+    let harness = prop_oneof![
+        3 => Just(Harness::Notice),
+        1 => Just(Harness::Show),
+        1 => Just(Harness::Hide),
+    ];
+    (messages, state, harness, any::<bool>()).prop_map(|(messages, state, harness, is_legacy)| {
+        let emit = Emit { messages, state, harness, ..Emit::default() };
         Client { emit, is_legacy, ..Client::default() }
     })
 }
@@ -150,7 +157,10 @@ fn shown(message: &Value) -> Value {
 
 impl Client {
     fn learn(&mut self, thread: &Thread, learns: Learns) {
-        let mut all: Vec<_> = thread.messages().iter().map(shown).collect();
+        // A client sends no notice back, and may never have got one.
+        let is_held =
+            |message: &&Value| self.emit.harness == Harness::Show || !is_of_harness(message);
+        let mut all: Vec<_> = thread.messages().iter().filter(is_held).map(shown).collect();
         if self.emit.messages == MessageSnapshots::None {
             // No event but a snapshot shows a message of a person.
             all.retain(|message| message["role"] != "user");
@@ -205,8 +215,7 @@ impl Client {
     }
 
     fn has_all(&self, thread: &Thread) -> bool {
-        let mut all = thread.messages().iter();
-        all.all(|message| has(&self.messages, message["id"].as_str().unwrap()))
+        thread.shown().all(|message| has(&self.messages, message["id"].as_str().unwrap()))
     }
 
     fn form_of(&self, id: &str) -> &Value {
@@ -216,7 +225,7 @@ impl Client {
 
     /// Whether the client has the newest message, and the newest of an agent, but an old state.
     fn has_only_old_state(&self, thread: &Thread) -> bool {
-        let newest = thread.messages().last();
+        let newest = thread.shown().next_back();
         let agents = thread.messages().iter().rfind(|message| message["type"] != "human");
         let mut wanted = [newest, agents].into_iter().flatten();
         let is_held = |message: &Value| has(&self.messages, message["id"].as_str().unwrap());
@@ -276,6 +285,11 @@ fn has(messages: &[Value], id: &str) -> bool {
     messages.iter().any(|message| message["id"] == id)
 }
 
+/// The id of the newest message that is no notice.
+fn last_shown(messages: &[Value]) -> Option<&Value> {
+    messages.iter().rfind(|message| !is_of_harness(message)).map(|message| &message["id"])
+}
+
 /// One request, planned and run, and judged. Whether a run was started.
 #[expect(clippy::too_many_lines, reason = "one property after the other")]
 fn request(
@@ -319,7 +333,7 @@ fn request(
         let waits = !Thread::open_calls(&before).is_empty();
         prop_assert!(waits || !plan.dropped.is_empty(), "nothing runs, and nothing says why");
         prop_assert!(wish.says.is_empty(), "the person's words are lost");
-        let is_unanswered = |id: &String| before.last().is_some_and(|last| last["id"] == **id);
+        let is_unanswered = |id: &String| last_shown(&before).is_some_and(|last| *last == **id);
         let is_owed = wish.again.as_ref().is_some_and(is_unanswered);
         prop_assert!(!is_owed, "the person's message gets no answer");
         return Ok(false);
@@ -409,6 +423,7 @@ fn request(
     }
     if let Some(id) = &wish.again
         && has(&before, id)
+        && last_shown(&before).is_some_and(|last| *last != **id)
         && before.last().is_some_and(|last| last["id"] != **id)
     {
         let fork = run.fork_before.as_ref();

@@ -15,6 +15,8 @@ pub(super) enum MessageState {
     Hidden,
     /// The message is sent.
     Shown(SentMessage),
+    /// The message is a notice, of which this fingerprint was sent.
+    Notice(u64),
 }
 
 /// A message as it was sent.
@@ -60,8 +62,8 @@ impl SentMessage {
             && matches!(&message.content, Content::Text(text) if self.text.was_sent(text))
     }
 
-    /// Sends what is new in a whole content.
-    pub(super) fn show(&mut self, id: &Id, content: &Content, emit: Emit<'_>) {
+    /// Sends what is new in a whole content. `number` is that of the message, if it is an attachment.
+    pub(super) fn show(&mut self, id: &Id, content: &Content, number: usize, emit: Emit<'_>) {
         let parts = match content {
             Content::Text(text) if self.text.is_sent(text) => return,
             Content::Absent | Content::Text(_) => &[],
@@ -72,18 +74,21 @@ impl SentMessage {
             let piece = self.text.set(id, &content.text());
             self.emit(piece, emit);
         }
-        for part in parts {
+        for (nameless, part) in content::numbered(parts) {
             match part {
                 ContentPart::Text(text) if is_new => {
                     let piece = self.text.push(id, text);
                     self.emit(piece, emit);
                 }
                 ContentPart::Text(_) => {}
-                ContentPart::Media(_) | ContentPart::Block(_) | ContentPart::Annotations(_) => {
+                ContentPart::Media(_)
+                | ContentPart::Block(_)
+                | ContentPart::Annotations(_)
+                | ContentPart::Notice(_) => {
                     let fingerprint = content::fingerprint(part);
                     if !self.media.contains(&fingerprint) {
                         self.media.push(fingerprint);
-                        for block in content::part_blocks(part) {
+                        for block in content::part_blocks(part, number + nameless) {
                             self.chunk(block, emit);
                         }
                     }

@@ -59,7 +59,9 @@ pub(in crate::agui) fn as_shown(content: &run::Content, version: Version) -> run
     let run::Content::Parts(all) = content else { return content.clone() };
     let shown = all.iter().filter_map(|part| match part {
         run::ContentPart::Text(_) => Some(part.clone()),
-        run::ContentPart::Block(_) | run::ContentPart::Annotations(_) => None,
+        run::ContentPart::Block(_)
+        | run::ContentPart::Annotations(_)
+        | run::ContentPart::Notice(_) => None,
         run::ContentPart::Media(media) => match &media.source {
             MediaSource::File(_) if version == Version::Legacy => None,
             MediaSource::Data(_) if media.mime_type.is_none() => {

@@ -6,7 +6,7 @@ use crate::agui::client::Version;
 use crate::agui::message::as_shown;
 use crate::langgraph::{self, MessageType};
 use crate::run::plan::Held;
-use crate::run::{Message, Role};
+use crate::run::{Harness, Message, Role};
 
 /// Whether a client's copy has another content. Only copies of what a person said are compared.
 pub(super) fn differs(held: &Held<'_>, sent: &Message, version: Version) -> bool {
@@ -16,7 +16,7 @@ pub(super) fn differs(held: &Held<'_>, sent: &Message, version: Version) -> bool
 /// Whether a client's message is this form of it: as LangGraph would return the client's content, or
 /// as a client of this version is sent the form.
 fn is_form(form: &langgraph::Message<'_>, sent: &Message, version: Version) -> bool {
-    let forms = Message::of_langchain(form, &sent.id);
+    let forms = Message::of_langchain(form, &sent.id, Harness::Show);
     let Some(form) = forms.last().filter(|form| form.role == Role::User) else { return false };
     let (stored, shown) = (sent.stored().content, as_shown(&form.content, version));
     let is_sent = |form| stored.shows_same(form) || sent.content.shows_same(form);

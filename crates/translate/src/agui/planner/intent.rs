@@ -14,10 +14,10 @@ use super::form::{differs, is_form_of};
 use crate::agui::allowance::LostThread;
 use crate::json::Json;
 use crate::langgraph::{self, MessageType};
-use crate::run::plan::{Conversation, id_of};
+use crate::run::plan::{Conversation, Held, id_of};
 use crate::run::{
-    Dropped, Evidence, LiveRun, Look, Message, MessagePast, MessageSnapshots, Role, SentMessage,
-    WhyDropped,
+    Dropped, Evidence, Harness, LiveRun, Look, Message, MessagePast, MessageSnapshots, Role,
+    SentMessage, WhyDropped,
 };
 
 /// What a person wants.
@@ -176,9 +176,11 @@ impl<'a> Comparison<'a> {
         let mut made = Vec::new();
         if !is_plain && !self.conversation.is_new() {
             ids.extend(candidates.iter().map(|(_, message)| message.id.to_string()));
-            // A message that is alone is nearly always what the person has just said.
+            // A message that is alone is nearly always what the person has just said, unless the client
+            // was also sent what nobody typed.
             let last = self.sent().len().saturating_sub(1);
-            let unclear = candidates.iter().filter(|(at, _)| *at < last || candidates.len() > 1);
+            let is_any = candidates.len() > 1 || self.planner.emit.harness == Harness::Show;
+            let unclear = candidates.iter().filter(|(at, _)| *at < last || is_any);
             made.extend(unclear.map(|(_, message)| message.id.to_string()));
         }
         if (!ids.is_empty() || candidates.is_empty()) && !self.conversation.is_new() {
@@ -216,8 +218,7 @@ impl<'a> Comparison<'a> {
 
     /// Whether the client has all messages of the thread.
     fn has_all(&self) -> bool {
-        let sent = self.sent().iter().map(|sent| &*sent.id);
-        self.conversation.count_of(sent) == self.conversation.len()
+        self.conversation.is_all_in(self.sent().iter().map(|sent| &*sent.id))
     }
 
     /// Whether the client has the newest message, and sends at most one more, which it has just made.
@@ -362,9 +363,12 @@ impl<'a> Comparison<'a> {
             let is_new = || new.iter().any(|(new, _)| new == index);
             self.is_allowed(message) && (self.conversation.has(&message.id) || is_new())
         };
-        let is_rewritten = |at: &usize| differing.contains(at) && !edited.contains(at);
+        // A client has no place for the mark of a notice.
+        let is_held = |at: usize, held: &Held<'_>| {
+            (differing.contains(&at) || held.is_notice) && !edited.contains(&at)
+        };
         let forked = |(at, message): (usize, &'a Arc<Message>)| {
-            let held = self.conversation.get(&message.id).filter(|_| is_rewritten(&at));
+            let held = self.conversation.get(&message.id).filter(|held| is_held(at, held));
             (at, held.map_or(Forked::Sent(message), |held| Forked::Held(message, held.raw)))
         };
         let messages = sent.iter().enumerate().skip(at).filter(follows);

@@ -108,12 +108,13 @@ fn answer_interrupt<'a>(id: &str, value: &'a Json, schema: Option<&Json>) -> Wir
     struct Inner<'a> {
         value: &'a Json,
     }
-    let members = json::members(value).unwrap_or_default();
+    let asked = run::asked(value);
+    let members = json::members(asked).unwrap_or_default();
     let string = |name, other| members.string(name).or_else(|| members.string(other));
     WireInterrupt {
         id: id.to_owned(),
         reason: members.string("reason").unwrap_or(Cow::Borrowed("langgraph:interrupt")),
-        message: Text::from_raw(value)
+        message: Text::from_raw(asked)
             .or_else(|| run::question_key(&members).and_then(|key| members.text(key))),
         tool_call_id: string("toolCallId", "tool_call_id"),
         response_schema: response_schema(value, schema),
@@ -124,7 +125,7 @@ fn answer_interrupt<'a>(id: &str, value: &'a Json, schema: Option<&Json>) -> Wir
 
 /// The schema of an answer: LangGraph's, or else the one in the question's value.
 pub(in crate::agui) fn response_schema(value: &Json, schema: Option<&Json>) -> Option<Json> {
-    let members = json::members(value).unwrap_or_default();
+    let members = json::members(run::asked(value)).unwrap_or_default();
     let member = || members.get("responseSchema").or_else(|| members.get("response_schema"));
     let schema = schema.cloned().or_else(|| member().map(Json::from));
     schema.filter(|schema| schema.get().starts_with('{'))

@@ -2,7 +2,7 @@
 
 use crate::json;
 use crate::langgraph::ThreadState;
-use crate::run::{Ask, Interrupt};
+use crate::run::{self, Ask, Interrupt};
 
 /// The subject of an open question: a call, or all calls of a tool.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(in crate::agui) fn subjects(thread: &ThreadState<'_>) -> Vec<Subject> {
                 }));
             }
             Ask::Answer { value, .. } => {
-                let members = json::members(value).unwrap_or_default();
+                let members = json::members(run::asked(value)).unwrap_or_default();
                 let id = members.string("toolCallId").or_else(|| members.string("tool_call_id"));
                 subjects.extend(id.map(|id| Subject::Call(id.into_owned())));
             }

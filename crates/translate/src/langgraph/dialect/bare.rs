@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::protocol::{MessageEvent, Messages};
 use super::utterance::Utterance;
-use super::{Context, Dialect, RawPart};
+use super::{Context, Dialect, RawPart, Wrapping};
 use crate::langgraph::Part;
 
 /// The machine of the newer protocol without envelopes.
@@ -37,7 +37,8 @@ impl Dialect for Bare {
 
     fn read<'a>(raw: &RawPart<'_, 'a>) -> Option<Part<'a>> {
         // A tuple is a list.
-        if raw.is_enveloped || raw.mode != "messages" || !raw.data.starts_with('{') {
+        if raw.wrapping == Wrapping::Opened || raw.mode != "messages" || !raw.data.starts_with('{')
+        {
             return None;
         }
         let task = raw.namespace.clone();

@@ -1,7 +1,10 @@
 //! The newer streaming protocol, as a join of one of its runs delivers it.
 //!
-//! Each part is an envelope under the name of a legacy mode:
-//! `{"type": "event", "method": .., "params": {"namespace": [..], "data": ..}}`.
+//! Each part is an envelope under the name of its method, which may be that of a legacy mode:
+//! `{"type": "event", "method": .., "params": {"namespace": [..], "timestamp": .., "data": ..}}`.
+//!
+//! A graph may write data of this form, as its state or to its stream. So an envelope counts only
+//! in a stream of envelopes: see `StreamForm`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,7 +12,7 @@ use std::collections::HashMap;
 use serde_json::value::RawValue;
 
 use super::utterance::{Cost, Edge, MessageId, Piece, Speaker, Utterance};
-use super::{Context, Dialect, RawPart};
+use super::{Context, Dialect, RawPart, Wrapping};
 use crate::json::{self, Members, Text};
 use crate::langgraph::{Body, CallChunk, Finish, Origin, Part, RawInterrupt, Reasoning};
 
@@ -90,8 +93,10 @@ impl Dialect for Protocol {
     const MARKS_SUBGRAPHS: bool = true;
 
     fn read<'a>(raw: &RawPart<'_, 'a>) -> Option<Part<'a>> {
-        // Envelopes do not nest.
-        let envelope = Envelope::parse(raw.data).filter(|_| !raw.is_enveloped)?;
+        if raw.wrapping != Wrapping::Possible {
+            return None;
+        }
+        let envelope = Envelope::parse(raw.data).filter(|envelope| envelope.method == raw.mode)?;
         Some(envelope.open(raw))
     }
 
@@ -257,6 +262,8 @@ impl<'a> Envelope<'a> {
         }
         let members: Members<'_> = serde_json::from_str(data).ok()?;
         let params = json::members(members.get("params")?)?;
+        let is_list = params.get("namespace").is_some_and(|names| names.get().starts_with('['));
+        params.number("timestamp").filter(|_| is_list)?;
         Some(Self { method: members.string("method")?, params })
     }
 
@@ -272,7 +279,7 @@ impl<'a> Envelope<'a> {
             namespace: Cow::Owned(self.namespace()),
             data: data.map_or("", RawValue::get),
             key: raw.key,
-            is_enveloped: true,
+            wrapping: Wrapping::Opened,
         };
         let Some(data) = data else { return inner.with(Body::Malformed("event")) };
         match inner.mode {

@@ -69,7 +69,7 @@ const NODE: &str = r#"{"langgraph_node":"agent"}"#;
 
 fn envelope(namespace: &str, data: &str) -> String {
     format!(
-        r#"{{"type":"event","method":"messages","params":{{"namespace":[{namespace}],"data":{data}}}}}"#
+        r#"{{"type":"event","method":"messages","params":{{"namespace":[{namespace}],"timestamp":1,"data":{data}}}}}"#
     )
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use crate::json::{self, Json};
-use crate::langgraph::{Block, Message, MessageType, MessagesKey};
+use crate::langgraph::{Block, Message, MessagesKey};
 
 /// The longest headline in characters, so that a list shows it on one line.
 const MAX_HEADLINE_CHARS: usize = 60;
@@ -148,7 +148,7 @@ impl ThreadRecord {
 fn first_words(values: &RawValue, key: &MessagesKey) -> Option<String> {
     let messages = json::items(json::members(values)?.get(key.as_str())?)?;
     let mut messages = messages.into_iter().filter_map(Message::parse);
-    let first = messages.find(|message| message.kind() == MessageType::Human)?;
+    let first = messages.find(Message::is_typed)?;
     let texts = first.blocks().into_iter().filter_map(|block| match block {
         Block::Text(text) => Some(text.decode().into_owned()),
         Block::Reasoning(_)

@@ -8,7 +8,7 @@ use super::Arbiter;
 use super::speech::{Owner, Speech, Stage};
 use crate::json;
 use crate::langgraph::dialect::utterance::{Edge, Speaker};
-use crate::langgraph::{self, MessageType, NodeUpdate};
+use crate::langgraph::{self, NodeUpdate};
 use crate::run::message::Message;
 use crate::run::{Id, Role, ToolStatus, commit};
 
@@ -193,7 +193,7 @@ impl Arbiter {
             return;
         }
         let mut parsed = messages.iter().rev().filter_map(|item| langgraph::Message::parse(item));
-        let person = parsed.find(|message| message.kind() == MessageType::Human);
+        let person = parsed.find(langgraph::Message::is_typed);
         if let Some(text) = person.and_then(|message| message.content()).and_then(json::string) {
             self.steps.begins_with(namespace, &text, &self.out);
         }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::Arbiter;
 use super::speech::Stage;
-use crate::json::Text;
+use crate::json::{Text, TextBuf};
 use crate::langgraph::copilotkit::PREDICT_STATE_EVENT;
 use crate::langgraph::dialect::utterance::{Cost, Emitted, Piece};
-use crate::langgraph::{self, CallChunk, Finish, Origin, Reasoning};
+use crate::langgraph::{self, CallChunk, Finish, MutedCalls, Mutes, Origin, Reasoning};
 use crate::run::message::Message;
 use crate::run::{Id, Role, ToolStatus, commit, reasoning};
 
@@ -20,15 +20,14 @@ impl Arbiter {
         agent: Option<&Id>,
         origin: &Origin,
     ) {
-        let mutes = origin.mutes;
+        let mutes = self.mutes(origin);
         match piece {
             Piece::Text(text) if !mutes.text && !text.is_empty() => {
                 self.on_text(id, text, agent, origin);
             }
             Piece::Reasoning(piece) if !mutes.text => self.on_reasoning(id, &piece, agent),
-            Piece::Call(chunk) if !mutes.calls => self.on_call_chunk(id, chunk, agent, origin),
-            Piece::Text(_) | Piece::Reasoning(_) | Piece::Call(_) => {}
-            Piece::Prefix(message) => self.on_prefix(id, message, agent),
+            Piece::Call(chunk) => self.on_call_chunk(id, chunk, agent, origin),
+            Piece::Prefix(message) => self.on_prefix(id, message, agent, mutes),
             Piece::Whole(message) => self.on_whole(message, agent, Some(origin)),
             Piece::Cost(cost) => {
                 let usage = match cost {
@@ -37,11 +36,15 @@ impl Arbiter {
                         Some(self.usage.set_finish(id, usage, metadata))
                     }
                 };
-                if let Some(usage) = usage {
+                // The context window is that of the agent's own model.
+                if let Some(usage) = usage
+                    && !self.is_internal(origin)
+                {
                     self.out.spent(id, usage, agent);
                 }
             }
-            Piece::Finish(finish) => self.note_finish(finish, agent),
+            Piece::Finish(finish) if !self.is_internal(origin) => self.note_finish(finish, agent),
+            Piece::Text(_) | Piece::Reasoning(_) | Piece::Finish(_) => {}
             Piece::End => self.end_message(id),
         }
     }
@@ -85,6 +88,10 @@ impl Arbiter {
         agent: Option<&Id>,
         origin: &Origin,
     ) {
+        let mutes = self.mutes(origin);
+        if mutes.calls == MutedCalls::All {
+            return;
+        }
         let Some(speech) = self.speeches.get_mut(id) else { return };
         speech.thoughts.interrupt();
         let is_predicted = speech.is_predicted;
@@ -98,6 +105,10 @@ impl Arbiter {
             call.early.push(args);
         }
         let (Some(raw_id), Some(name)) = (call.id.clone(), call.name.clone()) else { return };
+        if mutes.calls.has(&name) {
+            call.early = TextBuf::default();
+            return;
+        }
         let early = call.early.to_text();
         if let (false, Some(predicted)) = (is_predicted, &origin.predict_state) {
             self.out.custom(PREDICT_STATE_EVENT, predicted.clone(), agent);
@@ -113,9 +124,15 @@ impl Arbiter {
     }
 
     /// Adds what a message's prefix has more than the client.
-    fn on_prefix(&mut self, id: &Id, message: &langgraph::Message<'_>, agent: Option<&Id>) {
+    fn on_prefix(
+        &mut self,
+        id: &Id,
+        message: &langgraph::Message<'_>,
+        agent: Option<&Id>,
+        mutes: &Mutes,
+    ) {
         let messages = Message::of_prefix(message, id);
-        for part in &messages {
+        for part in messages.iter().filter(|_| !mutes.text) {
             if part.role == Role::Reasoning {
                 self.top_up_thought(id, part, agent);
             } else if !part.content.text().is_empty() {
@@ -125,7 +142,8 @@ impl Arbiter {
         }
         // The arguments are a guess until the message is complete; the names are not.
         for call in messages.iter().flat_map(|message| &message.calls) {
-            if !call.name.is_empty() && self.call_of(id, &call.id).is_none() {
+            let is_shown = !call.name.is_empty() && !mutes.calls.has(&call.name);
+            if is_shown && self.call_of(id, &call.id).is_none() {
                 self.announce(id, &call.id, &call.name, agent);
             }
         }

@@ -28,6 +28,9 @@ pub(crate) struct Held<'a> {
     at: usize,
     pub(crate) raw: &'a RawValue,
     pub(crate) message: langgraph::Message<'a>,
+    /// Whether it is a human message that nobody typed. A client may never have got it, so a client
+    /// that lacks it is not behind, and has not removed it.
+    pub(crate) is_notice: bool,
 }
 
 /// A tool call without a result, of the message that ends the conversation.
@@ -61,7 +64,8 @@ impl<'a> Conversation<'a> {
                 Some(id) => conversation.by_id.insert(id.into_owned(), index),
                 None => conversation.without_id.insert(format!(":m{at}"), index),
             };
-            conversation.messages.push(Held { at, raw, message });
+            let is_notice = message.notice_source().is_some();
+            conversation.messages.push(Held { at, raw, message, is_notice });
         }
         conversation
     }
@@ -90,20 +94,20 @@ impl<'a> Conversation<'a> {
         self.get(id).is_some()
     }
 
+    /// The messages that every client gets: all but the notices.
+    fn shown(&self) -> impl DoubleEndedIterator<Item = &Held<'a>> {
+        self.messages.iter().filter(|held| !held.is_notice)
+    }
+
     /// Whether the conversation goes on after a message.
     pub(crate) fn goes_on_after(&self, held: &Held<'a>) -> bool {
-        self.messages.last().is_some_and(|last| last.at > held.at)
+        self.shown().next_back().is_some_and(|last| last.at > held.at)
     }
 
-    /// The number of messages.
-    pub(crate) fn len(&self) -> usize {
-        self.messages.len()
-    }
-
-    /// How many of the messages have these ids.
-    pub(crate) fn count_of<'m>(&self, ids: impl Iterator<Item = &'m str>) -> usize {
+    /// Whether a client that has these messages has all.
+    pub(crate) fn is_all_in<'m>(&self, ids: impl Iterator<Item = &'m str>) -> bool {
         let places: HashSet<_> = ids.filter_map(|id| self.get(id)).map(|held| held.at).collect();
-        places.len()
+        self.shown().all(|held| places.contains(&held.at))
     }
 
     /// Whether a client that has these messages has the newest one, and the newest of an agent.
@@ -112,7 +116,7 @@ impl<'a> Conversation<'a> {
     pub(crate) fn ends_with<'m>(&self, ids: impl Iterator<Item = &'m str>) -> bool {
         let is_agents = |held: &&Held<'_>| held.message.kind() != MessageType::Human;
         let agents = self.messages.iter().rfind(is_agents);
-        let newest = [self.messages.last(), agents].into_iter().flatten();
+        let newest = [self.shown().next_back(), agents].into_iter().flatten();
         let mut missing: Vec<_> = newest.map(|held| held.at).collect();
         for held in ids.filter_map(|id| self.get(id)) {
             missing.retain(|at| *at != held.at);
@@ -122,8 +126,8 @@ impl<'a> Conversation<'a> {
 
     /// Whether no later message is a person's.
     pub(crate) fn is_last_of_person(&self, held: &Held<'a>) -> bool {
-        let after = self.messages.iter().filter(|other| other.at > held.at);
-        !after.into_iter().any(|other| other.message.kind() == MessageType::Human)
+        let mut after = self.shown().filter(|other| other.at > held.at);
+        !after.any(|other| other.message.kind() == MessageType::Human)
     }
 
     /// The calls that wait for a result. Only results may stand between a call and its result, so

@@ -10,8 +10,8 @@ use crate::json::digest::Digest;
 use crate::langgraph::{Media, MediaSource};
 use crate::run::interrupt::{Action, Ask};
 use crate::run::{
-    Activity, Call, Content, ContentPart, Failure, Filter, Interrupt, Message, MessageSnapshots,
-    Outcome,
+    Activity, Call, Content, ContentPart, Failure, Filter, HarnessNotice, Interrupt, Message,
+    MessageSnapshots, Outcome,
 };
 
 /// Counts the forms of the digest. The id of another form costs its client one snapshot.
@@ -91,6 +91,9 @@ fn of_part(digest: Digest, part: &ContentPart) -> Digest {
         }
         ContentPart::Block(json) => digest.number(2).json(json.get()),
         ContentPart::Annotations(json) => digest.number(3).json(json.get()),
+        ContentPart::Notice(HarnessNotice { source, text }) => {
+            digest.number(4).text(&source.decode()).text(&text.decode())
+        }
     }
 }
 

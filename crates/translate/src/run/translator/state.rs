@@ -95,8 +95,8 @@ impl Translator {
     }
 
     fn conversation_mut(&mut self) -> &mut Conversation {
-        let thread_id = &self.ids.thread_id;
-        self.conversation.get_or_insert_with(|| Conversation::new(Arc::clone(thread_id)))
+        let (thread_id, harness) = (&self.ids.thread_id, self.arbiter.harness);
+        self.conversation.get_or_insert_with(|| Conversation::new(Arc::clone(thread_id), harness))
     }
 
     /// Shows the base even if it is empty: a client may hold what LangGraph does not.
@@ -161,7 +161,7 @@ impl Translator {
             if let (Some(message), Some(id)) = (message, id)
                 && self.view().message(&id).is_none()
             {
-                let messages = Message::of_langchain(&message, &id);
+                let messages = Message::of_langchain(&message, &id, self.arbiter.harness);
                 all.extend(messages.into_iter().map(Arc::new));
             }
         }
