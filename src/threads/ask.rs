@@ -1,5 +1,6 @@
 //! Starts runs: decides what a client's request becomes on the thread as it is, and sends that.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use uuid::Uuid;
@@ -36,7 +37,7 @@ const MAX_LOGGED_PARTS: usize = 8;
 struct PlannedRun {
     run: NewRun,
     server: Capabilities,
-    /// The checkpoint to fork at.
+    /// The checkpoint to begin at. `None` for the newest.
     checkpoint: Option<String>,
     origin: ThreadOrigin,
 }
@@ -159,7 +160,7 @@ impl Thread {
         let mut listed = if is_answer(request) { Some(list().await?) } else { None };
         let mut stops = 0;
         loop {
-            let run_id = match self.plan_now(request, storing, listed.take()).await? {
+            let run_id = match self.plan_now(request, storing, listed.take(), stops > 0).await? {
                 Planned::Next(next) => return Ok(next),
                 Planned::AfterRuns => {
                     listed = Some(list().await?);
@@ -182,11 +183,16 @@ impl Thread {
     }
 
     /// Reads the thread, and plans. The planner is called again with each thing that it asks for.
+    ///
+    /// `is_after_stop` is whether a run was stopped for this request. aegra may commit the rest of
+    /// such a run after its record says that it has ended. So the new run begins at the checkpoint
+    /// that was read, and leaves a later one behind.
     async fn plan_now<P: Planner>(
         &self,
         request: &P,
         storing: &Storing,
         mut listed: Option<Vec<RunRecord>>,
+        is_after_stop: bool,
     ) -> Result<Planned, Refusal> {
         let upstream = &self.reads();
         let _turn = upstream.turn(Line::Starts).await?;
@@ -277,6 +283,9 @@ impl Thread {
         };
         let checkpoint = match (&run.fork_before, past) {
             (Some(message_id), Some(past)) => Some(past.checkpoint_before(message_id)?),
+            (Some(_), None) | (None, _) if is_after_stop => {
+                state.and_then(|state| state.checkpoint_id).map(Cow::into_owned)
+            }
             (Some(_), None) | (None, _) => None,
         };
         Ok(Planned::Next(Next::Start(Box::new(PlannedRun { run, server, checkpoint, origin }))))
