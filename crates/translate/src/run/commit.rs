@@ -268,6 +268,16 @@ fn with_strays(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Arc<Messag
     whole
 }
 
+/// Whether a conversation begins with the messages that a client has sent along. It may lack what
+/// the client has added.
+fn is_start(sent: &[Arc<Message>], conversation: &[Arc<Message>]) -> bool {
+    let is_there = |id: &Id| conversation.iter().any(|message| message.id == *id);
+    let is_of_agent = |role| matches!(role, Role::Assistant | Role::Reasoning);
+    let mut known = sent.iter().filter(|sent| is_of_agent(sent.role) || is_there(&sent.id));
+    let mut conversation = conversation.iter();
+    known.all(|sent| conversation.next().is_some_and(|next| next.id == sent.id))
+}
+
 /// An empty message that replaces one which a snapshot cannot delete.
 fn emptied(id: Id, role: Role) -> Arc<Message> {
     let mut emptied = Message::new(id, role);
@@ -288,9 +298,18 @@ fn emptied(id: Id, role: Role) -> Arc<Message> {
 ///   and with it the client's other reasoning. Attachments are handled in the same way.
 /// - Reasoning that no snapshot can delete, of a message that is missing from `target`, is emptied.
 ///   The run may still stream it from its beginning. Attachments are emptied too.
+/// - A client does not send its attachments along. One that holds another conversation than `target`
+///   may have some that are gone, so an empty attachment deletes them.
 pub fn snapshots(viewer: ViewerMessages<'_>, target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
     match viewer {
-        ViewerMessages::Known(held) => snapshots_from(held, target),
+        ViewerMessages::Known(held) => {
+            let mut snapshots = snapshots_from(held, target);
+            let last = snapshots.last_mut().filter(|_| !is_start(held, target));
+            if let Some(last) = last.filter(|last| !Owned::by(last).has(Role::Attachment)) {
+                last.push(empty_attachment());
+            }
+            snapshots
+        }
         ViewerMessages::Unknown => through(0, target),
         ViewerMessages::Returning => {
             vec![vec![empty_thought(), empty_attachment()], target.to_vec()]

@@ -409,6 +409,37 @@ fn one_who_comes_back_ends_with_attachments_in_their_order() {
     assert_eq!(before.message(&empty).unwrap().owner(), Some("m"));
 }
 
+/// A client sends its messages along, and not its attachments.
+#[test]
+fn attachments_of_a_conversation_that_has_changed_are_deleted() {
+    let shown = |messages: &[Value]| fold(&events(&[values(messages)]));
+    let before = shown(&[human("u"), ai("m", json!([image()])), human("v")]);
+    let sent: Vec<_> =
+        before.messages().iter().filter(|m| m.role != Role::Attachment).cloned().collect();
+    let text = |id: &str| ai(id, json!("text"));
+    for now in [
+        // Edited, forked, forgotten, and an older copy of the conversation.
+        vec![human("u"), text("n"), human("v")],
+        vec![human("u")],
+        vec![],
+        vec![human("t"), text("s"), human("u"), human("v")],
+    ] {
+        let now = shown(&now);
+        let mut client = before.clone();
+        for snapshot in run::snapshots(ViewerMessages::Known(&sent), now.messages()) {
+            client.apply(&RunEvent::Messages(snapshot.into()));
+        }
+        let held = client.messages().iter().filter(|message| !message.id.starts_with("threadway:"));
+        let held: Vec<_> = held.map(|message| &message.id).collect();
+        assert_eq!(held, now.messages().iter().map(|message| &message.id).collect::<Vec<_>>());
+    }
+    // A client that holds the beginning of the conversation is sent nothing empty.
+    let short = shown(&[human("u"), text("m")]);
+    let longer = shown(&[human("u"), text("m"), human("v"), text("w")]);
+    let snapshots = run::snapshots(ViewerMessages::Known(short.messages()), longer.messages());
+    assert_eq!(snapshots, [longer.messages()]);
+}
+
 /// The chunks of an agent's attachments, checked.
 fn chunks(session: &Session) -> Vec<Value> {
     session.check().unwrap();
