@@ -152,7 +152,7 @@ class Visit {
     assert.equal(new Set(ids).size, ids.length, "each message once");
     const plain = (text) => text.replace(/[\s*`_#]+/g, "");
     const said = messages.filter(({ role, content }) => role === "user" || (role === "assistant" && content)).map(({ content }) => plain(content));
-    const shown = await this.find(".message > .bubble, .message.agent > div").allTextContents();
+    const shown = await this.find(".message > .bubble, .message.agent > div:not(.tool)").allTextContents();
     assert.deepEqual(shown.map(plain), said, "each message is shown once, in order");
   }
 }

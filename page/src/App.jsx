@@ -8,7 +8,7 @@ import { InspectorView } from "./InspectorView.jsx";
 import { Json } from "./Json.jsx";
 import { KeyDialog } from "./KeyDialog.jsx";
 import { inline } from "./markdown.jsx";
-import { Messages, Plan } from "./Messages.jsx";
+import { askerOf, Messages, Plan } from "./Messages.jsx";
 import { startersOf } from "./starters.js";
 import { credentials, fresh, knownThreads, knowThread, remember, remembered } from "./storage.js";
 import { applyTheme, theme, THEMES } from "./theme.js";
@@ -482,7 +482,7 @@ function Thread({ conversation, isKnown, about, onAskKey }) {
               {run.note && link.state === "open" ? `: ${brief(run.note.value)}` : ""}
             </p>
           ) : null}
-          {interrupts.length > 0 ? <Asked interrupts={interrupts} isBusy={isWorking} onAnswer={(answers) => conversation.answer(answers)} log={log} /> : null}
+          {interrupts.length > 0 ? <Asked interrupts={interrupts} asker={(interrupt) => askerOf(interrupt, messages, conversation.subagents)} isBusy={isWorking} onAnswer={(answers) => conversation.answer(answers)} log={log} /> : null}
           {failure ? (
             <div class="card failure" role="alert" data-refusal>
               <h3>{failure.status ? `${failure.status} ${failure.code ?? ""}` : "No connection"}</h3>

@@ -15,8 +15,8 @@ function decisionsOf({ metadata, responseSchema }) {
   return Array.isArray(allowed) && allowed.some((decision) => LABELS[decision]) ? allowed : null;
 }
 
-/** `log` is the conversation, which gets the focus after the last answer. */
-export function Asked({ interrupts, onAnswer, isBusy, log }) {
+/** `asker` names the subagent that asks. `log` is the conversation, which gets the focus after the last answer. */
+export function Asked({ interrupts, asker, onAnswer, isBusy, log }) {
   const [answers, setAnswers] = useState(new Map());
   const cards = useRef(new Map()); // the elements, by interrupt
   const next = useRef(null); // the interrupt whose card gets the focus
@@ -55,7 +55,7 @@ export function Asked({ interrupts, onAnswer, isBusy, log }) {
       {interrupts.map((interrupt) => {
         const { id } = interrupt;
         const Kind = decisionsOf(interrupt) ? Approval : Question;
-        return <Kind key={id} interrupt={interrupt} answer={answers.get(id)} onAnswer={(given) => answer(id, given)} onChange={left > 0 ? () => change(id) : null} isBusy={isBusy} card={(element) => cards.current.set(id, element)} />;
+        return <Kind key={id} interrupt={interrupt} asker={asker(interrupt)} answer={answers.get(id)} onAnswer={(given) => answer(id, given)} onChange={left > 0 ? () => change(id) : null} isBusy={isBusy} card={(element) => cards.current.set(id, element)} />;
       })}
       {interrupts.length > 1 && left > 0 && left < interrupts.length ? <p class="hint">{left} more to decide; then all answers are sent together.</p> : null}
     </section>
@@ -63,12 +63,15 @@ export function Asked({ interrupts, onAnswer, isBusy, log }) {
 }
 
 /** A card: what is asked, whether it is answered, and a way back until all answers are sent. */
-function Card({ kind, interrupt, title, answer, open, onChange, card, children }) {
+function Card({ kind, interrupt, asker, title, answer, open, onChange, card, children }) {
   const id = useId();
   return (
     <article class={`card ${kind} ${answer ? "is-decided" : ""}`} data-interrupt={interrupt.id} aria-labelledby={id} tabIndex={-1} ref={card}>
       <header>
-        <h3 id={id}>{title}</h3>
+        <h3 id={id}>
+          {title}{" "}
+          {asker ? <span class="chip">{asker}</span> : null}
+        </h3>
         {answer ? <span class="chip">{answer.word}</span> : <span class="chip warn">{open}</span>}
       </header>
       {children}
@@ -83,7 +86,7 @@ function Card({ kind, interrupt, title, answer, open, onChange, card, children }
   );
 }
 
-function Approval({ interrupt, answer, onAnswer, onChange, isBusy, card }) {
+function Approval({ interrupt, asker, answer, onAnswer, onChange, isBusy, card }) {
   const { action, args, details } = interrupt.metadata?.langgraph ?? {};
   const allowed = decisionsOf(interrupt);
   const isInbox = allowed.some((decision) => ["accept", "ignore", "response"].includes(decision));
@@ -129,7 +132,7 @@ function Approval({ interrupt, answer, onAnswer, onChange, isBusy, card }) {
     </>
   );
   return (
-    <Card kind="approval" title={title} open="needs your decision" {...{ interrupt, answer, onChange }} card={(element) => ((own.current = element), card(element))}>
+    <Card kind="approval" title={title} open="needs your decision" {...{ interrupt, asker, answer, onChange }} card={(element) => ((own.current = element), card(element))}>
       {text_ ? <Markdown text={text_} /> : null}
       {shownArgs === undefined ? null : <Json value={shownArgs} label={`Arguments of ${action}`} />}
       {details ? <Json value={details} label="Details" /> : null}
@@ -210,7 +213,7 @@ function initial(schema, isRequired) {
   return { switch: isRequired ? false : undefined, choices: [], choice: undefined }[kindOf(schema)] ?? "";
 }
 
-function Question({ interrupt, answer, onAnswer, onChange, isBusy, card }) {
+function Question({ interrupt, asker, answer, onAnswer, onChange, isBusy, card }) {
   const schema = interrupt.responseSchema;
   const fields = fieldsOf(schema);
   const single = schema && !fields && kindOf(schema) && kindOf(schema) !== "json" ? schema : null;
@@ -246,7 +249,7 @@ function Question({ interrupt, answer, onAnswer, onChange, isBusy, card }) {
     }
   };
   return (
-    <Card kind="question" title={isBreakpoint ? "The graph stopped at a breakpoint" : (interrupt.message ?? "The agent asks")} open="needs your answer" {...{ interrupt, answer, onChange, card }}>
+    <Card kind="question" title={isBreakpoint ? "The graph stopped at a breakpoint" : (interrupt.message ?? "The agent asks")} open="needs your answer" {...{ interrupt, asker, answer, onChange, card }}>
       {rest && Object.keys(rest).length > 0 ? <Json value={rest} label="Details of the question" /> : null}
       {answer ? null : (
         <form onSubmit={submit} noValidate>

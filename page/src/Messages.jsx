@@ -13,6 +13,14 @@ const textOf = (content) =>
 /** The parts of a user's message other than text. */
 const mediaOf = (content) => (Array.isArray(content) ? content.filter((part) => MEDIA.includes(part.type) || part.type === "document") : []);
 
+/** The name of the subagent that made a message or a call; nothing for the agent itself. */
+const subagentOf = (message, subagents) => message?.subagentRunId && (subagents.get(message.subagentRunId) ?? "subagent");
+
+/** The name of the subagent that asks. */
+export function askerOf({ toolCallId }, messages, subagents) {
+  return toolCallId && subagentOf(messages.find(({ toolCalls }) => toolCalls?.some(({ id }) => id === toolCallId)), subagents);
+}
+
 export function Messages({ messages, subagents, runs, interrupts, rejected, isRunning }) {
   const asked = new Set(interrupts.map(({ toolCallId }) => toolCallId));
   const activities = new Map();
@@ -31,7 +39,7 @@ export function Messages({ messages, subagents, runs, interrupts, rejected, isRu
     <>
       {messages.map((message) => (
         <div class="turn" key={message.id}>
-          <Message message={message} activities={activities} results={results} asked={asked} rejected={rejected} subagent={message.subagentRunId && (subagents.get(message.subagentRunId) ?? "subagent")} isLast={isRunning && message.id === last} />
+          <Message message={message} activities={activities} results={results} asked={asked} rejected={rejected} subagent={subagentOf(message, subagents)} isLast={isRunning && message.id === last} />
           {ends.get(message.id)?.map((run) => <RunEnd key={run.id} run={run} isWaiting={run === waiting} />)}
         </div>
       ))}
@@ -117,7 +125,7 @@ function Tool({ call, activity, result, isAsked, isRejected }) {
   const status = hasFailed ? failure : (activity?.status ?? (result ? "completed" : "called"));
   const lines = text?.split("\n") ?? [];
   return (
-    <section class={`tool is-${status}`} aria-label={`Tool ${call.function.name}`} data-tool={call.function.name} data-status={status}>
+    <div class={`tool is-${status}`} role="group" aria-label={`Tool ${call.function.name}`} data-tool={call.function.name} data-status={status}>
       <header>
         <span class="dot" aria-hidden="true" />
         <code>{call.function.name}</code>
@@ -134,7 +142,7 @@ function Tool({ call, activity, result, isAsked, isRejected }) {
       ) : (
         <p class="result">{text}</p>
       )}
-    </section>
+    </div>
   );
 }
 

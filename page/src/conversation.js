@@ -313,6 +313,15 @@ export class Conversation {
   }
 
   // ------------------------------------------------------------- events
+  /** A name for a subagent: the second `helper` of a run is `helper 2`. */
+  nameOf({ subagentRunId, name }, run) {
+    run.helpers ??= new Map(); // the ids of the run's subagents, by name
+    const ids = run.helpers.get(name) ?? [];
+    if (!ids.includes(subagentRunId)) run.helpers.set(name, [...ids, subagentRunId]);
+    const place = run.helpers.get(name).indexOf(subagentRunId);
+    return place === 0 ? name : `${name} ${place + 1}`;
+  }
+
   onEvent(event) {
     // Activities have no fixed position in a conversation.
     const last = this.messages.findLast(({ role }) => role !== "activity")?.id;
@@ -326,7 +335,7 @@ export class Conversation {
     }
     const run = this.runs.at(-1);
     if (!run) return;
-    if (event.type === "SUBAGENT_STARTED") this.subagents.set(event.subagentRunId, event.name);
+    if (event.type === "SUBAGENT_STARTED") this.subagents.set(event.subagentRunId, this.nameOf(event, run));
     if (event.type === "STEP_STARTED") run.step = event.stepName;
     if (event.type === "CUSTOM") {
       this.notes.push({ runId: run.id, name: event.name, value: event.value });
