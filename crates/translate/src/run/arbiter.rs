@@ -181,7 +181,19 @@ impl Arbiter {
         messages: &[Arc<Message>],
     ) {
         self.complete(id, source, messages, None, None);
+        self.adopt(messages);
         self.speeches.remove(id);
+    }
+
+    /// The run's own conversation has these messages. Those that a subagent wrote for a call are no
+    /// longer a part of that call's work.
+    fn adopt(&mut self, messages: &[Arc<Message>]) {
+        for message in messages {
+            let author = self.view().message(&message.id).and_then(|held| held.agent.as_ref());
+            if author.is_some_and(|author| self.steps.is_callee(author)) {
+                self.out.adopt(message);
+            }
+        }
     }
 
     /// Adds what is missing of a LangChain message and of what it became, and closes it.

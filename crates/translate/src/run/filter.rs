@@ -219,6 +219,7 @@ impl Filter {
             RunEvent::Started { .. }
             | RunEvent::Raw(_)
             | RunEvent::Attached(_)
+            | RunEvent::Adopted(_)
             | RunEvent::StepStarted { .. }
             | RunEvent::StepFinished { .. }
             | RunEvent::StateSnapshot(_)

@@ -68,11 +68,10 @@ impl Translator {
             StreamEnd::Cancelled => Outcome::Cancelled,
             StreamEnd::Failed(error) if is_cancel(&error) => Outcome::Cancelled,
             StreamEnd::Failed(error) => Outcome::Failed(Failure::Graph(error)),
-            StreamEnd::Complete | StreamEnd::Succeeded | StreamEnd::Idle { .. }
-                if self.is_interrupted() =>
-            {
+            end if self.waits_at(&end) => {
                 let thread_id = &self.ids.thread_id;
-                Outcome::Interrupted(self.questions.to_interrupts(thread_id, self.view()))
+                let agents = |namespace: &str| self.arbiter.steps.path(namespace);
+                Outcome::Interrupted(self.questions.to_interrupts(thread_id, self.view(), agents))
             }
             StreamEnd::Idle { error } => Outcome::Idle { error },
             StreamEnd::Complete | StreamEnd::Succeeded => Outcome::Finished {
@@ -80,6 +79,13 @@ impl Translator {
                 finish: self.arbiter.finish(),
             },
         }
+    }
+
+    /// Whether the run waits for an answer at this end.
+    pub(super) fn waits_at(&self, end: &StreamEnd) -> bool {
+        let is_over =
+            matches!(end, StreamEnd::Complete | StreamEnd::Succeeded | StreamEnd::Idle { .. });
+        is_over && self.is_interrupted()
     }
 
     /// Whether a message is not complete. A step may be open only because nothing marks its end.
