@@ -72,7 +72,7 @@ pub(crate) use start::StartError;
 
 use crate::metrics::{Metrics, Origin};
 use crate::sync::Mutex;
-use crate::upstream::{Body, Client, Error, RunStream, Stay};
+use crate::upstream::{AnswerText, Body, Client, Error, RunStream, Stay};
 use driver::{Driver, DriverParts};
 use live::{Attached, Live, RunKey};
 use published::{Bar, History};
@@ -118,7 +118,13 @@ pub(crate) struct RunStart<'a> {
     /// The token in the request. Without one an interrupted request is not looked up.
     pub(crate) token: Option<String>,
     pub(crate) request: RunRequest,
+    /// For a run that goes on after a question: the thread's state before it, if a subgraph asked.
+    pub(crate) resumes: Resumes,
 }
+
+/// Whether a run goes on after a question, and what the thread's state was before, as far as that is
+/// known.
+pub(crate) type Resumes = Option<Option<AnswerText>>;
 
 #[derive(Debug)]
 struct Shared {
@@ -198,7 +204,7 @@ impl Runs {
         run: RunStart<'_>,
         held: impl Send + 'static,
     ) -> Result<RunReader, StartError> {
-        let RunStart { server, thread_id, name, token, request } = run;
+        let RunStart { server, thread_id, name, token, request, resumes } = run;
         let (mut caller, response) = oneshot::channel();
         let (runs, upstream) = (self.clone(), upstream.clone());
         let (thread_id, name) = (thread_id.to_owned(), name.to_owned());
@@ -214,8 +220,15 @@ impl Runs {
                 () = abandoned => return,
             };
             let started = begun.map(|begun| match begun {
-                Begun::Stream(stream) => runs.started(upstream, server, &thread_id, &name, stream),
-                Begun::Found(run_id) => runs.found(upstream, server, &thread_id, &name, &run_id),
+                Begun::Stream(stream) => {
+                    let feed = Feed::new(&thread_id, stream.run_id.as_deref(), Some(&name));
+                    runs.own_stream(upstream, server, feed, resumes.as_ref(), stream)
+                }
+                Begun::Found(run_id) => {
+                    let feed = Feed::new(&thread_id, Some(&run_id), Some(&name));
+                    let found = |feed| (Reading::found(feed, server), None);
+                    runs.own(upstream, feed, resumes.as_ref(), None, found)
+                }
             });
             // The run is listed now, so that a task that waits for `held` finds it.
             drop(held);
@@ -244,24 +257,22 @@ impl Runs {
         name: &str,
         stream: RunStream,
     ) -> RunReader {
-        let RunStream { run_id, date: _, body, stay } = stream;
-        let feed = Feed::new(thread_id, run_id.as_deref(), Some(name));
-        self.own(upstream, feed, stay, |feed| {
-            (Reading::started(feed, server, Instant::now()), Some(body))
-        })
+        let feed = Feed::new(thread_id, stream.run_id.as_deref(), Some(name));
+        self.own_stream(upstream, server, feed, None, stream)
     }
 
-    /// As [`started`](Self::started), for a run whose start was interrupted before the response.
-    fn found(
+    fn own_stream(
         &self,
         upstream: Client,
         server: Capabilities,
-        thread_id: &str,
-        name: &str,
-        run_id: &str,
+        feed: Feed,
+        resumes: Option<&Option<AnswerText>>,
+        stream: RunStream,
     ) -> RunReader {
-        let feed = Feed::new(thread_id, Some(run_id), Some(name));
-        self.own(upstream, feed, None, |feed| (Reading::found(feed, server), None))
+        let RunStream { run_id: _, date: _, body, stay } = stream;
+        self.own(upstream, feed, resumes, stay, |feed| {
+            (Reading::started(feed, server, Instant::now()), Some(body))
+        })
     }
 
     /// Reads a run for the client that has started it.
@@ -269,10 +280,17 @@ impl Runs {
         &self,
         upstream: Client,
         feed: Feed,
+        resumes: Option<&Option<AnswerText>>,
         stay: Option<Stay>,
         begin: impl FnOnce(Feed) -> (Reading, Option<Body>),
     ) -> RunReader {
         let mut feed = feed.with_messages_key(upstream.messages_key().clone()).with_emit(self.emit);
+        if let Some(before) = resumes {
+            feed = match before {
+                Some(before) => before.read(|before| feed.resuming(Some(before))),
+                None => feed.resuming(None),
+            };
+        }
         let credentials = Arc::new(CredentialRing::new(upstream.clone(), true));
         let (run, changed) = self.shared.open(&mut feed, History::Complete, &credentials);
         let (reading, body) = begin(feed);
@@ -474,6 +492,9 @@ impl Shared {
         let messages_key = upstream.messages_key().clone();
         let feed = Feed::joined(thread_id, &record).with_messages_key(messages_key);
         let mut feed = feed.with_emit(emit);
+        if record.has_request && record.input.is_none() {
+            feed = feed.resuming(None);
+        }
         let credentials = Arc::new(CredentialRing::new(upstream.clone(), false));
         let (run, changed) = self.open(&mut feed, History::Replaying, &credentials);
         let receiver = changed.subscribe();

@@ -39,6 +39,8 @@ struct PlannedRun {
     /// The checkpoint to fork at.
     checkpoint: Option<String>,
     origin: ThreadOrigin,
+    /// The thread's state, if the run answers what a subgraph of it asks.
+    before: Option<AnswerText>,
 }
 
 /// The result of planning on the thread as it is.
@@ -83,7 +85,13 @@ impl Thread {
         let guard = self.threads.shared.starts.begin(self.upstream(), &self.id, &run.name);
         let server = self.agent.capabilities().await;
         let lock = if server.keeps_runs_apart { None } else { Some(self.lock().await) };
-        let planned = PlannedRun { run, server, checkpoint: None, origin: ThreadOrigin::Exists };
+        let planned = PlannedRun {
+            run,
+            server,
+            checkpoint: None,
+            origin: ThreadOrigin::Exists,
+            before: None,
+        };
         let guards = Arc::new((lock, guard));
         let begun = self.begin(planned.clone(), Arc::clone(&guards)).await;
         // The thread may have been deleted, or the server may have lost it. The JavaScript server
@@ -279,7 +287,11 @@ impl Thread {
             (Some(message_id), Some(past)) => Some(past.checkpoint_before(message_id)?),
             (Some(_), None) | (None, _) => None,
         };
-        Ok(Planned::Next(Next::Start(Box::new(PlannedRun { run, server, checkpoint, origin }))))
+        let waits_below = state.as_ref().is_some_and(|state| !state.waiting.is_empty());
+        drop(state);
+        let before = body.filter(|_| waits_below && run.resumes());
+        let planned = PlannedRun { run, server, checkpoint, origin, before };
+        Ok(Planned::Next(Next::Start(Box::new(planned))))
     }
 
     /// Logs what does not go up. The client's own words and ids are not logged.
@@ -330,13 +342,14 @@ impl Thread {
         guards: impl Send + 'static,
     ) -> Result<ThreadReader, Refusal> {
         self.expect_no_shutdown()?;
-        let PlannedRun { run, server, checkpoint, origin } = planned;
+        let PlannedRun { run, server, checkpoint, origin, before } = planned;
         let reads = self.reads();
         let turn = reads.turn(Line::Starts).await?;
         if !server.keeps_runs_apart && has_live_run(&reads, &self.id).await? {
             return Err(Refusal::Busy);
         }
         let (name, forgets) = (run.name.clone(), run.forgets.clone());
+        let resumes = run.resumes().then_some(before);
         let request = run.request(&self.agent.assistant, server, checkpoint);
         let (request, token) = match origin {
             ThreadOrigin::Exists => {
@@ -346,7 +359,7 @@ impl Thread {
             ThreadOrigin::Run(metadata) => (request.creating_thread(&metadata, server), None),
         };
         let runs = self.threads.runs();
-        let new = RunStart { server, thread_id: &self.id, name: &name, token, request };
+        let new = RunStart { server, thread_id: &self.id, name: &name, token, request, resumes };
         // The request goes on if the client leaves, and so does its turn.
         match runs.start(self.upstream(), new, (guards, turn)).await {
             Ok(reader) => {

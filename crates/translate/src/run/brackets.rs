@@ -115,6 +115,10 @@ impl Brackets {
         self.emit(RunEvent::Attached(attachment));
     }
 
+    pub(super) fn adopt(&mut self, message: &Arc<Message>) {
+        self.emit(RunEvent::Adopted(Arc::clone(message)));
+    }
+
     // --- reasoning ---
 
     pub(super) fn open_thought(&mut self, id: &Id, agent: Option<&Id>) {

@@ -8,14 +8,26 @@ use serde_json::value::RawValue;
 use super::view::Owned;
 use super::{Call, CallForm, Content, Harness, Id, Message, Role, RunEvent, View};
 use crate::json::{Json, TextBuf};
-use crate::langgraph;
+use crate::langgraph::{self, MessageType};
 
-/// The messages of the thread's newest state. Each is converted once.
+/// What LangGraph holds: the messages of the thread's newest state, and while the run waits for an
+/// answer those of the tasks that wait, which the thread's own list lacks. Each is converted once.
 #[derive(Debug)]
 pub(super) struct Conversation {
     thread_id: Id,
     harness: Harness,
     entries: Vec<Entry>,
+    /// The tasks that wait. A task comes before those of its subgraph.
+    waiting: Vec<Below>,
+}
+
+/// The messages of a subgraph.
+#[derive(Debug)]
+struct Below {
+    /// The subagent that the subgraph is.
+    agent: Id,
+    raws: Vec<Json>,
+    messages: Vec<Arc<Message>>,
 }
 
 /// A LangChain message, and the messages made of it.
@@ -68,7 +80,39 @@ impl Committed<'_> {
 impl Conversation {
     /// An empty conversation, in which messages that nobody typed become what `harness` says.
     pub(super) fn new(thread_id: Id, harness: Harness) -> Self {
-        Self { thread_id, harness, entries: Vec::new() }
+        Self { thread_id, harness, entries: Vec::new(), waiting: Vec::new() }
+    }
+
+    /// Forgets what the tasks that waited hold.
+    pub(super) fn clear_waiting(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Adds what a task that waits holds: a subagent, with the messages of its state.
+    pub(super) fn add_waiting(&mut self, agent: Id, messages: &[&RawValue]) {
+        let raws = messages.iter().map(|raw| Json::from(*raw)).collect();
+        self.waiting.push(Below { agent, raws, messages: Vec::new() });
+        self.convert_waiting();
+    }
+
+    /// Converts the messages of the tasks that wait, after those of the thread.
+    fn convert_waiting(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let mut names = Names::of(self.entries.iter().flat_map(|entry| &entry.messages));
+        for below in &mut self.waiting {
+            below.messages.clear();
+            let raws: Vec<_> = below.raws.iter().map(|raw| &**raw).collect();
+            for source in own_messages(&raws, |id| names.messages.contains(id)) {
+                let messages = names.convert(&source, 0, &self.thread_id, self.harness);
+                let attributed = messages.into_iter().map(|message| {
+                    let agent = Some(Arc::clone(&below.agent));
+                    Arc::new(Message { agent, ..Arc::unwrap_or_clone(message) })
+                });
+                below.messages.extend(attributed);
+            }
+        }
     }
 
     /// Takes the messages of the next state. Returns them from the first that differs.
@@ -87,11 +131,21 @@ impl Conversation {
             self.entries.push(Entry { raw: Json::from(*item), messages: messages.clone() });
             changed.push(Committed { source, messages });
         }
+        self.convert_waiting();
         changed
     }
 
-    pub(super) fn messages(&self) -> impl DoubleEndedIterator<Item = &Arc<Message>> {
+    fn messages(&self) -> impl DoubleEndedIterator<Item = &Arc<Message>> {
         self.entries.iter().flat_map(|entry| &entry.messages)
+    }
+
+    /// The calls that wait for a result: the thread's, and those of the tasks that wait.
+    pub(super) fn open_calls(&self) -> Vec<Id> {
+        let below = self.waiting.iter().flat_map(|below| open_calls(below.messages.iter()));
+        let written = self.waiting.iter().flat_map(|below| &below.messages);
+        let answered: HashSet<_> = written.filter_map(|message| message.call_id.as_ref()).collect();
+        let calls = open_calls(self.messages()).into_iter().chain(below);
+        calls.filter(|call| !answered.contains(call)).collect()
     }
 
     /// The messages in the order in which clients hold them.
@@ -101,7 +155,8 @@ impl Conversation {
     pub(super) fn to_vec(&self) -> Vec<Arc<Message>> {
         let mut ordered = Vec::new();
         let mut attachments = Vec::new();
-        for message in self.messages() {
+        let waiting = self.waiting.iter().flat_map(|below| &below.messages);
+        for message in self.messages().chain(waiting) {
             match message.role {
                 Role::Attachment => attachments.push(Arc::clone(message)),
                 Role::Tool => ordered.push(Arc::clone(message)),
@@ -114,6 +169,28 @@ impl Conversation {
         ordered.append(&mut attachments);
         ordered
     }
+}
+
+/// The messages of a subgraph's state that are its own.
+///
+/// The state begins with what the subgraph was given: the messages of its caller, which are held
+/// already, or the words that a tool has made up for it, which clients are not shown.
+pub(super) fn own_messages<'a>(
+    state: &[&'a RawValue],
+    is_held: impl Fn(&str) -> bool,
+) -> Vec<langgraph::Message<'a>> {
+    let sources = state.iter().filter_map(|raw| langgraph::Message::parse(raw));
+    let named: Vec<_> = sources.filter(|source| source.id().is_some()).collect();
+    let count = named.len();
+    let is_new = |source: &langgraph::Message<'_>| source.id().is_some_and(|id| !is_held(&id));
+    let new: Vec<_> = named.into_iter().filter(is_new).collect();
+    let goes_on = new.len() < count;
+    let is_given = |source: &langgraph::Message<'_>| {
+        let kind = source.kind();
+        !goes_on
+            && (source.is_typed() || matches!(kind, MessageType::System | MessageType::Developer))
+    };
+    new.into_iter().skip_while(is_given).collect()
 }
 
 /// The id of an empty reasoning message. With it a snapshot deletes all reasoning that it omits.

@@ -129,6 +129,14 @@ impl NewRun {
         }
     }
 
+    /// Whether the run goes on where the thread's last one has stopped.
+    pub fn resumes(&self) -> bool {
+        match self.start {
+            Start::Resume(_) | Start::Continue => true,
+            Start::Input(_) => false,
+        }
+    }
+
     /// LangGraph's request body for this run of `assistant`. `checkpoint` is the one where a fork
     /// starts.
     pub fn request(

@@ -27,6 +27,7 @@ use serde_json::value::RawValue;
 
 use self::questions::Questions;
 use super::arbiter::{Arbiter, Beginning};
+use super::below::StatesBelow;
 use super::commit::Conversation;
 use super::{Harness, Id, Message, RunEvent, View};
 use crate::json;
@@ -50,6 +51,11 @@ pub struct Translator {
     arbiter: Arbiter,
     /// The conversation of the thread's last known state.
     conversation: Option<Conversation>,
+    /// What subgraphs hold, by the stream.
+    below: StatesBelow,
+    /// What the tasks that wait hold, by the thread's state.
+    waiting: StatesBelow,
+    resumes: Resumes,
     questions: Questions,
     error: Option<RunError>,
 }
@@ -74,6 +80,14 @@ enum Phase {
         has_parts: bool,
     },
     Ended,
+}
+
+/// Whether the run goes on after a question.
+#[derive(Debug)]
+enum Resumes {
+    No,
+    /// It does. These tasks waited before it, as far as that is known.
+    After(StatesBelow),
 }
 
 /// An attempt at the run: the server starts a run again after a crash of its own.
@@ -107,6 +121,9 @@ impl Translator {
             dialects: Dialects::default(),
             arbiter: Arbiter::default(),
             conversation: None,
+            below: StatesBelow::default(),
+            waiting: StatesBelow::default(),
+            resumes: Resumes::No,
             questions: Questions::default(),
             error: None,
         }
@@ -167,6 +184,12 @@ impl Translator {
     /// Whether the run has asked a question, or stopped at a static breakpoint.
     pub fn is_interrupted(&self) -> bool {
         self.questions.is_open()
+    }
+
+    /// Whether something may ask below the root. The stream then lacks what a subgraph's finished
+    /// tasks have written, which the thread's state has.
+    pub fn asks_below(&self) -> bool {
+        self.is_interrupted() && !self.view().open().subagents.is_empty()
     }
 
     /// Whether the run asks about several actions at once, some of which may be answered.
@@ -245,15 +268,20 @@ impl Translator {
         if self.phase == Phase::Ended {
             return;
         }
-        self.questions.add(&state.interrupts);
-        self.questions.keep(&state.kept.current);
-        if state.is_interrupted() && state.interrupts.is_empty() {
-            self.questions.stop_at_breakpoint();
-        }
+        self.questions.on_state(state);
+        self.waiting = StatesBelow::of(state);
         if let Some(values) = &state.values {
             self.take_in(values);
         }
         self.arbiter.out.drain_into(out);
+    }
+
+    /// The run goes on after a question. `state` is what the thread held before it, if that is known:
+    /// clients keep what its tasks hold that waited, until the run's end.
+    #[must_use]
+    pub fn resuming(self, state: Option<&ThreadState<'_>>) -> Self {
+        let waited = state.map(StatesBelow::of).unwrap_or_default();
+        Self { resumes: Resumes::After(waited), ..self }
     }
 
     /// Takes in the answers that the thread's metadata keep.
@@ -283,6 +311,7 @@ impl Translator {
         }
         self.phase = Phase::Ended;
         let end = self.understand(end);
+        self.settle_waiting(&end);
         self.arbiter.out.close_all();
         if matches!(end, StreamEnd::Lost { .. }) {
             self.settle_order();
@@ -312,7 +341,7 @@ impl Translator {
                 out.custom("langgraph.custom", json::Json::from(*value), agent.as_ref());
             }
             Body::Task(task) => self.on_task(namespace, task),
-            Body::Interrupts(interrupts) => self.questions.on_list(Some(interrupts)),
+            Body::Interrupts(interrupts) => self.questions.on_list(namespace, Some(interrupts)),
             Body::Error(error) => self.error = Some(error.clone()),
             Body::Metadata { .. } => self.on_metadata(),
             Body::Silent | Body::Unknown | Body::Malformed(_) => {}
@@ -320,16 +349,14 @@ impl Translator {
     }
 
     fn on_updates(&mut self, namespace: &str, updates: &Updates<'_>) {
-        if namespace.is_empty() {
-            self.arbiter.steps.on_updates();
-        }
+        self.arbiter.steps.on_updates();
         for update in &updates.nodes {
             self.arbiter.on_update(namespace, update);
             if updates.is_cached {
                 self.arbiter.settle(update);
             }
         }
-        self.questions.on_list(updates.interrupts.as_deref());
+        self.questions.on_list(namespace, updates.interrupts.as_deref());
     }
 
     fn on_task(&mut self, namespace: &str, task: &Task<'_>) {
@@ -338,7 +365,7 @@ impl Translator {
         }
         self.arbiter.on_task(namespace, task);
         if !task.is_start() {
-            self.questions.add(&task.interrupts());
+            self.questions.add(namespace, &task.interrupts());
         }
     }
 
@@ -350,6 +377,7 @@ impl Translator {
         self.attempt = Attempt { number: self.attempt.number + 1, has_state: false };
         self.break_off();
         self.questions.clear();
+        self.below = StatesBelow::default();
         self.error = None;
         self.reconcile();
     }

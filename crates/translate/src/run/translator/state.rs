@@ -1,12 +1,16 @@
 //! The state of the graph, and the conversation in it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use indexmap::IndexSet;
 use serde_json::value::RawValue;
 
-use super::Translator;
+use super::{Resumes, StreamEnd, Translator};
 use crate::json;
 use crate::langgraph::{self, Values};
+use crate::run::arbiter::Arbiter;
+use crate::run::below::StatesBelow;
 use crate::run::commit::{self, Conversation};
 use crate::run::message::Message;
 use crate::run::{CallForm, Id, RunEvent, ToolStatus, Usage};
@@ -14,11 +18,22 @@ use crate::run::{CallForm, Id, RunEvent, ToolStatus, Usage};
 impl Translator {
     /// A part of `values`: the state after a superstep.
     pub(super) fn on_values(&mut self, namespace: &str, values: &Values<'_>) {
-        self.questions.on_list(values.interrupts.as_deref());
+        self.questions.on_list(namespace, values.interrupts.as_deref());
+        // A graph that goes on has no subgraph of its last superstep. One that asks may have some.
+        if !self.questions.is_open() {
+            self.below.forget_inside(namespace);
+        }
         // A subgraph's state is its own; the JavaScript server sends interrupts without a state.
         if !namespace.is_empty() {
             let messages = values.messages.as_deref().unwrap_or_default();
-            return self.arbiter.on_subgraph_state(namespace, messages);
+            self.arbiter.on_subgraph_state(namespace, messages);
+            if values.messages.is_some() {
+                let is_first = self.below.update(namespace, messages);
+                if is_first && matches!(self.resumes, Resumes::After(_)) {
+                    self.show_below(namespace, messages);
+                }
+            }
+            return;
         }
         if values.is_only_interrupts() {
             return;
@@ -90,7 +105,58 @@ impl Translator {
     fn base(&mut self, items: &[&RawValue]) {
         self.conversation_mut().update(items);
         if self.view().messages().is_empty() {
+            let waited = match &self.resumes {
+                Resumes::After(waited) => waited.clone(),
+                Resumes::No => self.waiting.clone(),
+            };
+            self.hold(&waited);
             self.show_base();
+        }
+    }
+
+    /// Makes what the tasks that wait hold a part of the conversation at the run's end, or nothing
+    /// if it does not wait.
+    ///
+    /// The thread's state has it if it was read. A stream that has shown the run has it too, also
+    /// where the server does not know the subgraph: a tool may have called it.
+    pub(super) fn settle_waiting(&mut self, end: &StreamEnd) {
+        if self.waits_at(end) {
+            let mut waiting = std::mem::take(&mut self.waiting);
+            if waiting.is_empty() {
+                waiting = self.below.waiting(&self.questions.asking());
+            }
+            self.hold(&waiting);
+        } else if let Some(conversation) = &mut self.conversation {
+            conversation.clear_waiting();
+        }
+    }
+
+    /// Shows what a subgraph held before the run went on with it, and clients may lack.
+    fn show_below(&mut self, namespace: &str, messages: &[&RawValue]) {
+        let held: HashSet<Id> =
+            self.view().messages().iter().map(|message| Arc::clone(&message.id)).collect();
+        let own = commit::own_messages(messages, |id| held.contains(id));
+        if !own.is_empty() {
+            self.arbiter.on_earlier(namespace, &own);
+        }
+    }
+
+    /// Holds what these tasks hold that wait, each as the messages of its subagent.
+    fn hold(&mut self, waiting: &StatesBelow) {
+        if let Some(conversation) = &mut self.conversation {
+            conversation.clear_waiting();
+        }
+        for state in waiting.iter() {
+            let messages = state.messages();
+            let held = self.conversation_mut().to_vec();
+            let Arbiter { steps, out, .. } = &mut self.arbiter;
+            if !steps.has_entered(&state.namespace) {
+                steps.begins_with(&state.namespace, &messages, &held);
+            }
+            let agent = steps.enter_subgraph(&state.namespace, state.agent_name.as_deref(), out);
+            if let Some(agent) = agent {
+                self.conversation_mut().add_waiting(agent, &messages);
+            }
         }
     }
 
@@ -118,12 +184,16 @@ impl Translator {
         }
     }
 
-    /// Shows the tools of the message that the run goes on with. They run, as a person has allowed it
+    /// Shows the tools of the messages that the run and its subgraphs go on with. They run, as a person has allowed it
     /// or asks for it again, or they have answered since the run that called them.
     fn go_on_with_tools(&mut self) {
         let messages = self.view().messages();
-        let (calls, _) = commit::last_calls(messages.iter());
-        let calls = calls.iter().filter(|call| call.form == CallForm::Valid);
+        let agents: IndexSet<_> = messages.iter().map(|message| &message.agent).collect();
+        let calls = agents.into_iter().flat_map(|agent| {
+            let own = messages.iter().filter(move |message| message.agent == *agent);
+            commit::last_calls(own).0
+        });
+        let calls = calls.filter(|call| call.form == CallForm::Valid);
         let calls: Vec<_> = calls.map(|call| Arc::clone(&call.id)).collect();
         for call in &calls {
             let status = self.view().answer_of(call).unwrap_or(ToolStatus::Running);
@@ -135,7 +205,7 @@ impl Translator {
     /// agent.
     pub(super) fn open_calls(&self) -> Vec<Id> {
         if let Some(conversation) = &self.conversation {
-            return commit::open_calls(conversation.messages());
+            return conversation.open_calls();
         }
         let messages = self.view().messages().iter();
         commit::open_calls(messages.filter(|message| message.agent.is_none()))
