@@ -72,7 +72,7 @@ pub(crate) use start::StartError;
 
 use crate::metrics::{Metrics, Origin};
 use crate::sync::Mutex;
-use crate::upstream::{AnswerText, Body, Client, Error, RunStream, Stay};
+use crate::upstream::{Body, Client, Error, RunStream, Stay};
 use driver::{Driver, DriverParts};
 use live::{Attached, Live, RunKey};
 use published::{Bar, History};
@@ -118,13 +118,17 @@ pub(crate) struct RunStart<'a> {
     /// The token in the request. Without one an interrupted request is not looked up.
     pub(crate) token: Option<String>,
     pub(crate) request: RunRequest,
-    /// For a run that goes on after a question: the thread's state before it, if a subgraph asked.
-    pub(crate) resumes: Resumes,
+    pub(crate) begins: Begins,
 }
 
-/// Whether a run goes on after a question, and what the thread's state was before, as far as that is
-/// known.
-pub(crate) type Resumes = Option<Option<AnswerText>>;
+/// How a run begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begins {
+    /// With an input, or at a checkpoint.
+    Anew,
+    /// It goes on after a question.
+    AfterQuestion,
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -204,7 +208,7 @@ impl Runs {
         run: RunStart<'_>,
         held: impl Send + 'static,
     ) -> Result<RunReader, StartError> {
-        let RunStart { server, thread_id, name, token, request, resumes } = run;
+        let RunStart { server, thread_id, name, token, request, begins } = run;
         let (mut caller, response) = oneshot::channel();
         let (runs, upstream) = (self.clone(), upstream.clone());
         let (thread_id, name) = (thread_id.to_owned(), name.to_owned());
@@ -222,12 +226,12 @@ impl Runs {
             let started = begun.map(|begun| match begun {
                 Begun::Stream(stream) => {
                     let feed = Feed::new(&thread_id, stream.run_id.as_deref(), Some(&name));
-                    runs.own_stream(upstream, server, feed, resumes.as_ref(), stream)
+                    runs.own_stream(upstream, server, feed, begins, stream)
                 }
                 Begun::Found(run_id) => {
                     let feed = Feed::new(&thread_id, Some(&run_id), Some(&name));
                     let found = |feed| (Reading::found(feed, server), None);
-                    runs.own(upstream, feed, resumes.as_ref(), None, found)
+                    runs.own(upstream, feed, begins, None, found)
                 }
             });
             // The run is listed now, so that a task that waits for `held` finds it.
@@ -258,7 +262,7 @@ impl Runs {
         stream: RunStream,
     ) -> RunReader {
         let feed = Feed::new(thread_id, stream.run_id.as_deref(), Some(name));
-        self.own_stream(upstream, server, feed, None, stream)
+        self.own_stream(upstream, server, feed, Begins::Anew, stream)
     }
 
     fn own_stream(
@@ -266,11 +270,11 @@ impl Runs {
         upstream: Client,
         server: Capabilities,
         feed: Feed,
-        resumes: Option<&Option<AnswerText>>,
+        begins: Begins,
         stream: RunStream,
     ) -> RunReader {
         let RunStream { run_id: _, date: _, body, stay } = stream;
-        self.own(upstream, feed, resumes, stay, |feed| {
+        self.own(upstream, feed, begins, stay, |feed| {
             (Reading::started(feed, server, Instant::now()), Some(body))
         })
     }
@@ -280,16 +284,13 @@ impl Runs {
         &self,
         upstream: Client,
         feed: Feed,
-        resumes: Option<&Option<AnswerText>>,
+        begins: Begins,
         stay: Option<Stay>,
         begin: impl FnOnce(Feed) -> (Reading, Option<Body>),
     ) -> RunReader {
         let mut feed = feed.with_messages_key(upstream.messages_key().clone()).with_emit(self.emit);
-        if let Some(before) = resumes {
-            feed = match before {
-                Some(before) => before.read(|before| feed.resuming(Some(before))),
-                None => feed.resuming(None),
-            };
+        if begins == Begins::AfterQuestion {
+            feed = feed.resuming();
         }
         let credentials = Arc::new(CredentialRing::new(upstream.clone(), true));
         let (run, changed) = self.shared.open(&mut feed, History::Complete, &credentials);
@@ -493,7 +494,7 @@ impl Shared {
         let feed = Feed::joined(thread_id, &record).with_messages_key(messages_key);
         let mut feed = feed.with_emit(emit);
         if record.has_request && record.input.is_none() {
-            feed = feed.resuming(None);
+            feed = feed.resuming();
         }
         let credentials = Arc::new(CredentialRing::new(upstream.clone(), false));
         let (run, changed) = self.open(&mut feed, History::Replaying, &credentials);

@@ -175,17 +175,12 @@ impl Feed {
         self
     }
 
-    /// The run goes on after a question. `before` is the thread's state before it, if that is known.
-    /// To be called after [`with_messages_key`](Self::with_messages_key), and before anything is
-    /// read.
+    /// The run goes on after a question. To be called before anything is read.
     #[must_use]
-    pub(super) fn resuming(mut self, before: Option<&str>) -> Self {
-        let key = &self.parts.messages_key;
-        let before = before.and_then(|before| ThreadState::parse_under(key, before));
-        self.parts.translation = self
-            .parts
-            .translation
-            .map(|run| Translation { translator: run.translator.resuming(before.as_ref()), ..run });
+    pub(super) fn resuming(mut self) -> Self {
+        let translation = self.parts.translation;
+        self.parts.translation =
+            translation.map(|run| Translation { translator: run.translator.resuming(), ..run });
         self
     }
 

@@ -14,7 +14,7 @@ use super::sent;
 use super::start_lock::StartLock;
 use super::thread::Thread;
 use crate::offload::offload;
-use crate::runs::{self, RunStart, StartError};
+use crate::runs::{self, Begins, RunStart, StartError};
 use crate::upstream::{AnswerText, Client, Line};
 use threadway_translate::langgraph::{
     BatchDecision, Capabilities, InputKeys, NewestRuns, RunRecord, ThreadState,
@@ -39,8 +39,6 @@ struct PlannedRun {
     /// The checkpoint to fork at.
     checkpoint: Option<String>,
     origin: ThreadOrigin,
-    /// The thread's state, if the run answers what a subgraph of it asks.
-    before: Option<AnswerText>,
 }
 
 /// The result of planning on the thread as it is.
@@ -85,13 +83,7 @@ impl Thread {
         let guard = self.threads.shared.starts.begin(self.upstream(), &self.id, &run.name);
         let server = self.agent.capabilities().await;
         let lock = if server.keeps_runs_apart { None } else { Some(self.lock().await) };
-        let planned = PlannedRun {
-            run,
-            server,
-            checkpoint: None,
-            origin: ThreadOrigin::Exists,
-            before: None,
-        };
+        let planned = PlannedRun { run, server, checkpoint: None, origin: ThreadOrigin::Exists };
         let guards = Arc::new((lock, guard));
         let begun = self.begin(planned.clone(), Arc::clone(&guards)).await;
         // The thread may have been deleted, or the server may have lost it. The JavaScript server
@@ -287,11 +279,7 @@ impl Thread {
             (Some(message_id), Some(past)) => Some(past.checkpoint_before(message_id)?),
             (Some(_), None) | (None, _) => None,
         };
-        let waits_below = state.as_ref().is_some_and(|state| !state.waiting.is_empty());
-        drop(state);
-        let before = body.filter(|_| waits_below && run.resumes());
-        let planned = PlannedRun { run, server, checkpoint, origin, before };
-        Ok(Planned::Next(Next::Start(Box::new(planned))))
+        Ok(Planned::Next(Next::Start(Box::new(PlannedRun { run, server, checkpoint, origin }))))
     }
 
     /// Logs what does not go up. The client's own words and ids are not logged.
@@ -342,14 +330,14 @@ impl Thread {
         guards: impl Send + 'static,
     ) -> Result<ThreadReader, Refusal> {
         self.expect_no_shutdown()?;
-        let PlannedRun { run, server, checkpoint, origin, before } = planned;
+        let PlannedRun { run, server, checkpoint, origin } = planned;
         let reads = self.reads();
         let turn = reads.turn(Line::Starts).await?;
         if !server.keeps_runs_apart && has_live_run(&reads, &self.id).await? {
             return Err(Refusal::Busy);
         }
         let (name, forgets) = (run.name.clone(), run.forgets.clone());
-        let resumes = run.resumes().then_some(before);
+        let begins = if run.resumes() { Begins::AfterQuestion } else { Begins::Anew };
         let request = run.request(&self.agent.assistant, server, checkpoint);
         let (request, token) = match origin {
             ThreadOrigin::Exists => {
@@ -359,7 +347,7 @@ impl Thread {
             ThreadOrigin::Run(metadata) => (request.creating_thread(&metadata, server), None),
         };
         let runs = self.threads.runs();
-        let new = RunStart { server, thread_id: &self.id, name: &name, token, request, resumes };
+        let new = RunStart { server, thread_id: &self.id, name: &name, token, request, begins };
         // The request goes on if the client leaves, and so does its turn.
         match runs.start(self.upstream(), new, (guards, turn)).await {
             Ok(reader) => {

@@ -323,6 +323,8 @@ impl Books {
             (_, ["threads", id, rest @ ..]) => match (self.threads.get_mut(*id), method, rest) {
                 // Older servers do not have the stream of a thread's lifecycle.
                 (None, ..) | (Some(_), "GET", ["stream"]) => missing(),
+                // The state of a namespace: these graphs run no subgraphs.
+                (Some(_), "POST", ["state", "checkpoint"]) => missing(),
                 (Some(thread), "GET", []) => Some((200, thread.record(id))),
                 (Some(thread), "PATCH", []) => {
                     self.made += 1;

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::{GraphLevel, KeptAnswers, MessagesKey, RawInterrupt, Values};
 use crate::json;
 
-pub use waiting::{StatesBelow, WaitingTask, with_state};
+pub use waiting::{StatesBelow, WaitingTask, Written, with_state};
 
 /// A checkpoint of a thread.
 #[derive(Debug)]

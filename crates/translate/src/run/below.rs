@@ -6,15 +6,16 @@ use serde_json::value::RawValue;
 
 use super::Id;
 use crate::json::Json;
-use crate::langgraph::{ThreadState, WaitingTask};
+use crate::langgraph::{ThreadState, WaitingTask, Written};
 
-/// The messages of a subgraph's newest state.
+/// The messages of a subgraph's newest state, or of a task that has ended beside one that waits.
 #[derive(Clone, Debug)]
 pub(super) struct StateBelow {
-    /// The path of the subgraph: `node:task|node:task`.
+    /// The path of the graph that has them: `node:task|node:task`; empty for the root.
     pub(super) namespace: Id,
     /// The name of its agent, if it is known.
     pub(super) agent_name: Option<Id>,
+    pub(super) written: Written,
     messages: Vec<Json>,
 }
 
@@ -30,6 +31,13 @@ pub(super) fn is_inside(namespace: &str, outer: &str) -> bool {
 // === impl StateBelow ===
 
 impl StateBelow {
+    /// The state of a subgraph, as its stream has it.
+    pub(super) fn of(namespace: &str, messages: &[&RawValue]) -> Self {
+        let messages = messages.iter().map(|raw| Json::from(*raw)).collect();
+        let (namespace, written) = (Id::from(namespace), Written::State);
+        Self { namespace, agent_name: None, written, messages }
+    }
+
     /// The messages, in LangGraph's form.
     pub(super) fn messages(&self) -> Vec<&RawValue> {
         self.messages.iter().map(|message| &**message).collect()
@@ -41,6 +49,7 @@ impl From<&WaitingTask<'_>> for StateBelow {
         Self {
             namespace: Id::from(&*task.namespace),
             agent_name: task.agent.as_deref().map(Id::from),
+            written: task.written,
             messages: task.messages.iter().map(|raw| Json::from(*raw)).collect(),
         }
     }
@@ -67,8 +76,7 @@ impl StatesBelow {
     pub(super) fn update(&mut self, namespace: &str, messages: &[&RawValue]) -> bool {
         let known = self.0.iter().position(|state| *state.namespace == *namespace);
         let at = known.unwrap_or_else(|| {
-            let namespace = Id::from(namespace);
-            self.0.push(StateBelow { namespace, agent_name: None, messages: Vec::new() });
+            self.0.push(StateBelow::of(namespace, &[]));
             self.0.len() - 1
         });
         let Some(StateBelow { messages: held, .. }) = self.0.get_mut(at) else { return false };

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::view::Owned;
 use super::{Call, CallForm, Content, Harness, Id, Message, Role, RunEvent, View};
 use crate::json::{Json, TextBuf};
-use crate::langgraph::{self, MessageType};
+use crate::langgraph::{self, MessageType, Written};
 
 /// What LangGraph holds: the messages of the thread's newest state, and while the run waits for an
 /// answer those of the tasks that wait, which the thread's own list lacks. Each is converted once.
@@ -21,11 +21,12 @@ pub(super) struct Conversation {
     waiting: Vec<Below>,
 }
 
-/// The messages of a subgraph.
+/// The messages of a subgraph, or of an ended task.
 #[derive(Debug)]
 struct Below {
-    /// The subagent that the subgraph is.
-    agent: Id,
+    /// The subagent that the subgraph is. `None` for the root.
+    agent: Option<Id>,
+    written: Written,
     raws: Vec<Json>,
     messages: Vec<Arc<Message>>,
 }
@@ -88,10 +89,15 @@ impl Conversation {
         self.waiting.clear();
     }
 
-    /// Adds what a task that waits holds: a subagent, with the messages of its state.
-    pub(super) fn add_waiting(&mut self, agent: Id, messages: &[&RawValue]) {
+    /// Adds what a subagent holds that waits, or what a task of the agent has written.
+    pub(super) fn add_waiting(
+        &mut self,
+        agent: Option<Id>,
+        written: Written,
+        messages: &[&RawValue],
+    ) {
         let raws = messages.iter().map(|raw| Json::from(*raw)).collect();
-        self.waiting.push(Below { agent, raws, messages: Vec::new() });
+        self.waiting.push(Below { agent, written, raws, messages: Vec::new() });
         self.convert_waiting();
     }
 
@@ -104,10 +110,10 @@ impl Conversation {
         for below in &mut self.waiting {
             below.messages.clear();
             let raws: Vec<_> = below.raws.iter().map(|raw| &**raw).collect();
-            for source in own_messages(&raws, |id| names.messages.contains(id)) {
+            for source in own_messages(&raws, below.written, |id| names.messages.contains(id)) {
                 let messages = names.convert(&source, 0, &self.thread_id, self.harness);
                 let attributed = messages.into_iter().map(|message| {
-                    let agent = Some(Arc::clone(&below.agent));
+                    let agent = below.agent.clone();
                     Arc::new(Message { agent, ..Arc::unwrap_or_clone(message) })
                 });
                 below.messages.extend(attributed);
@@ -141,7 +147,8 @@ impl Conversation {
 
     /// The calls that wait for a result: the thread's, and those of the tasks that wait.
     pub(super) fn open_calls(&self) -> Vec<Id> {
-        let below = self.waiting.iter().flat_map(|below| open_calls(below.messages.iter()));
+        let states = self.waiting.iter().filter(|below| below.written == Written::State);
+        let below = states.flat_map(|below| open_calls(below.messages.iter()));
         let written = self.waiting.iter().flat_map(|below| &below.messages);
         let answered: HashSet<_> = written.filter_map(|message| message.call_id.as_ref()).collect();
         let calls = open_calls(self.messages()).into_iter().chain(below);
@@ -171,12 +178,13 @@ impl Conversation {
     }
 }
 
-/// The messages of a subgraph's state that are its own.
+/// The messages that are a subgraph's own, or a task's.
 ///
-/// The state begins with what the subgraph was given: the messages of its caller, which are held
+/// A state begins with what the subgraph was given: the messages of its caller, which are held
 /// already, or the words that a tool has made up for it, which clients are not shown.
 pub(super) fn own_messages<'a>(
     state: &[&'a RawValue],
+    written: Written,
     is_held: impl Fn(&str) -> bool,
 ) -> Vec<langgraph::Message<'a>> {
     let sources = state.iter().filter_map(|raw| langgraph::Message::parse(raw));
@@ -187,7 +195,8 @@ pub(super) fn own_messages<'a>(
     let goes_on = new.len() < count;
     let is_given = |source: &langgraph::Message<'_>| {
         let kind = source.kind();
-        !goes_on
+        written == Written::State
+            && !goes_on
             && (source.is_typed() || matches!(kind, MessageType::System | MessageType::Developer))
     };
     new.into_iter().skip_while(is_given).collect()
@@ -341,7 +350,11 @@ fn strays<'a>(
 fn with_strays(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Arc<Message>> {
     let mut whole = target.to_vec();
     let strays = strays(held, target, Owned::by(target));
-    whole.extend(strays.map(|stray| emptied(Arc::clone(&stray.id), stray.role)));
+    whole.extend(strays.map(|stray| {
+        // Clients refuse a message that comes again under another subagent.
+        let empty = Arc::unwrap_or_clone(emptied(Arc::clone(&stray.id), stray.role));
+        Arc::new(Message { agent: stray.agent.clone(), ..empty })
+    }));
     whole
 }
 

@@ -21,6 +21,7 @@ mod questions;
 mod shown;
 mod state;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
@@ -82,12 +83,17 @@ enum Phase {
     Ended,
 }
 
-/// Whether the run goes on after a question.
-#[derive(Debug)]
+/// Whether the run goes on after a question. Clients then hold what subgraphs held that waited, and
+/// the thread's state lacks it. Each of these subgraphs sends its state before anything else.
+///
+/// Nothing but the stream decides what is shown, so that each reader of the run makes the same events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resumes {
     No,
-    /// It does. These tasks waited before it, as far as that is known.
-    After(StatesBelow),
+    /// It does. The conversation is withheld until the subgraphs have sent their states.
+    Gathering,
+    /// It does, and the conversation was shown.
+    Shown,
 }
 
 /// An attempt at the run: the server starts a run again after a crash of its own.
@@ -186,10 +192,16 @@ impl Translator {
         self.questions.is_open()
     }
 
-    /// Whether something may ask below the root. The stream then lacks what a subgraph's finished
-    /// tasks have written, which the thread's state has.
+    /// Whether something may ask below the root, or beside a task that has ended. The stream then
+    /// lacks what finished tasks have written, which the thread's state has.
     pub fn asks_below(&self) -> bool {
-        self.is_interrupted() && !self.view().open().subagents.is_empty()
+        let is_uncommitted = |view: &View| {
+            let committed = self.conversation().unwrap_or_default();
+            let committed: HashSet<_> = committed.iter().map(|message| &message.id).collect();
+            view.messages().iter().any(|message| !committed.contains(&message.id))
+        };
+        let view = self.view();
+        self.is_interrupted() && (!view.open().subagents.is_empty() || is_uncommitted(view))
     }
 
     /// Whether the run asks about several actions at once, some of which may be answered.
@@ -276,12 +288,10 @@ impl Translator {
         self.arbiter.out.drain_into(out);
     }
 
-    /// The run goes on after a question. `state` is what the thread held before it, if that is known:
-    /// clients keep what its tasks hold that waited, until the run's end.
+    /// The run goes on after a question: clients keep what its subgraphs held that waited.
     #[must_use]
-    pub fn resuming(self, state: Option<&ThreadState<'_>>) -> Self {
-        let waited = state.map(StatesBelow::of).unwrap_or_default();
-        Self { resumes: Resumes::After(waited), ..self }
+    pub fn resuming(self) -> Self {
+        Self { resumes: Resumes::Gathering, ..self }
     }
 
     /// Takes in the answers that the thread's metadata keep.
@@ -326,6 +336,19 @@ impl Translator {
 
     fn translate(&mut self, part: &Part<'_>) {
         let namespace = &*part.namespace;
+        let may_gather = match &part.body {
+            Body::Values(_) => !namespace.is_empty(),
+            Body::Said(_) | Body::Updates(_) | Body::Custom(_) | Body::Error(_) => false,
+            Body::Task(_)
+            | Body::Interrupts(_)
+            | Body::Metadata { .. }
+            | Body::Silent
+            | Body::Unknown
+            | Body::Malformed(_) => true,
+        };
+        if !may_gather {
+            self.show_gathered();
+        }
         match &part.body {
             Body::Said(said) => {
                 let arbiter = &mut self.arbiter;

@@ -16,17 +16,30 @@ use crate::langgraph::{
 /// How many levels of subgraphs are read. Real graphs have only a few.
 const MAX_DEPTH: usize = 16;
 
-/// A task that waits for an answer, and runs a subgraph.
+/// A task that waits for an answer, and runs a subgraph; or one beside it that has ended, whose
+/// messages no state has before the superstep is over.
 #[derive(Debug)]
 pub struct WaitingTask<'a> {
-    /// The namespace of its subgraph: `node:task|node:task`.
+    /// The namespace of the graph that has the messages: `node:task|node:task`. That of the task's
+    /// subgraph, or of the graph that an ended task belongs to; empty for the root.
     pub namespace: String,
     /// The name of the agent that the subgraph is, if its state has one.
     pub agent: Option<Cow<'a, str>>,
-    /// The messages of the subgraph's state.
+    /// The messages of the subgraph's state, or what the ended task has written.
     pub messages: Vec<&'a RawValue>,
+    /// What they are.
+    pub written: Written,
     /// The ids of the questions that wait inside of it.
     pub questions: Vec<Cow<'a, str>>,
+}
+
+/// What the messages beside a thread's own are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// A subgraph's whole conversation, which begins with what the subgraph was given.
+    State,
+    /// What an ended task adds to the conversation of its graph.
+    Result,
 }
 
 /// Which states of subgraphs a thread's state lacks.
@@ -57,6 +70,9 @@ impl<'a> WaitingTask<'a> {
         depth: usize,
         all: &mut Vec<Self>,
     ) {
+        if tasks.iter().any(|task| !questions(task).is_empty()) {
+            all.extend(tasks.iter().filter_map(|task| Self::ended(task, outer, key)));
+        }
         for task in tasks.iter().filter(|_| depth > 0) {
             let questions = questions(task);
             let state = state_of(task);
@@ -74,10 +90,20 @@ impl<'a> WaitingTask<'a> {
                 namespace: namespace.clone(),
                 agent,
                 messages: values.and_then(|values| values.messages).unwrap_or_default(),
+                written: Written::State,
                 questions: questions.into_iter().map(|question| question.id).collect(),
             });
             Self::collect(&inner, &namespace, key, depth - 1, all);
         }
+    }
+
+    /// What a task has written that has ended.
+    fn ended(task: &Members<'a>, outer: &str, key: &MessagesKey) -> Option<Self> {
+        let level = if outer.is_empty() { GraphLevel::Root } else { GraphLevel::Subgraph };
+        let result = task.get("result").filter(|result| result.get() != "null")?;
+        let messages = Values::open(result, key, level)?.messages?;
+        let (namespace, questions) = (outer.to_owned(), Vec::new());
+        Some(Self { namespace, agent: None, messages, written: Written::Result, questions })
     }
 }
 

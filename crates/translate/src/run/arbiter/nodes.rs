@@ -193,21 +193,6 @@ impl Arbiter {
         }
     }
 
-    /// A subgraph has these messages from an earlier run, which has paid for them.
-    pub(in crate::run) fn on_earlier(
-        &mut self,
-        namespace: &str,
-        messages: &[langgraph::Message<'_>],
-    ) {
-        let agent = self.steps.enter_subgraph(namespace, None, &mut self.out);
-        for message in messages {
-            self.on_whole(message, agent.as_ref(), None);
-            if let Some(id) = message.id() {
-                self.usage.exclude(&id);
-            }
-        }
-    }
-
     /// Ends a step, and before it the messages of its task.
     fn finish_step(&mut self, step: usize) {
         let task = self.steps.task(step);

@@ -1,6 +1,5 @@
 //! The state of the graph, and the conversation in it.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use indexmap::IndexSet;
@@ -8,9 +7,9 @@ use serde_json::value::RawValue;
 
 use super::{Resumes, StreamEnd, Translator};
 use crate::json;
-use crate::langgraph::{self, Values};
+use crate::langgraph::{self, Values, Written};
 use crate::run::arbiter::Arbiter;
-use crate::run::below::StatesBelow;
+use crate::run::below::{StateBelow, StatesBelow};
 use crate::run::commit::{self, Conversation};
 use crate::run::message::Message;
 use crate::run::{CallForm, Id, RunEvent, ToolStatus, Usage};
@@ -29,7 +28,7 @@ impl Translator {
             self.arbiter.on_subgraph_state(namespace, messages);
             if values.messages.is_some() {
                 let is_first = self.below.update(namespace, messages);
-                if is_first && matches!(self.resumes, Resumes::After(_)) {
+                if is_first && self.resumes == Resumes::Shown {
                     self.show_below(namespace, messages);
                 }
             }
@@ -105,12 +104,23 @@ impl Translator {
     fn base(&mut self, items: &[&RawValue]) {
         self.conversation_mut().update(items);
         if self.view().messages().is_empty() {
-            let waited = match &self.resumes {
-                Resumes::After(waited) => waited.clone(),
-                Resumes::No => self.waiting.clone(),
-            };
-            self.hold(&waited);
+            let waiting = self.waiting.clone();
+            self.hold(&waiting);
             self.show_base();
+        }
+    }
+
+    /// Shows the conversation of a run that goes on after a question, with what its subgraphs hold.
+    pub(super) fn show_gathered(&mut self) {
+        if self.resumes != Resumes::Gathering || self.conversation.is_none() {
+            return;
+        }
+        self.resumes = Resumes::Shown;
+        if self.view().messages().is_empty() {
+            let below = self.below.clone();
+            self.hold(&below);
+            self.show_base();
+            self.go_on_with_tools();
         }
     }
 
@@ -131,14 +141,22 @@ impl Translator {
         }
     }
 
-    /// Shows what a subgraph held before the run went on with it, and clients may lack.
+    /// Shows what a subgraph held before the run went on with it, and clients may lack. They may hold
+    /// it too, so it comes in a snapshot.
     fn show_below(&mut self, namespace: &str, messages: &[&RawValue]) {
-        let held: HashSet<Id> =
-            self.view().messages().iter().map(|message| Arc::clone(&message.id)).collect();
-        let own = commit::own_messages(messages, |id| held.contains(id));
-        if !own.is_empty() {
-            self.arbiter.on_earlier(namespace, &own);
+        let view = self.view();
+        let is_held = |id: &str| view.message(id).is_some();
+        if !view.is_based() || commit::own_messages(messages, Written::State, is_held).is_empty() {
+            return;
         }
+        self.hold_one(&StateBelow::of(namespace, messages));
+        let held = self.conversation_mut().to_vec();
+        let view = self.view();
+        let is_new = |message: &Arc<Message>| view.message(&message.id).is_none();
+        let target: Vec<_> =
+            view.messages().iter().cloned().chain(held.into_iter().filter(is_new)).collect();
+        self.arbiter.out.messages(&target);
+        self.go_on_with_tools();
     }
 
     /// Holds what these tasks hold that wait, each as the messages of its subagent.
@@ -147,17 +165,19 @@ impl Translator {
             conversation.clear_waiting();
         }
         for state in waiting.iter() {
-            let messages = state.messages();
-            let held = self.conversation_mut().to_vec();
-            let Arbiter { steps, out, .. } = &mut self.arbiter;
-            if !steps.has_entered(&state.namespace) {
-                steps.begins_with(&state.namespace, &messages, &held);
-            }
-            let agent = steps.enter_subgraph(&state.namespace, state.agent_name.as_deref(), out);
-            if let Some(agent) = agent {
-                self.conversation_mut().add_waiting(agent, &messages);
-            }
+            self.hold_one(state);
         }
+    }
+
+    fn hold_one(&mut self, state: &StateBelow) {
+        let messages = state.messages();
+        let held = self.conversation_mut().to_vec();
+        let Arbiter { steps, out, .. } = &mut self.arbiter;
+        if state.written == Written::State && !steps.has_entered(&state.namespace) {
+            steps.begins_with(&state.namespace, &messages, &held);
+        }
+        let agent = steps.enter_subgraph(&state.namespace, state.agent_name.as_deref(), out);
+        self.conversation_mut().add_waiting(agent, state.written, &messages);
     }
 
     fn conversation_mut(&mut self) -> &mut Conversation {
@@ -175,6 +195,10 @@ impl Translator {
     /// Takes in the conversation of a superstep: adds what no dialect has said.
     fn commit(&mut self, items: &[&RawValue]) {
         if self.conversation.is_none() && self.view().messages().is_empty() {
+            if self.resumes == Resumes::Gathering {
+                self.conversation_mut().update(items);
+                return;
+            }
             self.base(items);
             return self.go_on_with_tools();
         }
