@@ -189,17 +189,16 @@ pub(super) fn own_messages<'a>(
 ) -> Vec<langgraph::Message<'a>> {
     let sources = state.iter().filter_map(|raw| langgraph::Message::parse(raw));
     let named: Vec<_> = sources.filter(|source| source.id().is_some()).collect();
-    let count = named.len();
-    let is_new = |source: &langgraph::Message<'_>| source.id().is_some_and(|id| !is_held(&id));
-    let new: Vec<_> = named.into_iter().filter(is_new).collect();
-    let goes_on = new.len() < count;
     let is_given = |source: &langgraph::Message<'_>| {
-        let kind = source.kind();
-        written == Written::State
-            && !goes_on
-            && (source.is_typed() || matches!(kind, MessageType::System | MessageType::Developer))
+        source.is_typed() || matches!(source.kind(), MessageType::System | MessageType::Developer)
     };
-    new.into_iter().skip_while(is_given).collect()
+    let is_new = |source: &langgraph::Message<'_>| source.id().is_some_and(|id| !is_held(&id));
+    let goes_on = named.iter().find(|source| source.is_typed()).is_none_or(|first| !is_new(first));
+    let given = match written {
+        Written::State if !goes_on => named.iter().take_while(|source| is_given(source)).count(),
+        Written::State | Written::Result => 0,
+    };
+    named.into_iter().skip(given).filter(is_new).collect()
 }
 
 /// The id of an empty reasoning message. With it a snapshot deletes all reasoning that it omits.

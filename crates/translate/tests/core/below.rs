@@ -292,9 +292,8 @@ impl Graph {
     /// What clients are to hold: the id and the subagent of each message.
     fn held(&self, out: &mut Vec<(String, Option<String>)>) {
         let agent = (!self.namespace.is_empty()).then(|| self.id.clone());
-        let is_given = |message: &&Value| {
-            self.kind == Kind::Tool && !self.namespace.is_empty() && message["type"] == "human"
-        };
+        // Clients are not shown the words that a tool makes up.
+        let is_given = |message: &&Value| message["type"] == "human" && message["id"] != "h";
         let done = self.children.iter().filter(|child| child.status == Status::Done);
         let results: Vec<_> = done.flat_map(Self::written).collect();
         for message in self.messages.iter().filter(|message| !is_given(message)).chain(&results) {
@@ -561,4 +560,165 @@ proptest! {
         }
         prop_assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), whole);
     }
+}
+
+// === single graphs ===
+
+fn subgraph(kind: Kind, asks: bool, children: &[Plan]) -> Plan {
+    Plan { kind, asks, children: children.to_vec() }
+}
+
+/// Graphs in which something asks below the root.
+fn asking() -> Vec<(&'static str, Vec<Plan>)> {
+    let node = subgraph(Kind::Node, true, &[]);
+    let tool = subgraph(Kind::Tool, true, &[]);
+    let done = subgraph(Kind::Tool, false, &[]);
+    vec![
+        ("an agent that is a node", vec![node.clone()]),
+        ("an agent that a tool calls", vec![tool.clone()]),
+        ("an agent in an agent", vec![subgraph(Kind::Node, false, &[node.clone()])]),
+        ("a node of a tool's agent", vec![subgraph(Kind::Tool, false, &[node.clone()])]),
+        ("two tools' agents with equal calls", vec![tool.clone(), tool.clone()]),
+        ("two nodes at once", vec![node.clone(), node]),
+        ("beside one that is done", vec![done, tool]),
+    ]
+}
+
+#[test]
+fn a_question_below_the_root_leaves_the_words_and_names_the_call() {
+    for (what, plans) in asking() {
+        let (root, parts) = thread(&plans);
+        let (run, events) = run(Translator::new("T", "R"), &parts, Some(&root));
+        let (idle, idle_events) = late(&root);
+        for (view, events) in [(run.view(), &events), (idle.view(), &idle_events)] {
+            assert_eq!(ids(view), wanted(&root), "{what}");
+            assert_eq!(asked(events), named(&root), "{what}");
+            let open: HashSet<_> = root.open_calls().into_iter().collect();
+            assert_eq!(waiting(view, &root), open, "{what}");
+        }
+    }
+}
+
+#[test]
+fn an_editor_gets_one_card_for_the_call_that_a_question_is_about() {
+    for (what, plans) in asking() {
+        let (root, parts) = thread(&plans);
+        let (_, events) = run(Translator::new("T", "R"), &parts, Some(&root));
+        let session = acp::project(&mut acp::newcomer(), &events);
+        assert_eq!(session.check(), Ok(()), "{what}");
+        let shown = session.calls();
+        for (question, call) in asked(&events) {
+            let call = call.unwrap();
+            assert!(shown.contains_key(&call), "{what}: {question} names {call}");
+        }
+        assert_eq!(shown.len(), root.calls().len(), "{what}: {:?}", shown.keys());
+    }
+}
+
+#[test]
+fn a_client_without_a_version_gets_no_subagents_and_no_steps_of_them() {
+    for (what, plans) in asking() {
+        let (root, parts) = thread(&plans);
+        let (_, events) = run(Translator::new("T", "R"), &parts, Some(&root));
+        let input = json!({"threadId": "T", "runId": "r", "messages": []}).to_string();
+        let input = Input::parse(input.as_bytes()).unwrap();
+        let told = capture::project(&events, Projector::new(input.client(), input.held()));
+        for event in &told.events {
+            let kind = event["type"].as_str().unwrap();
+            let is_step = kind.starts_with("STEP_") && event.get("subagentRunId").is_some();
+            assert!(!kind.starts_with("SUBAGENT_") && !is_step, "{what}: {event}");
+        }
+    }
+}
+
+/// A run of a root agent that calls a tool, and of a subgraph that goes on after it. The subgraph
+/// may answer the call.
+fn handed_off(answers: bool) -> Vec<ScriptPart> {
+    let mut messages = vec![
+        json!({"type": "human", "id": "h", "content": "refund"}),
+        ai("a", "", &[call("c", "to_billing", &json!({"topic": "refund"}))]),
+    ];
+    let mut parts = vec![
+        part("metadata", "", &json!({"run_id": "R", "attempt": 1})),
+        part("values", "", &json!({"messages": messages[..1]})),
+        part("updates", "", &json!({"assistant": {"messages": [messages[1]]}})),
+        part("values", "", &json!({"messages": messages})),
+        part("values", "billing:2", &json!({"messages": messages})),
+    ];
+    if answers {
+        let result = json!({"type": "tool", "id": "t", "tool_call_id": "c", "content": "yours"});
+        parts.push(part("updates", "billing:2", &json!({"enter": {"messages": [result]}})));
+        messages.push(result);
+        parts.push(part("values", "billing:2", &json!({"messages": messages})));
+    }
+    let origin = json!({"langgraph_node": "model", "langgraph_checkpoint_ns": "billing:2|model:3"});
+    for text in ["Your refund ", "is on its way."] {
+        let chunk = json!({"type": "AIMessageChunk", "id": "b", "content": text});
+        parts.push(part("messages", "billing:2", &json!([chunk, origin])));
+    }
+    messages.push(ai("b", "Your refund is on its way.", &[]));
+    let spoken = json!({"model": {"messages": [messages.last()]}});
+    parts.push(part("updates", "billing:2", &spoken));
+    parts.push(part("updates", "", &json!({"billing": {"messages": messages}})));
+    parts.push(part("values", "", &json!({"messages": messages})));
+    parts
+}
+
+#[test]
+fn the_words_of_a_subgraph_that_goes_on_after_a_call_stream_to_an_editor() {
+    for answers in [true, false] {
+        let mut translator = Translator::new("T", "R");
+        let (mut editor, mut session) = (acp::newcomer(), acp::Session::default());
+        let mut lengths = Vec::new();
+        for script in handed_off(answers) {
+            let mut out = Vec::new();
+            capture::feed(&mut translator, &generate::bytes(&[script], false), &mut out);
+            session.extend(acp::project(&mut editor, &out));
+            lengths.push(session.text_of("b").unwrap_or_default().len());
+        }
+        lengths.dedup();
+        assert_eq!(lengths, [0, 12, 26], "answered: {answers}");
+        let mut out = Vec::new();
+        translator.on_end(StreamEnd::Succeeded, &mut out);
+        session.extend(acp::project(&mut editor, &out));
+        assert_eq!(session.text_of("b").as_deref(), Some("Your refund is on its way."));
+    }
+}
+
+#[test]
+fn the_steps_of_agents_that_are_the_first_nodes_end_with_their_nodes() {
+    let steps = |names: &[&str]| {
+        let mut parts = vec![part("metadata", "", &json!({"run_id": "R", "attempt": 1}))];
+        for node in ["model", "tools", "model"] {
+            for name in names {
+                let ns = format!("{name}:1|{node}:{name}");
+                let origin = json!({"langgraph_node": node, "langgraph_checkpoint_ns": ns});
+                let id = format!("{name}{}", parts.len());
+                let chunk = json!({"type": "AIMessageChunk", "id": id, "content": "x"});
+                let ns = format!("{name}:1");
+                parts.push(part("messages", &ns, &json!([chunk, origin])));
+                let update = json!({ node: {"messages": [ai(&id, "x", &[])]} });
+                parts.push(part("updates", &ns, &update));
+            }
+        }
+        let (_, events) = run(Translator::new("T", "R"), &parts, None);
+        let mut open = HashSet::new();
+        let mut most = 0;
+        for event in &events {
+            match event {
+                RunEvent::StepStarted { name, agent: Some(agent) } => {
+                    assert!(open.insert((name.clone(), agent.clone())), "{name} is open already");
+                    assert!(!name.contains('('), "a step of that node was open: {name}");
+                    most = most.max(open.len());
+                }
+                RunEvent::StepFinished { name, agent: Some(agent) } => {
+                    open.remove(&(name.clone(), agent.clone()));
+                }
+                _ => {}
+            }
+        }
+        most
+    };
+    assert_eq!(steps(&["one"]), 1);
+    assert_eq!(steps(&["one", "two", "three"]), 1, "each part ends its step");
 }
