@@ -493,7 +493,7 @@ impl Shared {
         let messages_key = upstream.messages_key().clone();
         let feed = Feed::joined(thread_id, &record).with_messages_key(messages_key);
         let mut feed = feed.with_emit(emit);
-        if record.has_request && record.input.is_none() {
+        if record.resumes || !record.answers.is_empty() {
             feed = feed.resuming();
         }
         let credentials = Arc::new(CredentialRing::new(upstream.clone(), false));

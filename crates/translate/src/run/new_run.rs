@@ -129,12 +129,9 @@ impl NewRun {
         }
     }
 
-    /// Whether the run goes on where the thread's last one has stopped.
+    /// Whether the run answers a question.
     pub fn resumes(&self) -> bool {
-        match self.start {
-            Start::Resume(_) | Start::Continue => true,
-            Start::Input(_) => false,
-        }
+        matches!(self.start, Start::Resume(_))
     }
 
     /// LangGraph's request body for this run of `assistant`. `checkpoint` is the one where a fork

@@ -34,6 +34,8 @@ pub struct RunRecord {
     pub has_values: Option<bool>,
     /// The run's new input. `None` for a run that resumes.
     pub input: Option<Json>,
+    /// Whether the request answers a question. aegra's records do not show it.
+    pub resumes: bool,
     /// What was written to the state before the run resumed.
     pub update: Option<Json>,
     /// The interrupts that the run answers. Empty without a token.
@@ -140,6 +142,8 @@ impl RunRecord {
                 .get("input")
                 .filter(|input| input.get() != "null")
                 .map(Json::from),
+            resumes: opened(&kwargs, "command")
+                .is_some_and(|c| c.get("resume").is_some_and(|resume| resume.get() != "null")),
             update: opened(&kwargs, "command").and_then(|c| c.get("update").map(Json::from)),
             answers: answers.into_iter().filter_map(json::string).map(Cow::into_owned).collect(),
         })
