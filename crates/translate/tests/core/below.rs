@@ -722,3 +722,27 @@ fn the_steps_of_agents_that_are_the_first_nodes_end_with_their_nodes() {
     assert_eq!(steps(&["one"]), 1);
     assert_eq!(steps(&["one", "two", "three"]), 1, "each part ends its step");
 }
+
+#[test]
+fn a_place_of_a_state_is_no_state_and_a_result_answers_the_newest_call_of_its_id() {
+    let key = MessagesKey::default();
+    let task = |more: &Value| {
+        let mut task = json!({"id": "t", "name": "tools", "interrupts": [Graph::interrupt("q")],
+            "checkpoint": null, "state": null, "result": null});
+        task.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        task
+    };
+    let state =
+        |messages: &Value, task: Value| json!({"values": {"messages": messages}, "tasks": [task]});
+    // So aegra sends it.
+    let place = json!({"state": {"configurable": {"checkpoint_ns": "tools:t"}}});
+    let body = state(&json!([]), task(&place)).to_string();
+    assert_eq!(StatesBelow::of(&body, &key), StatesBelow::Lacking);
+    // The model has used the id of an earlier turn again.
+    let called = |id: &str| ai(id, "", &[call("c", "task", &json!({"description": "x"}))]);
+    let result = json!({"type": "tool", "id": "r", "tool_call_id": "c", "content": "done"});
+    let body = state(&json!([called("a"), result, called("b")]), task(&json!({}))).to_string();
+    assert_eq!(StatesBelow::of(&body, &key), StatesBelow::Hidden(vec!["tools:t".to_owned()]));
+    let body = state(&json!([called("a"), result]), task(&json!({}))).to_string();
+    assert_eq!(StatesBelow::of(&body, &key), StatesBelow::Whole);
+}

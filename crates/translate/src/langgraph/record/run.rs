@@ -254,6 +254,23 @@ mod tests {
     }
 
     #[test]
+    fn a_run_that_another_program_resumes_is_known_by_its_command() {
+        let read = |kwargs: &str| {
+            let record = format!(r#"{{"run_id":"R","status":"running","kwargs":{kwargs}}}"#);
+            RunRecord::parse(&record).unwrap().resumes
+        };
+        assert!(read(r#"{"input":null,"command":{"resume":"yes"}}"#));
+        for other in [
+            "{}",
+            r#"{"input":null,"command":null}"#,
+            r#"{"command":{"resume":null,"update":{}}}"#,
+            r#"{"input":{}}"#,
+        ] {
+            assert!(!read(other), "{other}");
+        }
+    }
+
+    #[test]
     fn the_newest_run_comes_first_whatever_order_the_server_keeps() {
         let run = |id, at| format!(r#"{{"run_id":"{id}","status":"pending","created_at":"{at}"}}"#);
         let list = format!(
