@@ -576,8 +576,11 @@ fn asking() -> Vec<(&'static str, Vec<Plan>)> {
     vec![
         ("an agent that is a node", vec![node.clone()]),
         ("an agent that a tool calls", vec![tool.clone()]),
-        ("an agent in an agent", vec![subgraph(Kind::Node, false, &[node.clone()])]),
-        ("a node of a tool's agent", vec![subgraph(Kind::Tool, false, &[node.clone()])]),
+        ("an agent in an agent", vec![subgraph(Kind::Node, false, std::slice::from_ref(&node))]),
+        (
+            "a node of a tool's agent",
+            vec![subgraph(Kind::Tool, false, std::slice::from_ref(&node))],
+        ),
         ("two tools' agents with equal calls", vec![tool.clone(), tool.clone()]),
         ("two nodes at once", vec![node.clone(), node]),
         ("beside one that is done", vec![done, tool]),
@@ -705,16 +708,12 @@ fn the_steps_of_agents_that_are_the_first_nodes_end_with_their_nodes() {
         let mut open = HashSet::new();
         let mut most = 0;
         for event in &events {
-            match event {
-                RunEvent::StepStarted { name, agent: Some(agent) } => {
-                    assert!(open.insert((name.clone(), agent.clone())), "{name} is open already");
-                    assert!(!name.contains('('), "a step of that node was open: {name}");
-                    most = most.max(open.len());
-                }
-                RunEvent::StepFinished { name, agent: Some(agent) } => {
-                    open.remove(&(name.clone(), agent.clone()));
-                }
-                _ => {}
+            if let RunEvent::StepStarted { name, agent: Some(agent) } = event {
+                assert!(open.insert((name, agent)), "{name} is open already");
+                assert!(!name.contains('('), "a step of that node was open: {name}");
+                most = most.max(open.len());
+            } else if let RunEvent::StepFinished { name, agent: Some(agent) } = event {
+                open.remove(&(name, agent));
             }
         }
         most
