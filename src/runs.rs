@@ -118,6 +118,16 @@ pub(crate) struct RunStart<'a> {
     /// The token in the request. Without one an interrupted request is not looked up.
     pub(crate) token: Option<String>,
     pub(crate) request: RunRequest,
+    pub(crate) begins: Begins,
+}
+
+/// How a run begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begins {
+    /// With an input, or at a checkpoint.
+    Anew,
+    /// It goes on after a question.
+    AfterQuestion,
 }
 
 #[derive(Debug)]
@@ -198,7 +208,7 @@ impl Runs {
         run: RunStart<'_>,
         held: impl Send + 'static,
     ) -> Result<RunReader, StartError> {
-        let RunStart { server, thread_id, name, token, request } = run;
+        let RunStart { server, thread_id, name, token, request, begins } = run;
         let (mut caller, response) = oneshot::channel();
         let (runs, upstream) = (self.clone(), upstream.clone());
         let (thread_id, name) = (thread_id.to_owned(), name.to_owned());
@@ -214,8 +224,15 @@ impl Runs {
                 () = abandoned => return,
             };
             let started = begun.map(|begun| match begun {
-                Begun::Stream(stream) => runs.started(upstream, server, &thread_id, &name, stream),
-                Begun::Found(run_id) => runs.found(upstream, server, &thread_id, &name, &run_id),
+                Begun::Stream(stream) => {
+                    let feed = Feed::new(&thread_id, stream.run_id.as_deref(), Some(&name));
+                    runs.own_stream(upstream, server, feed, begins, stream)
+                }
+                Begun::Found(run_id) => {
+                    let feed = Feed::new(&thread_id, Some(&run_id), Some(&name));
+                    let found = |feed| (Reading::found(feed, server), None);
+                    runs.own(upstream, feed, begins, None, found)
+                }
             });
             // The run is listed now, so that a task that waits for `held` finds it.
             drop(held);
@@ -244,24 +261,22 @@ impl Runs {
         name: &str,
         stream: RunStream,
     ) -> RunReader {
-        let RunStream { run_id, date: _, body, stay } = stream;
-        let feed = Feed::new(thread_id, run_id.as_deref(), Some(name));
-        self.own(upstream, feed, stay, |feed| {
-            (Reading::started(feed, server, Instant::now()), Some(body))
-        })
+        let feed = Feed::new(thread_id, stream.run_id.as_deref(), Some(name));
+        self.own_stream(upstream, server, feed, Begins::Anew, stream)
     }
 
-    /// As [`started`](Self::started), for a run whose start was interrupted before the response.
-    fn found(
+    fn own_stream(
         &self,
         upstream: Client,
         server: Capabilities,
-        thread_id: &str,
-        name: &str,
-        run_id: &str,
+        feed: Feed,
+        begins: Begins,
+        stream: RunStream,
     ) -> RunReader {
-        let feed = Feed::new(thread_id, Some(run_id), Some(name));
-        self.own(upstream, feed, None, |feed| (Reading::found(feed, server), None))
+        let RunStream { run_id: _, date: _, body, stay } = stream;
+        self.own(upstream, feed, begins, stay, |feed| {
+            (Reading::started(feed, server, Instant::now()), Some(body))
+        })
     }
 
     /// Reads a run for the client that has started it.
@@ -269,10 +284,14 @@ impl Runs {
         &self,
         upstream: Client,
         feed: Feed,
+        begins: Begins,
         stay: Option<Stay>,
         begin: impl FnOnce(Feed) -> (Reading, Option<Body>),
     ) -> RunReader {
         let mut feed = feed.with_messages_key(upstream.messages_key().clone()).with_emit(self.emit);
+        if begins == Begins::AfterQuestion {
+            feed = feed.resuming();
+        }
         let credentials = Arc::new(CredentialRing::new(upstream.clone(), true));
         let (run, changed) = self.shared.open(&mut feed, History::Complete, &credentials);
         let (reading, body) = begin(feed);
@@ -474,6 +493,9 @@ impl Shared {
         let messages_key = upstream.messages_key().clone();
         let feed = Feed::joined(thread_id, &record).with_messages_key(messages_key);
         let mut feed = feed.with_emit(emit);
+        if record.resumes || !record.answers.is_empty() {
+            feed = feed.resuming();
+        }
         let credentials = Arc::new(CredentialRing::new(upstream.clone(), false));
         let (run, changed) = self.open(&mut feed, History::Replaying, &credentials);
         let receiver = changed.subscribe();

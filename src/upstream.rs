@@ -37,6 +37,7 @@ mod list;
 mod response;
 mod run;
 mod state_text;
+mod states_below;
 mod stream;
 mod thread;
 mod tls;

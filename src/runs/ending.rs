@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::answers::kept_answers;
-use super::feed::{Coverage, StreamSummary};
+use super::feed::{Asks, Coverage, StreamSummary};
 use super::retry::wait_as_asked;
 use crate::offload::offload;
 use crate::upstream::{AnswerText, Client, Error};
@@ -213,10 +213,10 @@ impl EndQuery<'_> {
     fn has_asked(&self, state: Option<&FinalState>) -> bool {
         match state.and_then(FinalState::of_run).and_then(parsed) {
             Some(own) => {
-                let is_at_breakpoint = self.seen.is_interrupted && !own.next.is_empty();
+                let is_at_breakpoint = self.seen.asks != Asks::Nothing && !own.next.is_empty();
                 !own.interrupts.is_empty() || is_at_breakpoint
             }
-            None => self.seen.is_interrupted,
+            None => self.seen.asks != Asks::Nothing,
         }
     }
 
@@ -241,10 +241,11 @@ impl EndQuery<'_> {
     ///
     /// A stopped run may commit a step after its stream has ended. A run is interrupted if open
     /// interrupts are in its stream, or in a state whose `metadata.run_id` is this run. A stream that
-    /// showed interrupts needs no state, unless its end is missing.
+    /// showed interrupts needs no state, unless its end is missing, or the messages of a subgraph that
+    /// asks.
     async fn state(&self, run_id: &str, status: RunStatus) -> Result<Option<FinalState>, Error> {
         let is_whole = self.is_whole();
-        let is_settled = self.seen.is_interrupted || self.seen.error.is_some();
+        let is_settled = self.seen.asks == Asks::AtRoot || self.seen.error.is_some();
         if status == RunStatus::Success && is_settled && is_whole {
             return Ok(None);
         }

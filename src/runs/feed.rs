@@ -45,8 +45,7 @@ pub struct Feed {
 pub(super) struct StreamSummary {
     /// LangGraph's id of the run.
     pub(super) run_id: Option<String>,
-    /// Whether the run has asked a question, or stopped at a static breakpoint.
-    pub(super) is_interrupted: bool,
+    pub(super) asks: Asks,
     pub(super) coverage: Coverage,
     /// Whether the run asks about several actions at once.
     pub(super) asks_batch: bool,
@@ -54,6 +53,17 @@ pub(super) struct StreamSummary {
     pub(super) has_begun: bool,
     /// Why the run failed, if the stream says so.
     pub(super) error: Option<RunError>,
+}
+
+/// Whether a run has asked a question, or stopped at a static breakpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Asks {
+    #[default]
+    Nothing,
+    /// It has, in its root graph.
+    AtRoot,
+    /// It has, and a subgraph may ask. The stream may lack messages of it.
+    MaybeBelow,
 }
 
 /// How much of a run its stream has shown.
@@ -162,6 +172,15 @@ impl Feed {
         self.parts.translation = run.map(|run| run.with_messages_key(key.clone()));
         self.parts.messages_key = key;
         self.parts.reseed();
+        self
+    }
+
+    /// The run goes on after a question. To be called before anything is read.
+    #[must_use]
+    pub(super) fn resuming(mut self) -> Self {
+        let translation = self.parts.translation;
+        self.parts.translation =
+            translation.map(|run| Translation { translator: run.translator.resuming(), ..run });
         self
     }
 
@@ -490,7 +509,12 @@ impl Feed {
             && self.join.as_ref().is_none_or(is_joined_whole);
         StreamSummary {
             run_id: id.clone(),
-            is_interrupted: translator.is_interrupted(),
+            asks: match translator.is_interrupted() {
+                false => Asks::Nothing,
+                // Others may have requested no parts of subgraphs.
+                true if self.join.is_some() || translator.asks_below() => Asks::MaybeBelow,
+                true => Asks::AtRoot,
+            },
             asks_batch: translator.asks_batch(),
             coverage: if !self.replay.is_settled() {
                 Coverage::EndMissing

@@ -15,7 +15,7 @@ use super::sent;
 use super::start_lock::StartLock;
 use super::thread::Thread;
 use crate::offload::offload;
-use crate::runs::{self, RunStart, StartError};
+use crate::runs::{self, Begins, RunStart, StartError};
 use crate::upstream::{AnswerText, Client, Line};
 use threadway_translate::langgraph::{
     BatchDecision, Capabilities, InputKeys, NewestRuns, RunRecord, ThreadState,
@@ -346,6 +346,7 @@ impl Thread {
             return Err(Refusal::Busy);
         }
         let (name, forgets) = (run.name.clone(), run.forgets.clone());
+        let begins = if run.resumes() { Begins::AfterQuestion } else { Begins::Anew };
         let request = run.request(&self.agent.assistant, server, checkpoint);
         let (request, token) = match origin {
             ThreadOrigin::Exists => {
@@ -355,7 +356,7 @@ impl Thread {
             ThreadOrigin::Run(metadata) => (request.creating_thread(&metadata, server), None),
         };
         let runs = self.threads.runs();
-        let new = RunStart { server, thread_id: &self.id, name: &name, token, request };
+        let new = RunStart { server, thread_id: &self.id, name: &name, token, request, begins };
         // The request goes on if the client leaves, and so does its turn.
         match runs.start(self.upstream(), new, (guards, turn)).await {
             Ok(reader) => {

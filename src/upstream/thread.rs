@@ -129,9 +129,12 @@ impl Client {
     }
 
     /// The JSON of a thread's newest state. `None` if the thread does not exist.
+    ///
+    /// While the thread waits for an answer below its root, the tasks that wait have the states of
+    /// their subgraphs, as far as the server sends these.
     pub(crate) async fn thread_state(&self, thread_id: &str) -> Result<Option<AnswerText>, Error> {
         match self.find(Operation::ThreadState, &["threads", thread_id, "state"]).await {
-            Ok(body) => Ok(Some(one_line(body))),
+            Ok(body) => Ok(Some(self.with_states_below(thread_id, one_line(body)).await)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
@@ -464,7 +467,7 @@ fn stored_error(error: &RawValue) -> RunError {
 
 /// Puts JSON on one line. A server may indent it, and the gateway sends states in frames of one
 /// line.
-fn one_line(body: AnswerText) -> AnswerText {
+pub(super) fn one_line(body: AnswerText) -> AnswerText {
     let line = body.read(|body| {
         body.contains('\n').then(|| {
             let mut line = String::with_capacity(body.len());

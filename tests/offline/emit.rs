@@ -271,7 +271,9 @@ fn ends_as_promised(emit: Emit, run: &Run, view: &View) -> Result<(), String> {
             && message.content.is_empty()
             && message.calls.is_empty()
             && !has_attachments;
-        emit.reasoning || !(is_empty || message.role == Role::Reasoning)
+        // A subgraph that waits for an answer holds messages of its own.
+        let is_hidden = message.agent.is_some() && emit.subagents == Subagents::Hidden;
+        !is_hidden && (emit.reasoning || !(is_empty || message.role == Role::Reasoning))
     };
     let expected: Vec<_> = conversation.iter().filter(is_told).collect();
     // A client keeps the messages that no snapshot can delete.

@@ -114,7 +114,11 @@ fn started(server: &LangGraph) -> Vec<Value> {
 fn changes(server: &LangGraph) -> Vec<String> {
     let books = server.books();
     let asked = books.asked.iter().map(|(line, _)| line.clone());
-    asked.filter(|line| !line.starts_with("GET ") && !line.contains("/search")).collect()
+    let is_read = |line: &String| {
+        // The state of a namespace is read by a POST.
+        line.starts_with("GET ") || line.contains("/search") || line.contains("/state/checkpoint")
+    };
+    asked.filter(|line| !is_read(line)).collect()
 }
 
 fn asked_ids(events: &[Value]) -> Vec<String> {

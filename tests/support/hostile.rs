@@ -509,6 +509,8 @@ impl Hostile {
             _ if is_gone => missing(),
             "" => (200, store.thread(&self.0.script)),
             "/state" => (200, store.state(&self.0.script)),
+            // The state of a namespace: no subgraph runs in this graph.
+            "/state/checkpoint" => missing(),
             "/history" => {
                 let made = store.committed.is_some();
                 (200, if made { json!([store.state(&self.0.script)]) } else { json!([]) })

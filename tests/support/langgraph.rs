@@ -321,8 +321,8 @@ impl Books {
             ("POST", ["threads", id, "copy"]) => Some(self.copy(id, tenant.as_deref())),
             (_, ["threads", id, ..]) if !self.is_shown(id, tenant.as_deref()) => missing(),
             (_, ["threads", id, rest @ ..]) => match (self.threads.get_mut(*id), method, rest) {
-                // Older servers do not have the stream of a thread's lifecycle.
-                (None, ..) | (Some(_), "GET", ["stream"]) => missing(),
+                // Older servers have no stream of a thread's lifecycle, and these graphs no subgraphs.
+                (None, ..) | (Some(_), _, ["stream"] | ["state", "checkpoint"]) => missing(),
                 (Some(thread), "GET", []) => Some((200, thread.record(id))),
                 (Some(thread), "PATCH", []) => {
                     self.made += 1;

@@ -12,7 +12,7 @@
 //! - `brackets`: makes all run events, and closes what it opens. `open`: what is open. `steps`: the
 //!   nodes and subagents that run.
 //! - `view`: messages and state after the events so far. `commit`: the conversation as LangGraph
-//!   holds it. `resync`: from a view to a late client.
+//!   holds it. `below`: the states of subgraphs, which are a part of it while they wait. `resync`: from a view to a late client.
 //! - `message`, `reasoning`, `snapshot`: messages. `state`, `patch`: the state, and its changes.
 //! - `activity`: running tools and the plan. `usage`: tokens.
 //! - `interrupt`, `decision`: questions to a person, and which answers fit.
@@ -25,6 +25,7 @@
 
 mod activity;
 mod arbiter;
+mod below;
 mod brackets;
 mod commit;
 mod decision;
@@ -90,7 +91,7 @@ pub type Id = Arc<str>;
 /// One event of a run.
 ///
 /// ```text
-/// Started ( Step | Text | Attached | Reasoning | Call | Result | State | Messages | Subagent | Custom | Activity | Raw )*
+/// Started ( Step | Text | Attached | Adopted | Reasoning | Call | Result | State | Messages | Subagent | Custom | Activity | Raw )*
 /// Ended
 /// ```
 /// Everything that starts also ends before `Ended`. Nothing follows `Ended`.
@@ -146,6 +147,9 @@ pub enum RunEvent {
     /// An assistant's message contains something besides text. The attachment replaces an earlier
     /// one with the same id.
     Attached(Arc<Message>),
+    /// The run's own conversation has taken in a message that a subagent wrote for a call. Clients
+    /// hold it already, under that subagent; one that was not shown it is shown it now.
+    Adopted(Arc<Message>),
     /// A new reasoning message starts, or a known one continues.
     ReasoningStarted {
         /// The id of the reasoning message, which differs from that of the message it belongs to.

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::runs::credential_ring::{CredentialRing, Lender, still_refused};
 use crate::runs::ending::{BodyEnd, EndQuery, EndStatus, RECORD_PAUSE, RefusedEnd};
-use crate::runs::feed::Coverage;
+use crate::runs::feed::{Asks, Coverage};
 use crate::runs::published::{Bar, Run};
 use crate::runs::reading::Request;
 use crate::runs::retry::{state_pause, wait_as_asked};
@@ -97,7 +97,7 @@ fn is_whole(request: &Request) -> bool {
         request,
         Request::EndStatus { seen, end: BodyEnd::Clean }
             if seen.coverage == Coverage::Whole
-                && seen.has_begun && seen.error.is_none() && !seen.is_interrupted
+                && seen.has_begun && seen.error.is_none() && seen.asks == Asks::Nothing
     )
 }
 

@@ -546,6 +546,7 @@ fn record() -> RunRecord {
         is_resumable: true,
         has_values: Some(true),
         input: None,
+        resumes: false,
         answers: Vec::new(),
         update: None,
     }

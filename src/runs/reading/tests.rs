@@ -102,6 +102,7 @@ fn record(status: RunStatus) -> RunRecord {
         is_resumable: true,
         has_values: Some(true),
         input: None,
+        resumes: false,
         answers: Vec::new(),
         update: None,
     }

@@ -192,6 +192,11 @@ impl Calls {
         }
     }
 
+    /// Whether the client was sent a call's result in this run.
+    pub(super) fn is_answered(&self, id: &str) -> bool {
+        self.known.get(id).is_some_and(|call| call.stage == Stage::Answered)
+    }
+
     /// The tool runs.
     pub(super) fn run(&mut self, id: &str, emit: &mut dyn FnMut(&Update<'_>)) {
         let Some(call) = self.known.get_mut(id).filter(|call| call.waits()) else { return };

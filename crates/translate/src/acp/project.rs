@@ -35,7 +35,7 @@ pub struct Projector {
     /// The messages whose text may still be repeated or completed by the run.
     unsettled: IndexSet<Id>,
     calls: Calls,
-    subagents: HashMap<Id, Visibility>,
+    subagents: HashMap<Id, SeenSubagent>,
     /// Messages of subagents that no event has announced yet.
     unattributed: Vec<Message>,
     plan: PlanState,
@@ -58,10 +58,19 @@ pub struct NoticeForms {
 /// Whether the client is shown the messages of a subagent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Visibility {
-    /// The subagent works for a tool call, whose result stands for its messages.
+    /// The subagent works for a tool call, whose result will stand for its messages.
     Hidden,
-    /// The subagent is a part of the agent itself.
+    /// The subagent is a part of the agent itself, or the call that it worked for has its result.
     Shown,
+}
+
+/// A subagent of this run.
+#[derive(Debug)]
+struct SeenSubagent {
+    parent: Option<Id>,
+    /// The call that it works for.
+    call_id: Option<Id>,
+    is_over: bool,
 }
 
 /// Where updates go.
@@ -107,7 +116,7 @@ impl Projector {
             RunEvent::TextStarted { message_id, role, name: _, agent } => {
                 self.start(message_id, *role, agent.as_ref());
             }
-            RunEvent::Attached(attachment) => self.message(attachment, emit),
+            RunEvent::Attached(message) | RunEvent::Adopted(message) => self.message(message, emit),
             RunEvent::ReasoningStarted { message_id, agent } => {
                 self.start(message_id, Role::Reasoning, agent.as_ref());
             }
@@ -142,6 +151,11 @@ impl Projector {
                 self.spent(usage, agent.as_ref(), emit);
             }
             RunEvent::SubagentStarted(subagent) => self.subagent_started(subagent, emit),
+            RunEvent::SubagentFinished { id } => {
+                if let Some(subagent) = self.subagents.get_mut(id) {
+                    subagent.is_over = true;
+                }
+            }
             RunEvent::Started { .. } => {
                 self.run += 1;
                 self.calls.next_run();
@@ -152,7 +166,6 @@ impl Projector {
             RunEvent::ReasoningSealed { .. }
             | RunEvent::StepStarted { .. }
             | RunEvent::StepFinished { .. }
-            | RunEvent::SubagentFinished { .. }
             | RunEvent::Custom { .. }
             | RunEvent::Activity { .. }
             | RunEvent::Raw(_) => {}
@@ -313,6 +326,12 @@ impl Projector {
                 return self.unattributed.push(message.clone());
             }
         }
+        // What a subagent wrote for a call stays hidden after the call's result.
+        let was_hidden = matches!(self.messages.get(id), Some(MessageState::Hidden));
+        let is_callees = |agent| self.path(agent).any(|subagent| subagent.call_id.is_some());
+        if was_hidden && message.agent.as_ref().is_some_and(is_callees) {
+            return;
+        }
         if let Some(ContentPart::Notice(notice)) = message.attached() {
             return self.notice(id, notice, emit);
         }
@@ -351,12 +370,10 @@ impl Projector {
     /// A subagent starts. If a tool call started it, it works for that call, and so do its own
     /// subagents.
     fn subagent_started(&mut self, subagent: &Subagent, emit: Emit<'_>) {
-        let parent = self.visibility(subagent.parent.as_ref());
-        let visibility = match (&subagent.call_id, parent) {
-            (Some(_), _) | (None, Some(Visibility::Hidden)) => Visibility::Hidden,
-            (None, Some(Visibility::Shown) | None) => Visibility::Shown,
-        };
-        self.subagents.insert(Arc::clone(&subagent.id), visibility);
+        let Subagent { id, name: _, parent, call_id } = subagent;
+        let (parent, call_id) = (parent.clone(), call_id.clone());
+        let seen = SeenSubagent { parent, call_id, is_over: false };
+        self.subagents.insert(Arc::clone(id), seen);
         if let Some(call_id) = &subagent.call_id {
             self.calls.run(call_id, emit);
         }
@@ -370,9 +387,24 @@ impl Projector {
         }
     }
 
-    /// Whether a subagent's messages are shown. `None` for a subagent that was not announced.
+    /// Whether the messages are shown that a subagent writes now. `None` for a subagent that was not
+    /// announced.
     fn visibility(&self, agent: Option<&Id>) -> Option<Visibility> {
-        agent.map_or(Some(Visibility::Shown), |agent| self.subagents.get(agent).copied())
+        let Some(agent) = agent else { return Some(Visibility::Shown) };
+        self.subagents.get(agent)?;
+        let works = |subagent: &SeenSubagent| {
+            let call_id = subagent.call_id.as_ref();
+            call_id.is_some_and(|call_id| subagent.is_over || !self.calls.is_answered(call_id))
+        };
+        let is_hidden = self.path(agent).any(works);
+        Some(if is_hidden { Visibility::Hidden } else { Visibility::Shown })
+    }
+
+    /// A subagent, and those that contain it.
+    fn path(&self, agent: &Id) -> impl Iterator<Item = &SeenSubagent> {
+        let parent = |subagent: &&SeenSubagent| self.subagents.get(subagent.parent.as_ref()?);
+        // A parent is announced before its subagents, so no path is longer.
+        std::iter::successors(self.subagents.get(agent), parent).take(self.subagents.len())
     }
 
     fn spent(&mut self, usage: &Usage, agent: Option<&Id>, emit: Emit<'_>) {

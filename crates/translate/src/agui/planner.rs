@@ -294,7 +294,7 @@ impl RequestPlanner<'_> {
         let ids = self.ids();
         let is_message = |id: &str| ids.contains(id);
         for (at, result) in self.input.messages.iter().enumerate() {
-            if result.role != Role::Tool || conversation.has(&result.id) {
+            if result.role != Role::Tool || conversation.knows(&result.id) {
                 continue;
             }
             let wire = result.call_id.as_deref().unwrap_or_default();

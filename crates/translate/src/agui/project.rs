@@ -91,6 +91,9 @@ impl Projector {
             self.leave_out(event);
             return;
         }
+        if self.client.version == Version::Legacy && is_refused(event) {
+            return;
+        }
         if begins_a_message(event) {
             self.knowledge.mix();
         }
@@ -168,6 +171,10 @@ impl Projector {
                     metadata: is_error.then_some(failed),
                 });
             }
+            RunEvent::StateSnapshot(snapshot) => emit(&Event::StateSnapshot { snapshot }),
+            RunEvent::StateDelta(patch) => emit(&Event::StateDelta { delta: patch.operations() }),
+            // The run's end carries the sums, and a client holds what is adopted.
+            RunEvent::Spent { .. } | RunEvent::Adopted(_) => {}
             RunEvent::StepStarted { name, agent } => {
                 let subagent_run_id = agent.as_deref();
                 emit(&Event::StepStarted { step_name: name, subagent_run_id });
@@ -176,10 +183,6 @@ impl Projector {
                 let subagent_run_id = agent.as_deref();
                 emit(&Event::StepFinished { step_name: name, subagent_run_id });
             }
-            RunEvent::StateSnapshot(snapshot) => emit(&Event::StateSnapshot { snapshot }),
-            RunEvent::StateDelta(patch) => emit(&Event::StateDelta { delta: patch.operations() }),
-            // The run's end carries the sums.
-            RunEvent::Spent { .. } => {}
             RunEvent::SubagentStarted(subagent) => emit(&Event::SubagentStarted {
                 subagent_run_id: &subagent.id,
                 name: &subagent.name,
@@ -299,6 +302,18 @@ impl Projector {
             snapshot(&messages);
         }
     }
+}
+
+/// Whether clients before 0.0.59 end the run at an event: they know no subagents, and compare the names
+/// of all open steps.
+fn is_refused(event: &RunEvent) -> bool {
+    matches!(
+        event,
+        RunEvent::SubagentStarted(_)
+            | RunEvent::SubagentFinished { .. }
+            | RunEvent::StepStarted { agent: Some(_), .. }
+            | RunEvent::StepFinished { agent: Some(_), .. }
+    )
 }
 
 /// Whether an event starts a message or a call, or is one.

@@ -1,4 +1,8 @@
 //! A thread's state, as `GET /threads/{id}/state` returns it.
+//!
+//! `waiting` has the tasks that wait for an answer, and what their subgraphs hold.
+
+mod waiting;
 
 use std::borrow::Cow;
 
@@ -6,6 +10,8 @@ use serde_json::value::RawValue;
 
 use super::{GraphLevel, KeptAnswers, MessagesKey, RawInterrupt, Values};
 use crate::json;
+
+pub use waiting::{StatesBelow, WaitingTask, Written, with_state};
 
 /// A checkpoint of a thread.
 #[derive(Debug)]
@@ -16,6 +22,9 @@ pub struct ThreadState<'a> {
     pub next: Vec<Cow<'a, str>>,
     /// The open questions.
     pub interrupts: Vec<RawInterrupt<'a>>,
+    /// The tasks that wait for an answer and run a subgraph whose state is known. A task comes
+    /// before those of its subgraph.
+    pub waiting: Vec<WaitingTask<'a>>,
     /// Decisions in the thread's metadata. The state itself does not contain them, so the caller
     /// sets this field.
     pub kept: KeptAnswers,
@@ -23,6 +32,8 @@ pub struct ThreadState<'a> {
     pub run_id: Option<Cow<'a, str>>,
     /// The checkpoint's id. `None` for a new thread.
     pub checkpoint_id: Option<Cow<'a, str>>,
+    /// The namespace that the checkpoint belongs to; empty for the root graph.
+    pub namespace: Option<Cow<'a, str>>,
     /// The error of a failed task, as the graph library prints it.
     pub error: Option<Cow<'a, str>>,
     /// The node of the failed task.
@@ -46,11 +57,10 @@ impl<'a> ThreadState<'a> {
         let tasks = members.get("tasks").and_then(json::items).unwrap_or_default();
         let tasks: Vec<_> = tasks.into_iter().filter_map(json::members).collect();
         let next = members.get("next").and_then(json::items).unwrap_or_default();
+        let checkpoint = members.get("checkpoint").and_then(json::members);
         let failed = tasks.iter().find(|task| error_of(task).is_some());
-        let checkpoint_id = members
-            .get("checkpoint")
-            .and_then(json::members)
-            .and_then(|checkpoint| checkpoint.string("checkpoint_id"));
+        let checkpoint_id =
+            checkpoint.as_ref().and_then(|checkpoint| checkpoint.string("checkpoint_id"));
         // Without a checkpoint the servers send null, an empty object, or an empty list. With one, the
         // state may be any value: the functional API's is what its entrypoint has returned.
         let has_state =
@@ -62,12 +72,14 @@ impl<'a> ThreadState<'a> {
                 .and_then(|values| Values::open(values, key, GraphLevel::Root)),
             next: next.into_iter().filter_map(json::string).collect(),
             interrupts: Self::interrupts(&tasks),
+            waiting: WaitingTask::all(&tasks, key),
             kept: KeptAnswers::default(),
             run_id: members
                 .get("metadata")
                 .and_then(json::members)
                 .and_then(|metadata| metadata.string("run_id")),
             checkpoint_id,
+            namespace: checkpoint.and_then(|checkpoint| checkpoint.string("checkpoint_ns")),
             error: failed.and_then(error_of),
             failed_node: failed.and_then(|task| task.string("name")),
         })
@@ -76,9 +88,7 @@ impl<'a> ThreadState<'a> {
     /// A task with a result has been answered. The JavaScript server keeps its question until the
     /// other tasks of the superstep are answered (langgraph-api 1.5.1).
     fn interrupts(tasks: &[json::Members<'a>]) -> Vec<RawInterrupt<'a>> {
-        let waits = |task: &&json::Members<'a>| {
-            task.get("result").is_none_or(|result| result.get() == "null")
-        };
+        let waits = |task: &&json::Members<'a>| has_no_result(task);
         let of = |task: &json::Members<'a>| task.get("interrupts").and_then(json::items);
         RawInterrupt::all(tasks.iter().filter(waits).filter_map(of).flatten())
     }
@@ -87,6 +97,10 @@ impl<'a> ThreadState<'a> {
     pub fn is_interrupted(&self) -> bool {
         !self.interrupts.is_empty() || (!self.next.is_empty() && self.error.is_none())
     }
+}
+
+fn has_no_result(task: &json::Members<'_>) -> bool {
+    task.get("result").is_none_or(|result| result.get() == "null")
 }
 
 /// Why a task failed: a text, or from a JavaScript graph of the Python server an object.

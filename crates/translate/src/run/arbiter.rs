@@ -199,15 +199,15 @@ impl Arbiter {
         messages: &[Arc<Message>],
     ) {
         match self.streamed_as(id, messages) {
-            None => {
-                self.complete(id, source, messages, None, None);
-                self.speeches.remove(id);
-            }
-            Some(id) => {
-                self.complete(&id, source, &self.converted(source, &id), None, None);
-                self.speeches.remove(&id);
-            }
+            None => self.commit(id, source, messages),
+            Some(id) => self.commit(&id, source, &self.converted(source, &id)),
         }
+    }
+
+    fn commit(&mut self, id: &Id, source: &langgraph::Message<'_>, messages: &[Arc<Message>]) {
+        self.complete(id, source, messages, None, None);
+        self.adopt(messages);
+        self.speeches.remove(id);
     }
 
     /// The id under which a whole message has streamed, if that is another: a made-up id, of a message
@@ -234,6 +234,17 @@ impl Arbiter {
         let streamed = Arc::clone(equal.min_by_key(|other| view.place_of(other))?);
         self.chunk_ids.note(id, &streamed);
         Some(streamed)
+    }
+
+    /// The run's own conversation has these messages. Those that a subagent wrote for a call are no
+    /// longer a part of that call's work.
+    fn adopt(&mut self, messages: &[Arc<Message>]) {
+        for message in messages {
+            let author = self.view().message(&message.id).and_then(|held| held.agent.as_ref());
+            if author.is_some_and(|author| self.steps.is_callee(author)) {
+                self.out.adopt(message);
+            }
+        }
     }
 
     /// Adds what is missing of a LangChain message and of what it became, and closes it.

@@ -115,6 +115,10 @@ impl Brackets {
         self.emit(RunEvent::Attached(attachment));
     }
 
+    pub(super) fn adopt(&mut self, message: &Arc<Message>) {
+        self.emit(RunEvent::Adopted(Arc::clone(message)));
+    }
+
     // --- reasoning ---
 
     pub(super) fn open_thought(&mut self, id: &Id, agent: Option<&Id>) {
@@ -245,6 +249,10 @@ impl Brackets {
     fn settle_tools(&mut self, outcome: &Outcome, open: &[Id]) {
         let running = self.view.running_tools();
         let ended = |call_id: &Id| match outcome {
+            // The run's states may have its result only now.
+            _ if self.view.is_answered(call_id) => {
+                self.view.answer_of(call_id).unwrap_or(ToolStatus::Stopped)
+            }
             Outcome::Interrupted(_) => ToolStatus::Waiting,
             Outcome::Finished { pending_calls, .. } | Outcome::Idle { pending_calls, .. }
                 if pending_calls.contains(call_id) =>
@@ -259,7 +267,8 @@ impl Brackets {
         let waiting = open.iter().map(|id| (id, ended(id)));
         let waiting = waiting.filter(|(_, status)| *status != ToolStatus::Stopped);
         let running = running.iter().map(|id| (id, ended(id)));
-        for (call_id, status) in running.chain(waiting) {
+        let settled: Vec<_> = running.chain(waiting).collect();
+        for (call_id, status) in settled {
             self.tool(call_id, status);
         }
     }

@@ -8,14 +8,27 @@ use serde_json::value::RawValue;
 use super::view::Owned;
 use super::{Call, CallForm, Content, Harness, Id, Message, Role, RunEvent, View};
 use crate::json::{Json, TextBuf};
-use crate::langgraph;
+use crate::langgraph::{self, MessageType, Written};
 
-/// The messages of the thread's newest state. Each is converted once.
+/// What LangGraph holds: the messages of the thread's newest state, and while the run waits for an
+/// answer those of the tasks that wait, which the thread's own list lacks. Each is converted once.
 #[derive(Debug)]
 pub(super) struct Conversation {
     thread_id: Id,
     harness: Harness,
     entries: Vec<Entry>,
+    /// The tasks that wait. A task comes before those of its subgraph.
+    waiting: Vec<Below>,
+}
+
+/// The messages of a subgraph, or of an ended task.
+#[derive(Debug)]
+struct Below {
+    /// The subagent that the subgraph is. `None` for the root.
+    agent: Option<Id>,
+    written: Written,
+    raws: Vec<Json>,
+    messages: Vec<Arc<Message>>,
 }
 
 /// A LangChain message, and the messages made of it.
@@ -68,7 +81,44 @@ impl Committed<'_> {
 impl Conversation {
     /// An empty conversation, in which messages that nobody typed become what `harness` says.
     pub(super) fn new(thread_id: Id, harness: Harness) -> Self {
-        Self { thread_id, harness, entries: Vec::new() }
+        Self { thread_id, harness, entries: Vec::new(), waiting: Vec::new() }
+    }
+
+    /// Forgets what the tasks that waited hold.
+    pub(super) fn clear_waiting(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Adds what a subagent holds that waits, or what a task of the agent has written.
+    pub(super) fn add_waiting(
+        &mut self,
+        agent: Option<Id>,
+        written: Written,
+        messages: &[&RawValue],
+    ) {
+        let raws = messages.iter().map(|raw| Json::from(*raw)).collect();
+        self.waiting.push(Below { agent, written, raws, messages: Vec::new() });
+        self.convert_waiting();
+    }
+
+    /// Converts the messages of the tasks that wait, after those of the thread.
+    fn convert_waiting(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let mut names = Names::of(self.entries.iter().flat_map(|entry| &entry.messages));
+        for below in &mut self.waiting {
+            below.messages.clear();
+            let raws: Vec<_> = below.raws.iter().map(|raw| &**raw).collect();
+            for source in own_messages(&raws, below.written, |id| names.messages.contains(id)) {
+                let messages = names.convert(&source, 0, &self.thread_id, self.harness);
+                let attributed = messages.into_iter().map(|message| {
+                    let agent = below.agent.clone();
+                    Arc::new(Message { agent, ..Arc::unwrap_or_clone(message) })
+                });
+                below.messages.extend(attributed);
+            }
+        }
     }
 
     /// Takes the messages of the next state. Returns them from the first that differs.
@@ -87,11 +137,22 @@ impl Conversation {
             self.entries.push(Entry { raw: Json::from(*item), messages: messages.clone() });
             changed.push(Committed { source, messages });
         }
+        self.convert_waiting();
         changed
     }
 
-    pub(super) fn messages(&self) -> impl DoubleEndedIterator<Item = &Arc<Message>> {
+    fn messages(&self) -> impl DoubleEndedIterator<Item = &Arc<Message>> {
         self.entries.iter().flat_map(|entry| &entry.messages)
+    }
+
+    /// The calls that wait for a result: the thread's, and those of the tasks that wait.
+    pub(super) fn open_calls(&self) -> Vec<Id> {
+        let states = self.waiting.iter().filter(|below| below.written == Written::State);
+        let below = states.flat_map(|below| open_calls(below.messages.iter()));
+        let written = self.waiting.iter().flat_map(|below| &below.messages);
+        let answered: HashSet<_> = written.filter_map(|message| message.call_id.as_ref()).collect();
+        let calls = open_calls(self.messages()).into_iter().chain(below);
+        calls.filter(|call| !answered.contains(call)).collect()
     }
 
     /// The messages in the order in which clients hold them.
@@ -101,7 +162,8 @@ impl Conversation {
     pub(super) fn to_vec(&self) -> Vec<Arc<Message>> {
         let mut ordered = Vec::new();
         let mut attachments = Vec::new();
-        for message in self.messages() {
+        let waiting = self.waiting.iter().flat_map(|below| &below.messages);
+        for message in self.messages().chain(waiting) {
             match message.role {
                 Role::Attachment => attachments.push(Arc::clone(message)),
                 Role::Tool => ordered.push(Arc::clone(message)),
@@ -114,6 +176,29 @@ impl Conversation {
         ordered.append(&mut attachments);
         ordered
     }
+}
+
+/// The messages that are a subgraph's own, or a task's.
+///
+/// A state begins with what the subgraph was given: the messages of its caller, which are held
+/// already, or the words that a tool has made up for it, which clients are not shown.
+pub(super) fn own_messages<'a>(
+    state: &[&'a RawValue],
+    written: Written,
+    is_held: impl Fn(&str) -> bool,
+) -> Vec<langgraph::Message<'a>> {
+    let sources = state.iter().filter_map(|raw| langgraph::Message::parse(raw));
+    let named: Vec<_> = sources.filter(|source| source.id().is_some()).collect();
+    let is_given = |source: &langgraph::Message<'_>| {
+        source.is_typed() || matches!(source.kind(), MessageType::System | MessageType::Developer)
+    };
+    let is_new = |source: &langgraph::Message<'_>| source.id().is_some_and(|id| !is_held(&id));
+    let goes_on = named.iter().find(|source| source.is_typed()).is_none_or(|first| !is_new(first));
+    let given = match written {
+        Written::State if !goes_on => named.iter().take_while(|source| is_given(source)).count(),
+        Written::State | Written::Result => 0,
+    };
+    named.into_iter().skip(given).filter(is_new).collect()
 }
 
 /// The id of an empty reasoning message. With it a snapshot deletes all reasoning that it omits.
@@ -264,7 +349,11 @@ fn strays<'a>(
 fn with_strays(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Arc<Message>> {
     let mut whole = target.to_vec();
     let strays = strays(held, target, Owned::by(target));
-    whole.extend(strays.map(|stray| emptied(Arc::clone(&stray.id), stray.role)));
+    whole.extend(strays.map(|stray| {
+        // Clients refuse a message that comes again under another subagent.
+        let empty = Arc::unwrap_or_clone(emptied(Arc::clone(&stray.id), stray.role));
+        Arc::new(Message { agent: stray.agent.clone(), ..empty })
+    }));
     whole
 }
 

@@ -225,6 +225,7 @@ impl Filter {
             RunEvent::Started { .. }
             | RunEvent::Raw(_)
             | RunEvent::Attached(_)
+            | RunEvent::Adopted(_)
             | RunEvent::StepStarted { .. }
             | RunEvent::StepFinished { .. }
             | RunEvent::StateSnapshot(_)

@@ -163,33 +163,48 @@ impl Interrupt {
         actions.iter().filter_map(|action| Some(action.kept.as_ref()?.key.to_string()))
     }
 
-    /// Finds the calls that wait for approval. If the graph does not name a call, this is the one
-    /// without a result that has the same name and arguments.
-    pub(super) fn find_calls(&mut self, view: &View) {
+    /// Finds the calls that wait for approval. `agents` are the subagents that ask, the innermost
+    /// first; the run's own agent comes after them.
+    ///
+    /// If the graph does not name a call, this is the one without a result that has the same name and
+    /// arguments, among the newest calls of the agent that asks.
+    pub(super) fn find_calls(&mut self, view: &View, agents: &[Id]) {
         let Ask::Approval { actions, .. } = &mut self.ask else { return };
+        let askers: Vec<_> = agents.iter().map(Some).chain([None]).collect();
+        let is_open = |call: &Call| !view.is_answered(&call.id);
         let named = actions.iter_mut().filter_map(|action| action.call_id.as_mut());
         for call_id in named {
             let of_message = |message: &Arc<Message>| {
-                let is_meant = |call: &&Call| {
-                    call_id_of(&call.id, &message.id) == &**call_id && !view.is_answered(&call.id)
-                };
+                let is_meant =
+                    |call: &&Call| call_id_of(&call.id, &message.id) == &**call_id && is_open(call);
                 message.calls.iter().find(is_meant).map(|call| Arc::clone(&call.id))
             };
-            if let Some(wire) = view.messages().iter().rev().find_map(of_message) {
+            // Subagents that run at once may use the same id.
+            let by = |agent: Option<&Id>| {
+                let mut own = view.messages().iter().rev().filter(|m| m.agent.as_ref() == agent);
+                own.find_map(of_message)
+            };
+            let anyone = || view.messages().iter().rev().find_map(of_message);
+            if let Some(wire) = askers.iter().copied().find_map(by).or_else(anyone) {
                 *call_id = wire;
             }
         }
-        let waits = |message: &&Arc<Message>| {
-            message.agent.is_none() && message.calls.iter().any(|c| !view.is_answered(&c.id))
-        };
-        let Some(message) = view.messages().iter().rev().find(waits) else { return };
-        let mut calls: Vec<_> = message.calls.iter().collect();
-        for action in actions.iter_mut().filter(|action| action.call_id.is_none()) {
-            let args = Text::new(action.args.get());
-            let found = calls.iter().position(|call| {
-                TextBuf::from(&action.name).same(&Text::new(&call.name)) && call.has_args(&args)
-            });
-            action.call_id = found.map(|at| Arc::clone(&calls.remove(at).id));
+        for agent in askers {
+            let waits = |message: &&Arc<Message>| {
+                message.agent.as_ref() == agent && message.calls.iter().any(is_open)
+            };
+            let Some(message) = view.messages().iter().rev().find(waits) else { continue };
+            let taken: Vec<_> =
+                actions.iter().filter_map(|action| action.call_id.clone()).collect();
+            let is_free = |call: &&Call| is_open(call) && !taken.contains(&call.id);
+            let mut calls: Vec<_> = message.calls.iter().filter(is_free).collect();
+            for action in actions.iter_mut().filter(|action| action.call_id.is_none()) {
+                let args = Text::new(action.args.get());
+                let found = calls.iter().position(|call| {
+                    TextBuf::from(&action.name).same(&Text::new(&call.name)) && call.has_args(&args)
+                });
+                action.call_id = found.map(|at| Arc::clone(&calls.remove(at).id));
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ impl RunEvent {
             Self::TextDelta { .. } => "text",
             Self::TextEnded { .. } => "text ended",
             Self::Attached(_) => "attached",
+            Self::Adopted(_) => "adopted",
             Self::ReasoningStarted { .. } => "thought started",
             Self::ReasoningDelta { .. } => "thought",
             Self::ReasoningEnded { .. } => "thought ended",

@@ -129,6 +129,11 @@ impl NewRun {
         }
     }
 
+    /// Whether the run answers a question.
+    pub fn resumes(&self) -> bool {
+        matches!(self.start, Start::Resume(_))
+    }
+
     /// LangGraph's request body for this run of `assistant`. `checkpoint` is the one where a fork
     /// starts.
     pub fn request(

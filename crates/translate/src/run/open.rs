@@ -23,6 +23,7 @@ impl Open {
         match event {
             RunEvent::TextDelta { .. }
             | RunEvent::Attached(_)
+            | RunEvent::Adopted(_)
             | RunEvent::ReasoningDelta { .. }
             | RunEvent::ReasoningSealed { .. }
             | RunEvent::CallArgs { .. }

@@ -43,6 +43,16 @@ pub fn resync(view: &View, reader: Viewer<'_>, emit: Emit) -> Option<Vec<RunEven
     let mut out = Vec::new();
     close_ended(view.open(), &open, &mut out);
     out.extend(state(view, reader, emit.state));
+    let subagents = begun(view, reader, &open);
+    let is_over = |subagent: &&Subagent| !is_open(view.open(), subagent);
+    let ended = subagents.iter().rev().filter(is_over);
+    let ended = ended.map(|subagent| RunEvent::SubagentFinished { id: Arc::clone(&subagent.id) });
+    let ended: Vec<_> = ended.collect();
+    // Before their messages, so that a viewer knows whose these are.
+    for event in subagents.into_iter().map(RunEvent::SubagentStarted).chain(ended) {
+        open.apply(&event);
+        out.push(event);
+    }
     if view.is_based() {
         let messages = match reader {
             // Earlier messages could only be shown by a snapshot.
@@ -65,6 +75,30 @@ pub fn resync(view: &View, reader: Viewer<'_>, emit: Emit) -> Option<Vec<RunEven
         out.extend(view.last_usage());
     }
     Some(out)
+}
+
+/// The subagents that a viewer does not know: those that are open, and those that have written what
+/// the viewer is sent. A viewer that has missed events may know the latter.
+fn begun(view: &View, reader: Viewer<'_>, open: &Open) -> Vec<Subagent> {
+    let is_known = |subagent: &Subagent| match reader {
+        _ if is_open(view.open(), subagent) => is_open(open, subagent),
+        Viewer::New => false,
+        Viewer::Lagging(_) => true,
+        Viewer::Holds(held) => {
+            let own = view.messages().iter().filter(|m| m.agent.as_ref() == Some(&subagent.id));
+            own.into_iter().all(|message| held.message(&message.id).is_some())
+        }
+    };
+    let mut begun: Vec<Subagent> = Vec::new();
+    for subagent in view.subagents().into_iter().filter(|subagent| !is_known(subagent)) {
+        // The viewer may not know a parent that has ended.
+        let is_begun = |parent: &Id| {
+            view.open().subagents.iter().chain(&begun).any(|other| other.id == *parent)
+        };
+        let parent = subagent.parent.clone().filter(is_begun);
+        begun.push(Subagent { parent, ..subagent.clone() });
+    }
+    begun
 }
 
 /// The plan and the run's tools, as far as the viewer does not hold them as they are.
@@ -219,15 +253,9 @@ fn close_ended(now: &Open, reader: &Open, out: &mut Vec<RunEvent>) {
     }
 }
 
-/// Opens items that have started in the run. A subagent starts before its messages.
+/// Opens items that have started in the run, except for its subagents.
 fn open_begun(view: &View, reader: &Open, out: &mut Vec<RunEvent>) {
-    let Open { texts, thoughts, calls, steps, subagents } = view.open();
-    for subagent in subagents.iter().filter(|s| !is_open(reader, s)) {
-        // The viewer may not know a parent that has ended.
-        let is_known = |parent: &_| subagents.iter().any(|other| other.id == *parent);
-        let parent = subagent.parent.clone().filter(is_known);
-        out.push(RunEvent::SubagentStarted(Subagent { parent, ..subagent.clone() }));
-    }
+    let Open { texts, thoughts, calls, steps, subagents: _ } = view.open();
     for (name, agent) in steps.iter().filter(|step| !reader.steps.contains(step)) {
         out.push(RunEvent::StepStarted { name: Arc::clone(name), agent: agent.clone() });
     }

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::brackets::Brackets;
 use super::{Call, Id, Message, Role, Subagent};
 use crate::json;
+use crate::langgraph;
 
 /// How many levels of nested subgraphs are distinguished. Deeper ones belong to the last level.
 ///
@@ -28,8 +29,10 @@ pub(super) struct Steps {
     /// The ids of all subagents, including those of earlier attempts.
     used: HashSet<Id>,
     boundaries: Boundaries,
-    /// By task: the call that the task executes, if a part has said so.
-    calls: HashMap<String, Id>,
+    /// By task: the call that the task executes, if a part has said so. `None` if it executes none.
+    calls: HashMap<String, Option<Id>>,
+    /// The subagents that work for a call, or inside of one that does.
+    callees: HashSet<Id>,
 }
 
 /// A node that runs.
@@ -102,12 +105,18 @@ impl Steps {
             self.start(outer, task, node, parent.as_ref(), out);
         }
         let id = self.unused(id);
-        let call_id =
-            self.calls.get(task).cloned().or_else(|| only_open_call(parent.as_ref(), out));
+        let call_id = match self.calls.get(task) {
+            Some(known) => known.clone(),
+            None => only(&open_calls(out.view().messages(), parent.as_ref())),
+        };
         let named = call_id.as_ref().and_then(|call| subagent_type(call, out));
         let name = Id::from(agent_name.or(named.as_deref()).unwrap_or(node));
         self.subagents.insert(namespace.to_owned(), Arc::clone(&id));
         self.used.insert(Arc::clone(&id));
+        if call_id.is_some() || parent.as_ref().is_some_and(|parent| self.callees.contains(parent))
+        {
+            self.callees.insert(Arc::clone(&id));
+        }
         out.start_subagent(Subagent { id: Arc::clone(&id), name, parent, call_id });
         Some(id)
     }
@@ -130,7 +139,22 @@ impl Steps {
 
     /// Stores which call a task executes.
     pub(super) fn executes(&mut self, task: &str, call: Id) {
-        self.calls.insert(task.to_owned(), call);
+        self.calls.insert(task.to_owned(), Some(call));
+    }
+
+    /// Whether a subagent works for a call, or inside of one that does.
+    pub(super) fn is_callee(&self, agent: &Id) -> bool {
+        self.callees.contains(agent)
+    }
+
+    /// The subagents that a subgraph is inside of, from its own to the outermost.
+    pub(super) fn path(&self, namespace: &str) -> Vec<Id> {
+        let namespace = bounded(namespace);
+        let ends = namespace.match_indices('|').map(|(at, _)| at).chain([namespace.len()]);
+        let outermost = ends.filter_map(|end| self.subagents.get(namespace.get(..end)?).cloned());
+        let mut agents: Vec<_> = outermost.collect();
+        agents.reverse();
+        agents
     }
 
     /// Whether the subagent of a subgraph has started.
@@ -138,22 +162,44 @@ impl Steps {
         self.subagents.contains_key(bounded(namespace))
     }
 
-    /// Stores which call a subgraph works for that begins with this text: an open one that has the
-    /// text as an argument, and no other subgraph. The tool `task` of deepagents makes its subagents
-    /// so, and no part of the gateway's modes names the call.
-    pub(super) fn begins_with(&mut self, namespace: &str, text: &str, out: &Brackets) {
+    /// Stores which call a subgraph works for, by the state that it begins with. `conversation` has
+    /// the messages of its caller.
+    ///
+    /// A subgraph whose state has the message with the open calls goes on with its caller's
+    /// conversation, and works for none of them. Otherwise it works for the open call that has its
+    /// person's text as an argument, and no other subgraph: the tool `task` of deepagents makes its
+    /// subagents so, and no part of the gateway's modes names the call. Failing that, it works for
+    /// the only open call.
+    pub(super) fn begins_with(
+        &mut self,
+        namespace: &str,
+        state: &[&RawValue],
+        conversation: &[Arc<Message>],
+    ) {
         let namespace = bounded(namespace);
         let (outer, task) = namespace.rsplit_once('|').unwrap_or(("", namespace));
         let is_reachable = outer.is_empty() || self.subagents.contains_key(outer);
         if !is_reachable || self.calls.contains_key(task) {
             return;
         }
-        let is_free = |call: &&Call| !self.calls.values().any(|taken| *taken == call.id);
-        let mut open = open_calls(self.subagents.get(outer), out).filter(is_free);
-        let call = open.find(|call| has_argument(call, text)).map(|call| Arc::clone(&call.id));
-        if let Some(call) = call {
-            self.calls.insert(task.to_owned(), call);
-        }
+        let open = open_calls(conversation, self.subagents.get(outer));
+        let Some(caller) = open.first().map(|(caller, _)| &caller.id) else { return };
+        let mut messages = state.iter().rev().filter_map(|item| langgraph::Message::parse(item));
+        let goes_on = state.iter().any(|item| {
+            langgraph::Message::parse(item).and_then(|message| Some(*message.id()? == **caller))
+                == Some(true)
+        });
+        let call = if goes_on {
+            None
+        } else {
+            let person = messages.find(langgraph::Message::is_typed);
+            let text = person.as_ref().and_then(langgraph::Message::content).and_then(json::string);
+            let is_free = |call: &Call| !self.calls.values().flatten().any(|id| *id == call.id);
+            let is_meant = |call: &Call| text.as_ref().is_some_and(|text| has_argument(call, text));
+            let meant = open.iter().find(|(_, call)| is_free(call) && is_meant(call));
+            meant.map(|(_, call)| Arc::clone(&call.id)).or_else(|| only(&open))
+        };
+        self.calls.insert(task.to_owned(), call);
     }
 
     /// The open step of a task that has ended.
@@ -205,6 +251,7 @@ impl Steps {
         self.open.clear();
         self.subagents.clear();
         self.calls.clear();
+        self.callees.clear();
     }
 
     /// After a superstep, returns a step to end, if no other parts show that steps have ended.
@@ -289,23 +336,26 @@ fn bounded(path: &str) -> &str {
     }
 }
 
-/// The call of an agent that has no result, if it is the only one.
-fn only_open_call(agent: Option<&Id>, out: &Brackets) -> Option<Id> {
-    let mut open = open_calls(agent, out);
-    match (open.next(), open.next()) {
-        (Some(call), None) => Some(Arc::clone(&call.id)),
+/// The only one of these calls.
+fn only(open: &[(&Message, &Call)]) -> Option<Id> {
+    match open {
+        [(_, call)] => Some(Arc::clone(&call.id)),
         _ => None,
     }
 }
 
-/// The calls without a result in the last message of an agent.
-fn open_calls<'a>(agent: Option<&Id>, out: &'a Brackets) -> impl Iterator<Item = &'a Call> {
-    let view = out.view();
+/// The calls without a result in the last message of an agent, each with that message.
+fn open_calls<'a>(
+    messages: &'a [Arc<Message>],
+    agent: Option<&Id>,
+) -> Vec<(&'a Message, &'a Call)> {
     let is_agents = |message: &&Arc<Message>| {
         message.role == Role::Assistant && message.agent.as_ref() == agent
     };
-    let calls = view.messages().iter().rev().find(is_agents).map(|message| &message.calls);
-    calls.into_iter().flatten().filter(|call| !view.is_answered(&call.id))
+    let Some(last) = messages.iter().rev().find(is_agents) else { return Vec::new() };
+    let is_answered =
+        |call: &Call| messages.iter().any(|message| message.call_id.as_ref() == Some(&call.id));
+    last.calls.iter().filter(|call| !is_answered(call)).map(|call| (&**last, call)).collect()
 }
 
 /// Whether an argument of a call is this text.

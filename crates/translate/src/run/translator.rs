@@ -21,12 +21,14 @@ mod questions;
 mod shown;
 mod state;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
 use self::questions::Questions;
 use super::arbiter::{Arbiter, Beginning};
+use super::below::StatesBelow;
 use super::commit::Conversation;
 use super::{Harness, Id, Message, RunEvent, View};
 use crate::json;
@@ -50,6 +52,11 @@ pub struct Translator {
     arbiter: Arbiter,
     /// The conversation of the thread's last known state.
     conversation: Option<Conversation>,
+    /// What subgraphs hold, by the stream.
+    below: StatesBelow,
+    /// What the tasks that wait hold, by the thread's state.
+    waiting: StatesBelow,
+    resumes: Resumes,
     questions: Questions,
     error: Option<RunError>,
 }
@@ -74,6 +81,19 @@ enum Phase {
         has_parts: bool,
     },
     Ended,
+}
+
+/// Whether the run goes on after a question. Clients then hold what subgraphs held that waited, and
+/// the thread's state lacks it. Each of these subgraphs sends its state before anything else.
+///
+/// Nothing but the stream decides what is shown, so that each reader of the run makes the same events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Resumes {
+    No,
+    /// It does. The conversation is withheld until the subgraphs have sent their states.
+    Gathering,
+    /// It does, and the conversation was shown.
+    Shown,
 }
 
 /// An attempt at the run: the server starts a run again after a crash of its own.
@@ -107,6 +127,9 @@ impl Translator {
             dialects: Dialects::default(),
             arbiter: Arbiter::default(),
             conversation: None,
+            below: StatesBelow::default(),
+            waiting: StatesBelow::default(),
+            resumes: Resumes::No,
             questions: Questions::default(),
             error: None,
         }
@@ -167,6 +190,18 @@ impl Translator {
     /// Whether the run has asked a question, or stopped at a static breakpoint.
     pub fn is_interrupted(&self) -> bool {
         self.questions.is_open()
+    }
+
+    /// Whether something may ask below the root, or beside a task that has ended. The stream then
+    /// lacks what finished tasks have written, which the thread's state has.
+    pub fn asks_below(&self) -> bool {
+        let is_uncommitted = |view: &View| {
+            let committed = self.conversation().unwrap_or_default();
+            let committed: HashSet<_> = committed.iter().map(|message| &message.id).collect();
+            view.messages().iter().any(|message| !committed.contains(&message.id))
+        };
+        let view = self.view();
+        self.is_interrupted() && (!view.open().subagents.is_empty() || is_uncommitted(view))
     }
 
     /// Whether the run asks about several actions at once, some of which may be answered.
@@ -245,15 +280,18 @@ impl Translator {
         if self.phase == Phase::Ended {
             return;
         }
-        self.questions.add(&state.interrupts);
-        self.questions.keep(&state.kept.current);
-        if state.is_interrupted() && state.interrupts.is_empty() {
-            self.questions.stop_at_breakpoint();
-        }
+        self.questions.on_state(state);
+        self.waiting = StatesBelow::of(state);
         if let Some(values) = &state.values {
             self.take_in(values);
         }
         self.arbiter.out.drain_into(out);
+    }
+
+    /// The run goes on after a question: clients keep what its subgraphs held that waited.
+    #[must_use]
+    pub fn resuming(self) -> Self {
+        Self { resumes: Resumes::Gathering, ..self }
     }
 
     /// Takes in the answers that the thread's metadata keep.
@@ -283,6 +321,7 @@ impl Translator {
         }
         self.phase = Phase::Ended;
         let end = self.understand(end);
+        self.settle_waiting(&end);
         self.arbiter.out.close_all();
         if matches!(end, StreamEnd::Lost { .. }) {
             self.settle_order();
@@ -297,6 +336,19 @@ impl Translator {
 
     fn translate(&mut self, part: &Part<'_>) {
         let namespace = &*part.namespace;
+        let may_gather = match &part.body {
+            Body::Values(_) => !namespace.is_empty(),
+            Body::Said(_) | Body::Updates(_) | Body::Custom(_) | Body::Error(_) => false,
+            Body::Task(_)
+            | Body::Interrupts(_)
+            | Body::Metadata { .. }
+            | Body::Silent
+            | Body::Unknown
+            | Body::Malformed(_) => true,
+        };
+        if !may_gather {
+            self.show_gathered();
+        }
         match &part.body {
             Body::Said(said) => {
                 let arbiter = &mut self.arbiter;
@@ -312,7 +364,7 @@ impl Translator {
                 out.custom("langgraph.custom", json::Json::from(*value), agent.as_ref());
             }
             Body::Task(task) => self.on_task(namespace, task),
-            Body::Interrupts(interrupts) => self.questions.on_list(Some(interrupts)),
+            Body::Interrupts(interrupts) => self.questions.on_list(namespace, Some(interrupts)),
             Body::Error(error) => self.error = Some(error.clone()),
             Body::Metadata { .. } => self.on_metadata(),
             Body::Silent | Body::Unknown | Body::Malformed(_) => {}
@@ -320,16 +372,14 @@ impl Translator {
     }
 
     fn on_updates(&mut self, namespace: &str, updates: &Updates<'_>) {
-        if namespace.is_empty() {
-            self.arbiter.steps.on_updates();
-        }
+        self.arbiter.steps.on_updates();
         for update in &updates.nodes {
             self.arbiter.on_update(namespace, update);
             if updates.is_cached {
                 self.arbiter.settle(update);
             }
         }
-        self.questions.on_list(updates.interrupts.as_deref());
+        self.questions.on_list(namespace, updates.interrupts.as_deref());
     }
 
     fn on_task(&mut self, namespace: &str, task: &Task<'_>) {
@@ -338,7 +388,7 @@ impl Translator {
         }
         self.arbiter.on_task(namespace, task);
         if !task.is_start() {
-            self.questions.add(&task.interrupts());
+            self.questions.add(namespace, &task.interrupts());
         }
     }
 
@@ -350,6 +400,7 @@ impl Translator {
         self.attempt = Attempt { number: self.attempt.number + 1, has_state: false };
         self.break_off();
         self.questions.clear();
+        self.below = StatesBelow::default();
         self.error = None;
         self.reconcile();
     }

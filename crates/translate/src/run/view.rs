@@ -13,7 +13,8 @@ use serde_json::value::RawValue;
 use super::activity::Activities;
 use super::open::Open;
 use super::{
-    Activity, Call, CallForm, Content, Id, Message, Patch, Role, RunEvent, State, ToolStatus, Usage,
+    Activity, Call, CallForm, Content, Id, Message, Patch, Role, RunEvent, State, Subagent,
+    ToolStatus, Usage,
 };
 use crate::json::{Text, TextBuf};
 
@@ -25,6 +26,8 @@ pub struct View {
     places: Arc<Places>,
     state: Option<State>,
     open: Open,
+    /// All subagents of the run so far. Shared like `places`.
+    subagents: Arc<Vec<Subagent>>,
     /// Shared like `places`.
     activities: Arc<Activities>,
     ends_with_activity: bool,
@@ -152,6 +155,25 @@ impl View {
         Some(RunEvent::Spent { message_id, usage, agent: None })
     }
 
+    /// The subagents that are open or have messages, and those that contain them, in the order of
+    /// their starts.
+    pub(super) fn subagents(&self) -> Vec<&Subagent> {
+        let authors: HashSet<_> = self.messages.iter().filter_map(|m| m.agent.as_ref()).collect();
+        let is_open = |id: &Id| self.open.subagents.iter().any(|open| open.id == *id);
+        let mut wanted: HashSet<_> =
+            self.open.subagents.iter().filter_map(|open| open.parent.as_ref()).collect();
+        let mut shown = Vec::new();
+        for subagent in self.subagents.iter().rev() {
+            let id = &subagent.id;
+            if is_open(id) || authors.contains(id) || wanted.contains(id) {
+                wanted.extend(&subagent.parent);
+                shown.push(subagent);
+            }
+        }
+        shown.reverse();
+        shown
+    }
+
     pub(super) fn open(&self) -> &Open {
         &self.open
     }
@@ -213,10 +235,14 @@ impl View {
                 self.ends_with_activity |= self.activities.get(id).is_none();
                 Arc::make_mut(&mut self.activities).set(id, activity);
             }
+            RunEvent::SubagentStarted(subagent) => {
+                Arc::make_mut(&mut self.subagents).push(subagent.clone());
+            }
             RunEvent::Spent { message_id, usage, agent: None } => {
                 self.last_usage = Some((Arc::clone(message_id), usage.clone()));
             }
             RunEvent::Started { .. }
+            | RunEvent::Adopted(_)
             | RunEvent::Raw(_)
             | RunEvent::TextEnded { .. }
             | RunEvent::ReasoningEnded { .. }
@@ -224,7 +250,6 @@ impl View {
             | RunEvent::StepStarted { .. }
             | RunEvent::StepFinished { .. }
             | RunEvent::Spent { agent: Some(_), .. }
-            | RunEvent::SubagentStarted(_)
             | RunEvent::SubagentFinished { .. }
             | RunEvent::Custom { .. }
             | RunEvent::Ended { .. } => {}

@@ -26,7 +26,7 @@ impl RunEvent {
             | Self::CallArgs { delta, .. } => delta.escaped().len(),
             Self::ReasoningSealed { sealed, .. } => sealed.escaped().len(),
             Self::CallResult { content, .. } => content.weight(),
-            Self::Attached(message) => message.weight(),
+            Self::Attached(message) | Self::Adopted(message) => message.weight(),
             Self::StateSnapshot(json) | Self::Raw(json) => json.get().len(),
             Self::StateDelta(patch) => patch.operations().iter().map(Operation::weight).sum(),
             Self::Messages(snapshot) => snapshot.weight(),

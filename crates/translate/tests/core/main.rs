@@ -26,6 +26,7 @@ mod acp_properties;
 mod activity;
 mod agui;
 mod attachments;
+mod below;
 mod cases;
 mod copilotkit;
 mod golden;

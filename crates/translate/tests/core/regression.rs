@@ -522,8 +522,8 @@ fn nesting_that_upstream_chooses_exhausts_no_stack() {
         },
     ];
     let bytes = generate::bytes(&parts, false);
-    let translate =
-        move || capture::translate(&bytes, &json!({"threadId": "T", "runId": "r", "messages": []}));
+    let input = json!({"threadId": "T", "runId": "r", "messages": [], "protocolVersion": "1.0"});
+    let translate = move || capture::translate(&bytes, &input);
     let small = std::thread::Builder::new().stack_size(512 * 1024).spawn(translate).unwrap();
     let told = small.join().unwrap();
     assert_eq!(names(&told, "SUBAGENT_STARTED").len(), 32);

@@ -139,7 +139,7 @@ impl<'a> Comparison<'a> {
     /// them, the client's newest turn, or all messages of a new thread.
     fn candidates(&self) -> Vec<(usize, &'a Message)> {
         let sent = self.sent();
-        let is_known = |sent: &Arc<Message>| self.conversation.has(&sent.id);
+        let is_known = |sent: &Arc<Message>| self.conversation.knows(&sent.id);
         let from = match sent.iter().rposition(is_known) {
             Some(last) => last + 1,
             None => self.last_answer().map_or(0, |last| last + 1),
@@ -205,7 +205,7 @@ impl<'a> Comparison<'a> {
         let is_asked = self.evidence.state.is_some_and(|state| !state.interrupts.is_empty());
         let is_old = is_asked || self.is_asking();
         let results = self.sent().iter().filter(move |sent| sent.role == Role::Tool && !is_old);
-        results.map(|result| &**result).filter(|result| !self.conversation.has(&result.id))
+        results.map(|result| &**result).filter(|result| !self.conversation.knows(&result.id))
     }
 
     /// Whether a result is an answer that the client has just made: no run was sent it, and no state
@@ -280,7 +280,7 @@ impl<'a> Comparison<'a> {
 
     /// Notes the person's older messages, if the client and the thread share none.
     fn note_unshared(&self, dropped: &mut Vec<Dropped>) {
-        let is_shared = |sent: &Arc<Message>| self.conversation.has(&sent.id);
+        let is_shared = |sent: &Arc<Message>| self.conversation.knows(&sent.id);
         if self.conversation.is_empty() || self.sent().iter().any(is_shared) {
             return;
         }
@@ -347,7 +347,7 @@ impl<'a> Comparison<'a> {
         let is_said =
             |sent: &&Arc<Message>| matches!(sent.role, Role::User | Role::Assistant | Role::Tool);
         let next = self.sent().iter().skip(at + 1).find(is_said);
-        next.is_some_and(|next| !self.conversation.has(&next.id) || !self.has_all())
+        next.is_some_and(|next| !self.conversation.knows(&next.id) || !self.has_all())
     }
 
     /// The fork before a message. It is sent that message, and the person's messages after it.
@@ -387,7 +387,7 @@ impl<'a> Comparison<'a> {
     /// Where the messages begin that the client may have made after its newest shared one.
     pub(super) fn begins_anew_at(&self) -> usize {
         let sent = self.sent();
-        let last = sent.iter().rposition(|sent| self.conversation.has(&sent.id));
+        let last = sent.iter().rposition(|sent| self.conversation.knows(&sent.id));
         last.map_or(0, |last| last + 1)
     }
 }

@@ -53,6 +53,7 @@ impl Knowledge {
             | RunEvent::CallEnded { call_id } => sent.calls.contains(call_id),
             // Clients never send attachments along. A repeated attachment replaces the first.
             RunEvent::Attached(_)
+            | RunEvent::Adopted(_)
             | RunEvent::Started { .. }
             | RunEvent::StepStarted { .. }
             | RunEvent::StepFinished { .. }

@@ -34,6 +34,8 @@ pub struct RunRecord {
     pub has_values: Option<bool>,
     /// The run's new input. `None` for a run that resumes.
     pub input: Option<Json>,
+    /// Whether the request answers a question. aegra's records do not show it.
+    pub resumes: bool,
     /// What was written to the state before the run resumed.
     pub update: Option<Json>,
     /// The interrupts that the run answers. Empty without a token.
@@ -140,6 +142,8 @@ impl RunRecord {
                 .get("input")
                 .filter(|input| input.get() != "null")
                 .map(Json::from),
+            resumes: opened(&kwargs, "command")
+                .is_some_and(|c| c.get("resume").is_some_and(|resume| resume.get() != "null")),
             update: opened(&kwargs, "command").and_then(|c| c.get("update").map(Json::from)),
             answers: answers.into_iter().filter_map(json::string).map(Cow::into_owned).collect(),
         })
@@ -246,6 +250,23 @@ mod tests {
         ];
         for none in none {
             assert_eq!(read(none), Vec::<String>::new(), "{none}");
+        }
+    }
+
+    #[test]
+    fn a_run_that_another_program_resumes_is_known_by_its_command() {
+        let read = |kwargs: &str| {
+            let record = format!(r#"{{"run_id":"R","status":"running","kwargs":{kwargs}}}"#);
+            RunRecord::parse(&record).unwrap().resumes
+        };
+        assert!(read(r#"{"input":null,"command":{"resume":"yes"}}"#));
+        for other in [
+            "{}",
+            r#"{"input":null,"command":null}"#,
+            r#"{"command":{"resume":null,"update":{}}}"#,
+            r#"{"input":{}}"#,
+        ] {
+            assert!(!read(other), "{other}");
         }
     }
 

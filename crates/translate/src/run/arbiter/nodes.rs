@@ -6,7 +6,6 @@ use serde_json::value::RawValue;
 
 use super::Arbiter;
 use super::speech::{Owner, Speech, Stage};
-use crate::json;
 use crate::langgraph::dialect::utterance::{Edge, Speaker};
 use crate::langgraph::{self, NodeUpdate};
 use crate::run::message::Message;
@@ -186,16 +185,11 @@ impl Arbiter {
         }
     }
 
-    /// The state of a subgraph. Before the subgraph does anything, its person's message shows which
-    /// call it works for, if several are open.
+    /// The state of a subgraph. Before the subgraph does anything, it shows which call the subgraph
+    /// works for.
     pub(in crate::run) fn on_subgraph_state(&mut self, namespace: &str, messages: &[&RawValue]) {
-        if self.steps.has_entered(namespace) {
-            return;
-        }
-        let mut parsed = messages.iter().rev().filter_map(|item| langgraph::Message::parse(item));
-        let person = parsed.find(langgraph::Message::is_typed);
-        if let Some(text) = person.and_then(|message| message.content()).and_then(json::string) {
-            self.steps.begins_with(namespace, &text, &self.out);
+        if !self.steps.has_entered(namespace) {
+            self.steps.begins_with(namespace, messages, self.out.view().messages());
         }
     }
 

@@ -18,6 +18,8 @@ pub(crate) struct Conversation<'a> {
     /// The ids of all calls, and of those with a result.
     calls: HashSet<String>,
     answered: HashSet<String>,
+    /// The ids of the messages that subgraphs hold which wait for an answer.
+    below: HashSet<String>,
     is_new: bool,
     is_kept: bool,
 }
@@ -53,6 +55,9 @@ impl<'a> Conversation<'a> {
         // A state that is no object is one all the same.
         let is_empty = values.is_none_or(|values| values.state.as_ref().is_some_and(Vec::is_empty));
         conversation.is_new = !conversation.is_kept && is_empty;
+        let below = state.iter().flat_map(|state| &state.waiting).flat_map(|task| &task.messages);
+        let ids = below.filter_map(|raw| langgraph::Message::parse(raw)?.id().map(Cow::into_owned));
+        conversation.below = ids.collect();
         let messages = messages.unwrap_or_default();
         for (at, raw) in messages.iter().enumerate() {
             let Some(message) = langgraph::Message::parse(raw) else { continue };
@@ -97,6 +102,12 @@ impl<'a> Conversation<'a> {
     /// The messages that every client gets: all but the notices.
     fn shown(&self) -> impl DoubleEndedIterator<Item = &Held<'a>> {
         self.messages.iter().filter(|held| !held.is_notice)
+    }
+
+    /// Whether the thread has a message, or a subgraph of it that waits for an answer. Clients know
+    /// both.
+    pub(crate) fn knows(&self, id: &str) -> bool {
+        self.has(id) || self.below.contains(id)
     }
 
     /// Whether the conversation goes on after a message.

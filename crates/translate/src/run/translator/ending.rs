@@ -82,11 +82,10 @@ impl Translator {
             StreamEnd::Cancelled => Outcome::Cancelled,
             StreamEnd::Failed(error) if is_cancel(&error) => Outcome::Cancelled,
             StreamEnd::Failed(error) => Outcome::Failed(Failure::Graph(error)),
-            StreamEnd::Complete | StreamEnd::Succeeded | StreamEnd::Idle { .. }
-                if self.is_interrupted() =>
-            {
+            end if self.waits_at(&end) => {
                 let thread_id = &self.ids.thread_id;
-                Outcome::Interrupted(self.questions.to_interrupts(thread_id, self.view()))
+                let agents = |namespace: &str| self.arbiter.steps.path(namespace);
+                Outcome::Interrupted(self.questions.to_interrupts(thread_id, self.view(), agents))
             }
             StreamEnd::Idle { last } => {
                 let (pending_calls, error) = match last {
@@ -100,6 +99,13 @@ impl Translator {
                 Outcome::Finished { pending_calls: open.to_vec(), finish: self.arbiter.finish() }
             }
         }
+    }
+
+    /// Whether the run waits for an answer at this end.
+    pub(super) fn waits_at(&self, end: &StreamEnd) -> bool {
+        let is_over =
+            matches!(end, StreamEnd::Complete | StreamEnd::Succeeded | StreamEnd::Idle { .. });
+        is_over && self.is_interrupted()
     }
 }
 

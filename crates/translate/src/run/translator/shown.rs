@@ -105,7 +105,12 @@ fn of_call(digest: Digest, call: &Call) -> Digest {
 
 fn of_outcome(digest: Digest, outcome: &Outcome) -> Digest {
     match outcome {
-        Outcome::Interrupted(questions) => questions.iter().fold(digest.number(1), of_question),
+        Outcome::Interrupted(questions) => {
+            // Tasks that run at once ask in any order, and the state has the order of the tasks.
+            let mut questions: Vec<_> = questions.iter().collect();
+            questions.sort_by_key(|question| &question.id);
+            questions.into_iter().fold(digest.number(1), of_question)
+        }
         Outcome::Failed(Failure::Graph(error)) | Outcome::Idle { error: Some(error), .. } => {
             // A run's stream and its thread give different reports of one failure.
             let has_reports = !error.reports.is_empty();

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use indexmap::IndexSet;
 use serde_json::value::RawValue;
 
-use super::Translator;
+use super::{Resumes, StreamEnd, Translator};
 use crate::json;
-use crate::langgraph::{self, Values};
+use crate::langgraph::{self, Values, Written};
+use crate::run::arbiter::Arbiter;
+use crate::run::below::{StateBelow, StatesBelow};
 use crate::run::commit::{self, Conversation};
 use crate::run::message::Message;
 use crate::run::{CallForm, Id, RunEvent, ToolStatus, Usage};
@@ -14,11 +17,22 @@ use crate::run::{CallForm, Id, RunEvent, ToolStatus, Usage};
 impl Translator {
     /// A part of `values`: the state after a superstep.
     pub(super) fn on_values(&mut self, namespace: &str, values: &Values<'_>) {
-        self.questions.on_list(values.interrupts.as_deref());
+        self.questions.on_list(namespace, values.interrupts.as_deref());
+        // A graph that goes on has no subgraph of its last superstep. One that asks may have some.
+        if !self.questions.is_open() {
+            self.below.forget_inside(namespace);
+        }
         // A subgraph's state is its own; the JavaScript server sends interrupts without a state.
         if !namespace.is_empty() {
             let messages = values.messages.as_deref().unwrap_or_default();
-            return self.arbiter.on_subgraph_state(namespace, messages);
+            self.arbiter.on_subgraph_state(namespace, messages);
+            if values.messages.is_some() {
+                let is_first = self.below.update(namespace, messages);
+                if is_first && self.resumes == Resumes::Shown {
+                    self.show_below(namespace, messages);
+                }
+            }
+            return;
         }
         if values.is_only_interrupts() {
             return;
@@ -90,8 +104,80 @@ impl Translator {
     fn base(&mut self, items: &[&RawValue]) {
         self.conversation_mut().update(items);
         if self.view().messages().is_empty() {
+            let waiting = self.waiting.clone();
+            self.hold(&waiting);
             self.show_base();
         }
+    }
+
+    /// Shows the conversation of a run that goes on after a question, with what its subgraphs hold.
+    pub(super) fn show_gathered(&mut self) {
+        if self.resumes != Resumes::Gathering || self.conversation.is_none() {
+            return;
+        }
+        self.resumes = Resumes::Shown;
+        if self.view().messages().is_empty() {
+            let below = self.below.clone();
+            self.hold(&below);
+            self.show_base();
+            self.go_on_with_tools();
+        }
+    }
+
+    /// Makes what the tasks that wait hold a part of the conversation at the run's end, or nothing
+    /// if it does not wait.
+    ///
+    /// The thread's state has it if it was read. A stream that has shown the run has it too, also
+    /// where the server does not know the subgraph: a tool may have called it.
+    pub(super) fn settle_waiting(&mut self, end: &StreamEnd) {
+        if self.waits_at(end) {
+            let mut waiting = std::mem::take(&mut self.waiting);
+            if waiting.is_empty() {
+                waiting = self.below.waiting(&self.questions.asking());
+            }
+            self.hold(&waiting);
+        } else if let Some(conversation) = &mut self.conversation {
+            conversation.clear_waiting();
+        }
+    }
+
+    /// Shows what a subgraph held before the run went on with it, and clients may lack. They may hold
+    /// it too, so it comes in a snapshot.
+    fn show_below(&mut self, namespace: &str, messages: &[&RawValue]) {
+        let view = self.view();
+        let is_held = |id: &str| view.message(id).is_some();
+        if !view.is_based() || commit::own_messages(messages, Written::State, is_held).is_empty() {
+            return;
+        }
+        self.hold_one(&StateBelow::of(namespace, messages));
+        let held = self.conversation_mut().to_vec();
+        let view = self.view();
+        let is_new = |message: &Arc<Message>| view.message(&message.id).is_none();
+        let target: Vec<_> =
+            view.messages().iter().cloned().chain(held.into_iter().filter(is_new)).collect();
+        self.arbiter.out.messages(&target);
+        self.go_on_with_tools();
+    }
+
+    /// Holds what these tasks hold that wait, each as the messages of its subagent.
+    fn hold(&mut self, waiting: &StatesBelow) {
+        if let Some(conversation) = &mut self.conversation {
+            conversation.clear_waiting();
+        }
+        for state in waiting.iter() {
+            self.hold_one(state);
+        }
+    }
+
+    fn hold_one(&mut self, state: &StateBelow) {
+        let messages = state.messages();
+        let held = self.conversation_mut().to_vec();
+        let Arbiter { steps, out, .. } = &mut self.arbiter;
+        if state.written == Written::State && !steps.has_entered(&state.namespace) {
+            steps.begins_with(&state.namespace, &messages, &held);
+        }
+        let agent = steps.enter_subgraph(&state.namespace, state.agent_name.as_deref(), out);
+        self.conversation_mut().add_waiting(agent, state.written, &messages);
     }
 
     fn conversation_mut(&mut self) -> &mut Conversation {
@@ -109,6 +195,10 @@ impl Translator {
     /// Takes in the conversation of a superstep: adds what no dialect has said.
     fn commit(&mut self, items: &[&RawValue]) {
         if self.conversation.is_none() && self.view().messages().is_empty() {
+            if self.resumes == Resumes::Gathering {
+                self.conversation_mut().update(items);
+                return;
+            }
             self.base(items);
             return self.go_on_with_tools();
         }
@@ -118,12 +208,16 @@ impl Translator {
         }
     }
 
-    /// Shows the tools of the message that the run goes on with. They run, as a person has allowed it
+    /// Shows the tools of the messages that the run and its subgraphs go on with. They run, as a person has allowed it
     /// or asks for it again, or they have answered since the run that called them.
     fn go_on_with_tools(&mut self) {
         let messages = self.view().messages();
-        let (calls, _) = commit::last_calls(messages.iter());
-        let calls = calls.iter().filter(|call| call.form == CallForm::Valid);
+        let agents: IndexSet<_> = messages.iter().map(|message| &message.agent).collect();
+        let calls = agents.into_iter().flat_map(|agent| {
+            let own = messages.iter().filter(move |message| message.agent == *agent);
+            commit::last_calls(own).0
+        });
+        let calls = calls.filter(|call| call.form == CallForm::Valid);
         let calls: Vec<_> = calls.map(|call| Arc::clone(&call.id)).collect();
         for call in &calls {
             let status = self.view().answer_of(call).unwrap_or(ToolStatus::Running);
@@ -135,7 +229,7 @@ impl Translator {
     /// agent.
     pub(super) fn open_calls(&self) -> Vec<Id> {
         if let Some(conversation) = &self.conversation {
-            return commit::open_calls(conversation.messages());
+            return conversation.open_calls();
         }
         let messages = self.view().messages().iter();
         commit::open_calls(messages.filter(|message| message.agent.is_none()))
