@@ -13,6 +13,7 @@ import { client, methods, ndJsonStream } from "@agentclientprotocol/sdk";
 import { Judge } from "./acp-judge.mjs";
 import { Langgraph } from "./langgraph.mjs";
 import { ofThread } from "./thread.mjs";
+import { withWaiting } from "./waiting.mjs";
 
 const STOP_MS = 60_000; // a process that has not ended by then, after the end of its input, does not end
 const WAIT_MS = 90_000; // an update that has not come by then does not come
@@ -321,10 +322,11 @@ export const words = (count, word = "word") => Array.from({ length: count }, (_,
 /** A script with some calls, and a second round that says "Done." */
 export const calling = (...calls) => ({ rounds: [{ calls }, { say: ["Done."] }], delay: 0 });
 
-/** Reads a thread and its state directly from LangGraph. */
+/** Reads a thread and its state directly from LangGraph, with what agents below it hold while they wait. */
 export async function read(server, id) {
   const lg = new Langgraph(server);
-  const [thread, state] = await Promise.all([lg.get(`/threads/${id}`), lg.get(`/threads/${id}/state`)]);
+  const [thread, root] = await Promise.all([lg.get(`/threads/${id}`), lg.get(`/threads/${id}/state`)]);
+  const state = await withWaiting(lg.url, id, root);
   return { thread, state, values: state.values };
 }
 

@@ -7,6 +7,7 @@ import { createServer, request } from "node:http";
 import { describe, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { assertSame, calling, FULL, output, ownCwd, read, refused, scratch, transcriptOf, turn, withEditor, words } from "./acp.mjs";
+import { ASKED_BELOW, SUMMARISED, SUMMARY_WORDS } from "./cases.mjs";
 import { Gate } from "./gate.mjs";
 import { isServed, Langgraph } from "./langgraph.mjs";
 import { without } from "./limits.mjs";
@@ -141,6 +142,40 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
           assert.deepEqual(session.transcript().filter(([role]) => role !== "user"), live);
         }));
 
+      // What an editor gets of a summary, by what it can show.
+      for (const [kind, session] of [["compaction_update", { compaction: {}, notices: {} }], ["notice", { notices: {} }], ["agent_message_chunk", {}]]) {
+        for (const [agent, shortens] of Object.entries(SUMMARISED).filter(([agent]) => isServed(server, agent))) {
+          if (kind !== "compaction_update" && agent !== "talk_recapped") continue;
+          test(`a summary is no words of the person or the agent, as ${kind}, ${agent}`, () =>
+            withEditor(server, { agent, capabilities: { ...FULL, session: { ...FULL.session, ...session } } }, async (editor) => {
+              const session = await editor.new();
+              const answers = [];
+              for (const words of ["one", "two", "three", "four", "five"]) {
+                assert.deepEqual(await session.prompt(`say ${words}`), { stopReason: "end_turn" });
+                const { values } = await read(server, session.id);
+                answers.push(values.messages.at(-1).content);
+              }
+              const summaries = () => session.updates.filter((update) => update.sessionUpdate === kind && /summary|context|compact/i.test(JSON.stringify(update)));
+              const check = (what) => {
+                assert.equal(summaries().length, shortens ? 1 : 0, `${what}: ${JSON.stringify(summaries())}`);
+                if (kind !== "agent_message_chunk") for (const update of summaries()) assert.match(JSON.stringify(update), SUMMARY_WORDS, what);
+                assert.doesNotMatch(session.text() + session.text("user_message"), SUMMARY_WORDS, what);
+              };
+              check("live");
+              const isTold = (line) => kind === "agent_message_chunk" && /summary/.test(line);
+              const spoken = () => session.transcript().filter(([role, , text]) => role === "agent" && !isTold(text)).map(([, , text]) => text);
+              assert.deepEqual(spoken(), answers, "what the agent has said");
+              await editor.load(session.id);
+              check("loaded");
+              const { values } = await read(server, session.id);
+              const kept = transcriptOf(values, session.id).filter(([role]) => role !== "notice");
+              assert.deepEqual(session.transcript().filter(([, , text]) => !isTold(text)), kept);
+              assert.deepEqual(await session.prompt("say six"), { stopReason: "end_turn" });
+              assert.match(session.text(), /Answer to six/);
+            }));
+        }
+      }
+
       test("a failure is an error with the reason, and the session can continue", () =>
         withEditor(server, { agent: "failing" }, async (editor) => {
           const session = await editor.new();
@@ -250,6 +285,55 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
 
       });
     }
+
+    describe(`permissions of agents below the root, ${server.name}`, OPTIONS, () => {
+      for (const [agent, { asked, own }] of Object.entries(ASKED_BELOW).filter(([agent]) => isServed(server, agent))) {
+        /** Allows each call that is asked about, and notes how the editor shows it at that moment. */
+        const allow = (session) => {
+          const cards = [];
+          session.answers.permissions = ({ toolCall: { toolCallId }, options }) => {
+            cards.push([toolCallId, session.calls.get(toolCallId)?.status]);
+            return { outcome: { outcome: "selected", optionId: options.find(({ kind }) => kind === "allow_once").optionId } };
+          };
+          return cards;
+        };
+        /** There is one card for each call, and each call has been completed. */
+        const check = (session, cards) => {
+          assert.deepEqual(cards.sort(), asked.map((id) => [id, "pending"]).sort(), "the permissions, and the cards of their calls");
+          assert.deepEqual([...session.calls.keys()].sort(), [...own, ...asked].sort(), "the cards");
+          for (const id of asked) assert.deepEqual(session.calls.get(id).statuses.filter((status) => status !== "-").slice(-2), ["in_progress", "completed"], id);
+          for (const id of own) assert.equal(session.calls.get(id).status, "completed", id);
+        };
+
+        test(`each names the call that is shown, ${agent}`, () =>
+          withEditor(server, { agent }, async (editor) => {
+            const session = await editor.new();
+            const cards = allow(session);
+            assert.deepEqual(await session.prompt("go"), { stopReason: "end_turn" });
+            check(session, cards);
+            if (agent === "asking_node") await assertSame(server, session, { isLive: true });
+            await editor.load(session.id);
+            await assertSame(server, session);
+          }));
+
+        test(`each is asked again after a load, in another process, ${agent}`, async () => {
+          const lg = new Langgraph(server);
+          const id = await lg.thread(agent);
+          const run = await lg.run(id, agent, "go", { stream_mode: MODES, stream_resumable: true, stream_subgraphs: true });
+          await lg.ended(id, run.run_id);
+          await withEditor(server, { agent }, async (editor) => {
+            const session = editor.session(id);
+            const cards = allow(session);
+            await editor.load(id);
+            await session.until("the permissions", () => cards.length === asked.length);
+            await session.until("the end", ({ calls }) => [...calls.values()].every(({ status }) => status === "completed"));
+            await lg.settled(id);
+            check(session, cards);
+          });
+          await withEditor(server, { agent }, async (editor) => assertSame(server, await editor.load(id)));
+        });
+      }
+    });
 
     test(`the approver gets the description, and a call runs only after approval, ${server.name}`, { timeout: OPTIONS.timeout }, () =>
       withEditor(server, { agent: "described" }, async (editor) => {

@@ -9,10 +9,13 @@ import { text as textOf } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import jsonpatch from "fast-json-patch";
 import { from, lastValueFrom } from "rxjs";
+import { ASKED_BELOW, SUMMARISED, SUMMARY_WORDS } from "./cases.mjs";
 import { bodies, cancel, clientOf, GENERATIONS, readThread, SERVERS } from "./gateway.mjs";
+import { checkLegal } from "./judge.mjs";
 import { isServed } from "./langgraph.mjs";
 import { reasonOf } from "./servers.mjs";
 import { exact, firstDifference, interruptIds, ofClient, ofThread, stateOf } from "./thread.mjs";
+import { Viewer } from "./viewers.mjs";
 
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
 const OPTIONS = { concurrency: 8, timeout: 600_000 }; // what hangs is noticed sooner, by its own limit
@@ -380,6 +383,34 @@ function interrupts({ server, generation, Client }) {
     assert.equal(done.after.state.values.messages.length, 2);
   });
 
+  for (const [graph, { asked: calls }] of Object.entries(ASKED_BELOW).filter(([graph]) => isServed(server, graph))) {
+    test(`an agent below the root asks, and everybody sees what it says and calls: ${graph}`, async () => {
+      const client = new Client(graph);
+      client.say("go");
+      const { after } = await run(client, interrupt);
+      await checkAsked(client, calls, after);
+      const { events } = await run(client, success, answer(client, () => ({ approved: true })));
+      const people = events.filter(({ type, role }) => type === "TEXT_MESSAGE_START" && role === "user");
+      same(people, [], "words that nobody typed, such as a tool's for its agent");
+      checkConverged(client);
+      client.say("again");
+      const again = await run(client, interrupt);
+      await checkAsked(client, calls, again.after);
+    });
+  }
+
+  test("of two agents below the root one is answered, and then the other", async () => {
+    const client = new Client("asking_two");
+    client.say("go");
+    await run(client, interrupt);
+    const [left, right] = ["left", "right"].map((side) => ASKED_BELOW.asking_two.asked.filter((id) => id.startsWith(side)));
+    client.pendingInterrupts = client.pendingInterrupts.filter(({ toolCallId }) => right.includes(toolCallId));
+    const { after } = await run(client, interrupt, answer(client, () => ({ approved: false, reason: "not now" })));
+    await checkAsked(client, left, after);
+    await run(client, success, answer(client, () => ({ approved: true })));
+    checkConverged(client);
+  });
+
   test("a static breakpoint is passed by any answer", async () => {
     const client = new Client("breakpoint");
     client.say("go");
@@ -436,6 +467,52 @@ function interrupts({ server, generation, Client }) {
     const done = await run(client, success, answer(client, ({ toolCallId }) => ({ approved: toolCallId === "call_e" })));
     assert.deepEqual(results(done), EXPECTED[server.name].halfDenied);
   });
+}
+
+/** Clients that connect by each route now, and see a legal stream. */
+async function lateViewers({ graph, threadId, server }, kinds = ["connect", "connect 0.0.59", "events"]) {
+  const viewers = await Promise.all(kinds.map((kind) => new Viewer(server.threadway, graph, threadId, kind).watch()));
+  for (const viewer of viewers) await checkLegal(viewer);
+  return viewers;
+}
+
+/** A summary that replaces messages of the thread is a notice, and nobody's words. */
+function checkSummary({ messages }, shortens) {
+  const notices = messages.filter(({ activityType }) => activityType === "threadway.notice").map(({ content }) => content);
+  assert.equal(notices.length, shortens ? 1 : 0, "notices");
+  for (const { source, text } of notices) {
+    assert.equal(source, "summarization");
+    assert.match(text, SUMMARY_WORDS);
+  }
+  for (const { role, content } of messages) if (role !== "activity") assert.doesNotMatch(String(content), SUMMARY_WORDS, `a message of the role ${role}`);
+}
+
+/** While agents wait, this client and later ones hold their messages, and each question names a call that is shown once. */
+async function checkAsked(client, calls, { state }) {
+  const { threadId } = client;
+  const seen = await lateViewers(client);
+  const pages = [
+    { kind: "the run's client", messages: client.messages, asked: client.pendingInterrupts, isLive: true },
+    ...seen.map(({ kind, held, frames }) => ({ kind, messages: held.at(-1).messages, asked: frames.at(-1).event.outcome.interrupts })),
+  ];
+  for (const { kind, messages, asked, isLive } of pages) {
+    same(ofClient(messages), ofThread(state.values, threadId), `${kind}: the messages against the thread's`);
+    // In a second turn the calls of the first have the same ids.
+    const named = asked.map(({ toolCallId }) => toolCallId);
+    same(named.map((id) => id?.split("~")[0]).sort(), [...calls].sort(), `${kind}: the calls that are asked about`);
+    const shown = messages.flatMap(({ toolCalls = [] }) => toolCalls.map(({ id }) => id));
+    for (const id of named) assert.equal(shown.filter((one) => one === id).length, 1, `${kind}: how often ${id} is shown`);
+    const tools = messages.filter(({ activityType }) => activityType === "threadway.tool").map(({ content }) => content);
+    same(tools.filter(({ status }) => status === "running").map(({ toolCallId }) => toolCallId), [], `${kind}: running tools`);
+    const waiting = tools.filter(({ status }) => status === "waiting").map(({ toolCallId }) => toolCallId);
+    same(waiting.filter((id) => named.includes(id)).sort(), [...named].sort(), `${kind}: waiting tools${isLive ? "" : " of a late viewer"}`);
+  }
+}
+
+/** After the answers no tool is shown as if it went on. */
+function checkConverged(client) {
+  const tools = client.messages.filter(({ activityType }) => activityType === "threadway.tool").map(({ content }) => content);
+  same(tools.filter(({ status }) => ["running", "waiting"].includes(status)), [], "tools that have not ended");
 }
 
 function secondTurn({ server, Client }) {
@@ -514,6 +591,40 @@ function secondTurn({ server, Client }) {
     same(done.after.state.values.messages.length, 2, "messages of the thread");
     assert.notEqual(client.messages.at(-1).id, before);
   });
+
+  for (const [graph, shortens] of Object.entries(SUMMARISED).filter(([graph]) => isServed(server, graph))) {
+    test(`of a conversation that is summarised on the way, by this client, a stale one and a reloaded one: ${graph}`, async () => {
+      const client = new Client(graph);
+      const turn = async (client, words) => {
+        client.say(words);
+        const done = await run(client, success);
+        const said = done.events.filter(({ type }) => type === "TEXT_MESSAGE_CONTENT").map(({ delta }) => delta).join("");
+        assert.doesNotMatch(said, SUMMARY_WORDS, "the summary is no words of the agent");
+        return done.after.state.values.messages.map(({ id, content }) => `${id} ${content}`);
+      };
+      for (const words of ["one", "two", "three"]) await turn(client, `say ${words}`);
+      const stale = new Client(graph, { threadId: client.threadId, state: structuredClone(client.state) });
+      stale.setMessages(structuredClone(client.messages));
+      const before = await turn(client, "say four");
+      checkSummary(client, shortens);
+      // It sends the messages that the thread has lost.
+      const after = await turn(stale, "say five");
+      same(after.slice(0, before.length), before, "what the thread has kept");
+      assert.equal(after.length, before.length + 2, "the message and its answer");
+      checkSummary(stale, shortens);
+      const [later] = await lateViewers(client, ["connect"]);
+      const reloaded = new Client(graph, { threadId: client.threadId, state: later.held.at(-1).state });
+      reloaded.setMessages(later.held.at(-1).messages);
+      checkSummary(reloaded, shortens);
+      await turn(reloaded, "say six");
+      checkSummary(reloaded, shortens);
+      assert.ok(shortens || reloaded.state._summarization_event, "deepagents has summarised");
+      const people = reloaded.messages.filter(({ role }) => role === "user").map(({ content }) => content);
+      const all = ["one", "two", "three", "four", "five", "six"].map((words) => `say ${words}`);
+      same(people, shortens ? all.slice(-people.length) : all, "what the person has said");
+      for (const viewer of await lateViewers(client)) same(ofClient(viewer.held.at(-1).messages), ofClient(reloaded.messages), viewer.kind);
+    });
+  }
 
   test("after one that was cancelled", async () => {
     const client = new Client("slow", { state: { steps: 100, delay: 0.5 } });

@@ -9,6 +9,8 @@ const OF_A_NODE = "child pre";
 const BEFORE = "before";
 const beside = (own) => (whole) => [whole, own];
 
+const ofTwo = (whole) => [whole, ...["left", "right"].map((side) => whole.replace(/\S+ /g, `${side} $&`))];
+
 const BREAKPOINT = "breakpoint"; // its interrupt has no LangGraph id
 
 const say = (script, end = success) => ({ script, end });
@@ -45,6 +47,9 @@ const BOTH = {
   breakpoint: { graph: "breakpoint", turns: [say({}, interrupt), answer(() => null)], asked: BREAKPOINT },
   interrupt_parallel: { graph: "interrupt_parallel", turns: [say({}, interrupt), answer(({ id }) => ({ answerTo: id }))] },
   hitl: { graph: "hitl", turns: [say({}, interrupt), approve], words: 4 },
+  asking_node: { graph: "asking_node", turns: [say({}, interrupt), approve], words: 4 },
+  asking_tool: { graph: "asking_tool", turns: [say({}, interrupt), approve], words: 4, texts: beside(HELPED) },
+  asking_two: { graph: "asking_two", turns: [say({}, interrupt), answer(({ toolCallId }) => ({ approved: toolCallId !== "left_call_e" }))], words: 4, texts: ofTwo },
   "hitl denied": { graph: "hitl", turns: [say({}, interrupt), answer(({ toolCallId }) => ({ approved: toolCallId === "call_e" }))], words: 4 },
 };
 
@@ -58,6 +63,21 @@ const PYTHON = {
   two_editors: { graph: "two_editors", turns: [say("edit")] },
   endless: { graph: "endless", turns: [say({ rounds: [{ calls: [["ping", {}]] }], again: true }, failed("GraphRecursionError"))] },
 };
+
+/** The graphs with agents below the root that ask, the calls that they ask about, and the calls of the root. */
+export const ASKED_BELOW = {
+  asking_node: { asked: ["call_e", "call_d"], own: [] },
+  asking_tool: { asked: ["call_e", "call_d"], own: ["call_task"] },
+  asking_two: { asked: ["left_call_e", "left_call_d", "right_call_e", "right_call_d"], own: ["call_left", "call_right"] },
+  asking_deep: { asked: ["left_call_2_0", "right_call_2_0"], own: ["call_2_0", "call_2_1"] },
+};
+
+/**
+ * The graphs whose conversation is summarised in the fourth turn, and whether the thread loses the older messages: by
+ * LangChain's middleware, by a graph's own, by that of deepagents.
+ */
+export const SUMMARISED = { talk_summarised: true, talk_recapped: true, talk_deep: false };
+export const SUMMARY_WORDS = /The talk/;
 
 export const casesOf = (server) => (server.graphs === "Python" ? { ...BOTH, ...PYTHON } : BOTH);
 

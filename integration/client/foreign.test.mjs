@@ -74,7 +74,7 @@ const SITUATIONS = {
   running: { graphs: ["agent", "text", "counter", "subgraphs", "parallel"], end: () => success },
   pending: { graphs: ["agent", "text", "counter"], end: () => success },
   finished: { graphs: ["agent", "text", "counter", "subgraphs", "parallel"], end: () => success },
-  interrupted: { graphs: ["hitl", "interrupt_child"], end: () => interrupt },
+  interrupted: { graphs: ["hitl", "interrupt_child", "asking_node", "asking_tool", "asking_two"], end: () => interrupt },
   failed: { graphs: ["failing"], end: failureOn },
   cancelled: { graphs: ["text", "agent", "counter"], end: () => cancelled },
 };

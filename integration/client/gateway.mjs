@@ -6,6 +6,7 @@ import * as client1 from "@ag-ui/client";
 import * as schemas1 from "@ag-ui/core/schemas";
 import * as client0 from "ag-ui-client-0";
 import { SERVERS as STARTED } from "./servers.mjs";
+import { withWaiting } from "./waiting.mjs";
 
 /** The LangGraph servers that were started, each with the threadway in front of it. */
 export const SERVERS = STARTED.filter(({ threadway }) => threadway);
@@ -81,10 +82,10 @@ function frames(body) {
     .map((lines) => lines.map((line) => line.slice(5).replace(/^ /, "")).join("\n"));
 }
 
-/** A thread and its state, also as text; a thread that does not exist has no values. */
+/** A thread and its state with what agents below it hold while they wait, and the root's state as text; a thread that does not exist has no values. */
 export async function readThread(server, threadId) {
   const [thread, state] = await Promise.all([get(server, `/threads/${threadId}`), get(server, `/threads/${threadId}/state`)]);
-  return { thread: JSON.parse(thread), state: JSON.parse(state), text: state };
+  return { thread: JSON.parse(thread), state: await withWaiting(server.langgraph, threadId, JSON.parse(state)), text: state };
 }
 
 async function get(server, path) {

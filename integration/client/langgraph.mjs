@@ -2,24 +2,25 @@
 
 import { randomUUID } from "node:crypto";
 import { exact } from "./thread.mjs";
+import { withWaiting } from "./waiting.mjs";
 
 const POLL_MS = 60;
 const RUN_MS = 90_000; // a run that has not ended by then does not end
 const ALIVE = ["pending", "running"];
-const ONLY_PYTHON = ["deep"];
+const ONLY_PYTHON = ["deep", "asking_deep", "talk_deep"];
 
 /** Whether a server has this graph. LANGGRAPH_WITHOUT names the graphs that an older Python server cannot load. */
-export function isServed({ name }, graph) {
+export function isServed({ graphs }, graph) {
   const lacking = (process.env.LANGGRAPH_WITHOUT ?? "").split(",");
-  return !(name === "Python" ? lacking : ONLY_PYTHON).includes(graph);
+  return !(graphs === "Python" ? lacking : ONLY_PYTHON).includes(graph);
 }
 
 /** The nodes in whose name a state is written so that the graph has nothing left to do. */
 const LAST_NODES = {
-  Python: { agent: "model", hitl: "HumanInTheLoopMiddleware.after_model" },
-  JavaScript: { agent: "model_request", hitl: "HumanInTheLoopMiddleware.after_model" },
+  Python: { agent: "model", asking_tool: "model", asking_two: "model", hitl: "HumanInTheLoopMiddleware.after_model" },
+  JavaScript: { agent: "model_request", asking_tool: "model_request", asking_two: "model_request", hitl: "HumanInTheLoopMiddleware.after_model" },
 };
-const LAST_NODE = { text: "model", counter: "finish", failing: "model", subgraphs: "child", interrupt_child: "child", parallel: "left" };
+const LAST_NODE = { text: "model", counter: "finish", failing: "model", subgraphs: "child", asking_node: "sign", interrupt_child: "child", parallel: "left" };
 
 export class Langgraph {
   constructor(server) {
@@ -106,7 +107,8 @@ export class Langgraph {
 
   /**
    * All checkpoints of a thread, the newest first, each also with its numbers as they are written. The newest is the
-   * thread's state, which alone has the writes of tasks that were done when their run was cancelled.
+   * thread's state, which alone has the writes of tasks that were done when their run was cancelled, with what the agents
+   * below it hold while they wait.
    */
   async history(threadId) {
     const read = async (path) => {
@@ -115,7 +117,8 @@ export class Langgraph {
     };
     const [[history, literals], [state, literal]] = await Promise.all([read("/history?limit=1000"), read("/state")]);
     const checkpoints = history.map((checkpoint, at) => ({ ...checkpoint, literal: literals[at].values }));
-    if (checkpoints.length > 0) Object.assign(checkpoints[0], { values: state.values, literal: literal.values });
+    const { values, lateValues } = await withWaiting(this.url, threadId, state);
+    if (checkpoints.length > 0) Object.assign(checkpoints[0], { values, lateValues, literal: literal.values });
     return checkpoints;
   }
 }

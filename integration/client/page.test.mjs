@@ -507,6 +507,60 @@ describe("in front of the Python server", () => {
     await visit.isAccessible("a notice");
   });
 
+  test("a conversation that is summarised while the page is open shows a notice, and all that the thread still has", OPTIONS, async (t) => {
+    const threadId = await langgraph.thread("talk_recapped");
+    for (const words of ["one", "two", "three"]) {
+      const input = { messages: [{ role: "user", id: randomUUID(), content: `say ${words}` }] };
+      await langgraph.post(`/threads/${threadId}/runs/wait`, { assistant_id: "talk_recapped", input });
+    }
+    const visit = await Visit.open(t, server.threadway, `#/talk_recapped/${threadId}`);
+    await visit.page.waitForFunction(() => document.querySelectorAll(".message.user").length === 3);
+    await visit.picture("summary-before");
+    await visit.say("say four");
+    await visit.over();
+    const notice = visit.find("details.notice");
+    await notice.waitFor();
+    await visit.holds(server, threadId);
+    await visit.picture("summary");
+    await notice.locator("summary").click();
+    assert.match(await notice.textContent(), /The talk so far/);
+    await visit.picture("summary-open");
+    await visit.page.reload();
+    await notice.waitFor();
+    await visit.holds(server, threadId);
+    await visit.say("say five");
+    await visit.find(".message.agent", { hasText: "Answer to five" }).waitFor();
+    await visit.over();
+    await visit.holds(server, threadId);
+    assert.equal(await notice.count(), 1);
+  });
+
+  for (const [graph, calls] of [["asking_node", 2], ["asking_two", 4]]) {
+    test(`an agent below the root asks, and the page shows what it says and calls: ${graph}`, OPTIONS, async (t) => {
+      const size = { height: 1800 };
+      const visit = await Visit.open(t, server.threadway, `#/${graph}`, size);
+      const threadId = () => visit.threadId;
+      const isWhole = async (visit, name) => {
+        await visit.find(".approval").nth(calls - 1).waitFor();
+        await visit.page.waitForFunction(() => globalThis.threadway.runs.at(-1)?.ended);
+        await visit.holds(server, threadId());
+        await visit.picture(name);
+        assert.ok((await visit.find(".tool.is-waiting").count()) >= calls, "the calls wait");
+      };
+      await visit.say({});
+      await visit.over();
+      await isWhole(visit, graph);
+      if (calls === 2) await visit.isAccessible(graph);
+      const second = await Visit.open(t, server.threadway, `#/${graph}/${threadId()}`, size);
+      await isWhole(second, `${graph}-second-tab`);
+      for (let n = 0; n < calls; n++) await visit.find(".approval").nth(n).getByRole("button", { name: "Approve" }).click();
+      await visit.over(2);
+      await visit.holds(server);
+      assert.equal(await visit.find(".asked").count(), 0);
+      await visit.picture(`${graph}-answered`);
+    });
+  }
+
   test("approvals are buttons: one is approved, one rejected", OPTIONS, async (t) => {
     const visit = await Visit.open(t, server.threadway, "#/hitl");
     await visit.say({});

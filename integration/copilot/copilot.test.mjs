@@ -7,6 +7,7 @@ import { describe, test } from "node:test";
 import { buildResumeArray, EventSchemas } from "@ag-ui/client";
 import { CopilotKitCore, ProxiedCopilotRuntimeAgent } from "@copilotkit/core";
 import { z } from "zod";
+import { SUMMARISED, SUMMARY_WORDS } from "../client/cases.mjs";
 import { Gate } from "../client/gate.mjs";
 import { readThread, SERVERS } from "../client/gateway.mjs";
 import { without } from "../client/limits.mjs";
@@ -233,6 +234,30 @@ function onTransport(transport) {
     await check(after.page, after.agent);
     assert.deepEqual(made(after.agent), kinds);
   });
+
+  for (const [graph, shortens] of Object.entries(SUMMARISED)) {
+    test(`shows a conversation that is summarised on the way, live, on a reload and in the next turn: ${graph}`, async () => {
+      const page = await load();
+      const agent = page.agent(graph);
+      const notices = ({ messages }) => messages.filter(({ activityType }) => activityType === "threadway.notice").map(({ content }) => content);
+      const shown = ({ messages }) => messages.map(({ role, content }) => `${role}: ${JSON.stringify(content)}`);
+      for (const words of ["one", "two", "three", "four"]) {
+        await page.run(agent, `say ${words}`);
+        const wire = await check(page, agent);
+        assert.doesNotMatch(wire.filter(isText).map(({ delta }) => delta).join(""), SUMMARY_WORDS);
+      }
+      const after = await open(graph, agent.threadId);
+      await after.done;
+      await check(after.page, after.agent);
+      assert.deepEqual(shown(after.agent), shown(agent));
+      await after.page.run(after.agent, "say five");
+      await check(after.page, after.agent);
+      for (const each of [agent, after.agent]) {
+        assert.deepEqual(notices(each).map(({ source }) => source), shortens ? ["summarization"] : []);
+        assert.doesNotMatch(shown(each).filter((line) => !line.startsWith("activity")).join("\n"), SUMMARY_WORDS);
+      }
+    });
+  }
 
   test("runs an agent with state, and changes the state", async () => {
     const page = await load();

@@ -4,7 +4,7 @@
 
 import { randomUUID } from "node:crypto";
 import { BaseChatModel } from "@langchain/core/language_models/chat_models";
-import { AIMessage, AIMessageChunk, RemoveMessage } from "@langchain/core/messages";
+import { AIMessage, AIMessageChunk, HumanMessage, RemoveMessage } from "@langchain/core/messages";
 import { ChatGenerationChunk } from "@langchain/core/outputs";
 import { tool } from "@langchain/core/tools";
 import { interrupt, REMOVE_ALL_MESSAGES } from "@langchain/langgraph";
@@ -79,6 +79,8 @@ class TalkModel extends BaseChatModel {
   }
 }
 
+const SUMMARY = ["The talk ", "so far."];
+
 class SummaryModel extends BaseChatModel {
   constructor() {
     super({});
@@ -88,8 +90,17 @@ class SummaryModel extends BaseChatModel {
     return "summary";
   }
 
+  async *_streamResponseChunks(messages, options, runManager) {
+    for (const text of SUMMARY) {
+      const chunk = new ChatGenerationChunk({ message: new AIMessageChunk(text), text });
+      yield chunk;
+      await runManager?.handleLLMNewToken(text, undefined, undefined, undefined, undefined, { chunk });
+    }
+  }
+
   async _generate() {
-    return { generations: [{ message: new AIMessage("The talk so far."), text: "The talk so far." }] };
+    const text = SUMMARY.join("");
+    return { generations: [{ message: new AIMessage(text), text }] };
   }
 }
 
@@ -128,6 +139,18 @@ const talking = createMiddleware({
   },
 });
 
+/** Summarises as people's own middleware does: with LangChain's mark, and without the tag that keeps tokens out of the stream. */
+const recap = createMiddleware({
+  name: "Recap",
+  beforeModel: async ({ messages }) => {
+    if (messages.length < 7 || !isHuman(messages.at(-1))) return undefined;
+    const told = await new SummaryModel().invoke("Summarise.", { metadata: { lc_source: "summarization" } });
+    const content = `Here is a summary of the conversation to date:\n\n${told.text}`;
+    const summary = new HumanMessage({ content, additional_kwargs: { lc_source: "summarization" } });
+    return { messages: [new RemoveMessage({ id: REMOVE_ALL_MESSAGES }), summary, ...messages.slice(-3)] };
+  },
+});
+
 const talkAgent = (...middleware) => createAgent({ model: new TalkModel(), tools: [ping, askPerson], middleware: [...middleware, talking] });
 const redaction = () => piiMiddleware("email", { strategy: "redact", applyToInput: true });
 const summary = () => summarizationMiddleware({ model: new SummaryModel(), trigger: { messages: 7 }, keep: { messages: 3 } });
@@ -136,3 +159,4 @@ export const talk = talkAgent();
 export const talkRedacted = talkAgent(redaction());
 export const talkSummarised = talkAgent(summary());
 export const talkBoth = talkAgent(redaction(), summary());
+export const talkRecapped = talkAgent(recap);

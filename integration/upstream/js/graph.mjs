@@ -25,6 +25,7 @@ const DEFAULTS = {
   fail_after: 3, // failing graph: tokens before the exception
   error: "Error",
   media: true, // media: an image and more, else text
+  prefix: "", // hitl: of the call ids
 };
 
 const PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
@@ -119,9 +120,9 @@ const CALLS = {
       ["call_s", "search", { query: 'naïve "quotes" ☃ 😀', ...more }],
     ];
   },
-  hitl: () => [
-    ["call_e", "send_email", { to: "a@example.com", body: "hi" }],
-    ["call_d", "delete_file", { path: "/tmp/x" }],
+  hitl: ({ prefix }) => [
+    [`${prefix}call_e`, "send_email", { to: "a@example.com", body: "hi" }],
+    [`${prefix}call_d`, "delete_file", { path: "/tmp/x" }],
   ],
   todos: () => [["call_t1", "write_todos", { todos: todoList("in_progress", "pending") }]],
   tool_error: () => [
@@ -130,6 +131,11 @@ const CALLS = {
     ["call_ok", "divide", { dividend: 6, divisor: 3 }],
   ],
   subagent: () => [["call_task", "task", { description: "say hello", subagent_type: "helper" }]],
+  supervisor: ({ words, delay }) =>
+    ["left", "right"].map((side) => {
+      const own = { prefix: `${side}_`, words: words?.map((word) => `${side} ${word}`), delay };
+      return [`call_${side}`, "task", { description: JSON.stringify(own), subagent_type: "helper" }];
+    }),
 };
 
 function todoList(one, two) {
@@ -239,20 +245,22 @@ const divide = tool(
   { name: "divide", description: "Divide.", schema: z.object({ dividend: z.number(), divisor: z.number() }) },
 );
 
-const helper = createAgent({ model: new ScriptedModel("plain"), tools: [], name: "helper" });
-
-const task = tool(
-  async ({ description }) => {
-    const { messages } = await helper.invoke({ messages: [new HumanMessage(description)] });
-    return messages.at(-1).text;
-  },
-  { name: "task", description: "Run a subagent.", schema: z.object({ description: z.string(), subagent_type: z.string() }) },
-);
+const taskOf = (helper) =>
+  tool(
+    async ({ description }) => {
+      const { messages } = await helper.invoke({ messages: [new HumanMessage(description)] });
+      return messages.at(-1).text;
+    },
+    { name: "task", description: "Run a subagent.", schema: z.object({ description: z.string(), subagent_type: z.string() }) },
+  );
 
 export const agent = createAgent({ model: new ScriptedModel("agent"), tools: [getWeather, search] });
 export const media = createAgent({ model: new ScriptedModel("media"), tools: [] });
 export const todos = createAgent({ model: new ScriptedModel("todos"), tools: [], middleware: [todoListMiddleware()] });
-export const subagent = createAgent({ model: new ScriptedModel("subagent"), tools: [task] });
+export const subagent = createAgent({
+  model: new ScriptedModel("subagent"),
+  tools: [taskOf(createAgent({ model: new ScriptedModel("plain"), tools: [], name: "helper" }))],
+});
 
 // Without any middleware, an exception of a tool becomes a ToolMessage with status "error" here.
 export const toolError = createAgent({ model: new ScriptedModel("tool_error"), tools: [divide, getWeather] });
@@ -264,6 +272,22 @@ export const hitl = createAgent({
     humanInTheLoopMiddleware({ interruptOn: { send_email: true, delete_file: { allowedDecisions: ["approve", "reject"] } } }),
   ],
 });
+
+// Agents below the root that ask.
+const askingHelper = createAgent({
+  model: new ScriptedModel("hitl"),
+  tools: [sendEmail, deleteFile],
+  middleware: [humanInTheLoopMiddleware({ interruptOn: { send_email: true, delete_file: { allowedDecisions: ["approve", "reject"] } } })],
+  name: "helper",
+});
+export const askingTool = createAgent({ model: new ScriptedModel("subagent"), tools: [taskOf(askingHelper)] });
+export const askingTwo = createAgent({ model: new ScriptedModel("supervisor"), tools: [taskOf(askingHelper)] }); // two at once, with equal calls
+export const askingNode = new StateGraph(MessagesAnnotation)
+  .addNode("writer", hitl.graph)
+  .addNode("sign", () => ({ messages: [new AIMessage("Signed.")] }))
+  .addEdge(START, "writer")
+  .addEdge("writer", "sign")
+  .compile();
 
 const WARNING = "This goes to 5,000 customers and cannot be undone.";
 const warned = { allowedDecisions: ["approve", "reject"], description: WARNING };

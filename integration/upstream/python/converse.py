@@ -117,13 +117,23 @@ class TalkModel(BaseChatModel):
         raise NotImplementedError
 
 
+SUMMARY = ["The talk ", "so far."]
+
+
 class SummaryModel(BaseChatModel):
     @property
     def _llm_type(self) -> str:
         return "summary"
 
+    async def _astream(self, messages, stop=None, run_manager=None, **kw) -> AsyncIterator[ChatGenerationChunk]:
+        for word in SUMMARY:
+            generation = ChatGenerationChunk(message=AIMessageChunk(content=word))
+            if run_manager:
+                await run_manager.on_llm_new_token(word, chunk=generation)
+            yield generation
+
     def _generate(self, messages, stop=None, run_manager=None, **kw) -> ChatResult:
-        return ChatResult(generations=[ChatGeneration(message=AIMessage(content="The talk so far."))])
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(content="".join(SUMMARY)))])
 
 
 @tool
@@ -177,6 +187,18 @@ class Talk(AgentMiddleware):
         return None
 
 
+class Recap(AgentMiddleware):
+    """Summarises as people's own middleware does: with LangChain's mark, and without the tag that keeps tokens out of the stream."""
+
+    async def abefore_model(self, state, runtime):
+        messages = state["messages"]
+        if len(messages) < 7 or not isinstance(messages[-1], HumanMessage):
+            return None
+        told = await SummaryModel().ainvoke("Summarise.", config={"metadata": {"lc_source": "summarization"}})
+        summary = HumanMessage(f"Here is a summary of the conversation to date:\n\n{text_of(told)}", additional_kwargs={"lc_source": "summarization"})
+        return {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), summary, *messages[-3:]]}
+
+
 def talk_agent(*middleware: AgentMiddleware):
     return create_agent(TalkModel(), tools=[ping, ask_person], middleware=[*middleware, Talk()])
 
@@ -188,3 +210,4 @@ talk_both = talk_agent(
     PIIMiddleware("email", strategy="redact", apply_to_input=True),
     SummarizationMiddleware(SummaryModel(), trigger=("messages", 7), keep=("messages", 3)),
 )
+talk_recapped = talk_agent(Recap())

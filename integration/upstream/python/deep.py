@@ -7,9 +7,12 @@ from __future__ import annotations
 import json
 
 from deepagents import create_deep_agent
+from deepagents.backends import StateBackend
+from deepagents.middleware.summarization import SummarizationMiddleware
 from langchain.agents.middleware import TodoListMiddleware
 
-from graph import FakeStreamingModel
+from converse import SummaryModel, TalkModel, ask_person, ping
+from graph import FakeStreamingModel, send_email
 
 CITIES = ["Paris", "Lyon"]
 
@@ -50,3 +53,29 @@ deep = create_deep_agent(
         "model": FakeStreamingModel(script="editor"),
     }],
 )
+
+
+# Two subagents at once that call equal tools, and ask before each.
+MAIL = {"calls": [["send_email", {"to": "a@example.com", "body": "hi"}]]}
+ASKING = [
+    {"say": ["I ask ", "both."], "calls": [
+        ["task", {"description": json.dumps({"rounds": [{"say": [f"{side} writes."], **MAIL}, {"say": [f"{side} wrote."]}], "prefix": f"{side}_"}),
+                  "subagent_type": "writer"}] for side in ("left", "right")]},
+    {"say": ["Both ", "wrote."]},
+]
+
+asking_deep = create_deep_agent(
+    FakeStreamingModel(script="editor", rounds=ASKING),
+    subagents=[{
+        "name": "writer",
+        "description": "Writes one letter.",
+        "system_prompt": "Write it.",
+        "model": FakeStreamingModel(script="editor"),
+        "tools": [send_email],
+        "interrupt_on": {"send_email": True},
+    }],
+)
+
+# It shortens what its model reads, and leaves the thread's messages as they are.
+talk_deep = create_deep_agent(TalkModel(), tools=[ping, ask_person], middleware=[
+    SummarizationMiddleware(SummaryModel(), backend=StateBackend(), trigger=("messages", 7), keep=("messages", 3))])

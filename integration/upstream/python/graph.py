@@ -60,7 +60,7 @@ DEFAULTS: dict[str, Any] = {
     "error": "ValueError",
     "message": None,      # of that exception
     "rounds": None,       # editor: what the model does in each round of the turn, see EDIT
-    "prefix": None,       # editor: of the call ids
+    "prefix": None,       # editor, hitl: of the call ids
     "again": False,       # editor: start over after the last round instead of ending
     "media": True,        # media: an image and more, else text
 }
@@ -188,7 +188,7 @@ class FakeStreamingModel(BaseChatModel):
             if calls := r.get("calls"):
                 tool_calls([(f"{p['prefix'] or self.prefix}call_{len(messages)}_{i}", name, args) for i, (name, args) in enumerate(calls)])
             usage(11, 22, r.get("finish", "tool_calls" if calls else "stop"))
-        elif s in ("agent", "hitl", "todos", "subagent", "tool_error") and rnd == 0 and p["tools"]:
+        elif s in ("agent", "hitl", "todos", "subagent", "supervisor", "tool_error") and rnd == 0 and p["tools"]:
             if f != "string":
                 for i, w in enumerate(["Let ", "me ", "think."]):
                     out.append(reasoning_chunk(f, w, i))
@@ -200,8 +200,9 @@ class FakeStreamingModel(BaseChatModel):
                 tool_calls([("call_w", "get_weather", {"city": "Paris", **more}),
                             ("call_s", "search", {"query": "naïve \"quotes\" \u2603 \U0001f600", **more})])
             elif s == "hitl":
-                tool_calls([("call_e", "send_email", {"to": "a@example.com", "body": "hi"}),
-                            ("call_d", "delete_file", {"path": "/tmp/x"})])
+                prefix = p["prefix"] or ""
+                tool_calls([(f"{prefix}call_e", "send_email", {"to": "a@example.com", "body": "hi"}),
+                            (f"{prefix}call_d", "delete_file", {"path": "/tmp/x"})])
             elif s == "todos":
                 tool_calls([("call_t1", "write_todos", {"todos": [
                     {"content": "step one", "status": "in_progress"}, {"content": "step two", "status": "pending"}]})])
@@ -209,6 +210,9 @@ class FakeStreamingModel(BaseChatModel):
                 tool_calls([("call_bad", "divide", {"dividend": 1, "divisor": 0}),
                             ("call_args", "get_weather", {"town": "Paris"}),
                             ("call_ok", "divide", {"dividend": 6, "divisor": 3})])
+            elif s == "supervisor":
+                own = lambda side: {"prefix": f"{side}_", "words": p["words"] and [f"{side} {word}" for word in p["words"]], "delay": p["delay"]}
+                tool_calls([(f"call_{side}", "task", {"description": json.dumps(own(side)), "subagent_type": "helper"}) for side in ("left", "right")])
             else:
                 tool_calls([("call_task", "task", {"description": "say hello", "subagent_type": "helper"})])
             usage(11, 22)
@@ -381,18 +385,29 @@ for _side in ("left", "right"):
     _g.add_edge(START, _side)
 two_editors = _g.compile()
 
-_helper = create_agent(FakeStreamingModel(script="plain"), tools=[], name="helper")
+def _task_of(helper):
+    @tool
+    async def task(description: str, subagent_type: str) -> str:
+        """Run a subagent."""
+        r = await helper.ainvoke({"messages": [HumanMessage(description)]})
+        m = r["messages"][-1]
+        return m.text if isinstance(m.text, str) else m.text()
+    return task
 
 
-@tool
-async def task(description: str, subagent_type: str) -> str:
-    """Run a subagent."""
-    r = await _helper.ainvoke({"messages": [HumanMessage(description)]})
-    m = r["messages"][-1]
-    return m.text if isinstance(m.text, str) else m.text()
+subagent = create_agent(FakeStreamingModel(script="subagent"), tools=[_task_of(create_agent(FakeStreamingModel(script="plain"), tools=[], name="helper"))])
 
+# ---------------------------------------------------------------- agents below the root that ask
+_approved = HumanInTheLoopMiddleware(interrupt_on={"send_email": True, "delete_file": {"allowed_decisions": ["approve", "reject"]}})
+_asking_helper = create_agent(FakeStreamingModel(script="hitl"), tools=[send_email, delete_file], middleware=[_approved], name="helper")
+asking_tool = create_agent(FakeStreamingModel(script="subagent"), tools=[_task_of(_asking_helper)])
+asking_two = create_agent(FakeStreamingModel(script="supervisor"), tools=[_task_of(_asking_helper)])  # two at once, with equal calls
 
-subagent = create_agent(FakeStreamingModel(script="subagent"), tools=[task])
+_g = StateGraph(MessagesState)
+_g.add_node("writer", hitl)
+_g.add_node("sign", lambda s: {"messages": [AIMessage("Signed.")]})
+_g.add_edge(START, "writer"); _g.add_edge("writer", "sign")
+asking_node = _g.compile()
 
 
 # ---------------------------------------------------------------- plain interrupts
