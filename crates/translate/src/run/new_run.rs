@@ -129,9 +129,9 @@ impl NewRun {
         }
     }
 
-    /// Whether the run answers a question.
+    /// Whether the run answers a question, or passes a breakpoint. Its record shows the same.
     pub fn resumes(&self) -> bool {
-        matches!(self.start, Start::Resume(_))
+        matches!(self.start, Start::Resume(_)) || !self.answers.is_empty()
     }
 
     /// LangGraph's request body for this run of `assistant`. `checkpoint` is the one where a fork
