@@ -550,7 +550,7 @@ describe("in front of the Python server", () => {
       await visit.say({});
       await visit.over();
       await isWhole(visit, graph);
-      if (calls === 2) await visit.isAccessible(graph);
+      await visit.isAccessible(graph);
       const second = await Visit.open(t, server.threadway, `#/${graph}/${threadId()}`, size);
       await isWhole(second, `${graph}-second-tab`);
       for (let n = 0; n < calls; n++) await visit.find(".approval").nth(n).getByRole("button", { name: "Approve" }).click();

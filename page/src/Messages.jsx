@@ -29,11 +29,15 @@ export function Messages({ messages, subagents, runs, interrupts, rejected, isRu
     if (message.role === "activity" && message.activityType === "threadway.tool") activities.set(message.content?.toolCallId, message.content);
     if (message.role === "tool") results.set(message.toolCallId, message);
   }
-  const ends = new Map(); // by the last message
-  for (const run of runs) if (run.ended && run.isShown) ends.set(run.after ?? "", [...(ends.get(run.after ?? "") ?? []), run]);
-  const waiting = interrupts.length > 0 ? runs.findLast(({ isShown }) => isShown) : null;
   const known = new Set(messages.map(({ id }) => id));
-  const stray = [...ends].filter(([after]) => !known.has(after)).flatMap(([, list]) => list);
+  const ended = runs.filter((run) => run.ended && run.isShown);
+  const ends = new Map(); // by the last message
+  for (const [at, run] of ended.entries()) {
+    // If that message has left the conversation, the run's end stands before that of the next run.
+    const place = ended.slice(at).find(({ after }) => known.has(after))?.after;
+    ends.set(place, [...(ends.get(place) ?? []), run]);
+  }
+  const waiting = interrupts.length > 0 ? runs.findLast(({ isShown }) => isShown) : null;
   const last = messages.at(-1)?.id;
   return (
     <>
@@ -43,7 +47,7 @@ export function Messages({ messages, subagents, runs, interrupts, rejected, isRu
           {ends.get(message.id)?.map((run) => <RunEnd key={run.id} run={run} isWaiting={run === waiting} />)}
         </div>
       ))}
-      {stray.map((run) => (
+      {ends.get(undefined)?.map((run) => (
         <RunEnd key={run.id} run={run} isWaiting={run === waiting} />
       ))}
     </>
