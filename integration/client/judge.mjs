@@ -6,7 +6,6 @@ import jsonpatch from "fast-json-patch";
 import { from, lastValueFrom } from "rxjs";
 import { LOGS } from "./logs.mjs";
 import { exact, firstDifference, interruptIds, ofClient, ofThread, stateOf } from "./thread.mjs";
-import { formsOf } from "./waiting.mjs";
 
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
 const THOUGHT = "Let me think.";
@@ -189,8 +188,8 @@ function checkHeld(held, checkpoint, threadId, when) {
 
 function differenceOf(held, checkpoint, threadId) {
   const { values, literal } = checkpoint ?? { values: {}, literal: {} };
-  const messages = formsOf(checkpoint ?? { values }).map((form) => firstDifference(ofClient(held.messages), ofThread(form, threadId)));
-  if (!messages.includes(undefined)) return `the client's messages ${messages[0]}`;
+  const messages = firstDifference(ofClient(held.messages), ofThread(values, threadId));
+  if (messages) return `the client's messages ${messages}`;
   const state = firstDifference(held.state, stateOf(values));
   if (state) return `the client's state ${state}`;
   const digits = firstDifference(held.literal, stateOf(literal));
@@ -289,7 +288,7 @@ export function showsNow(viewer, { newest, threadId }) {
   if (firstDifference(interruptsOf(last.at(-1)).sort(), interruptIds(newest).sort())) return false;
   const runId = last[0].metadata?.langgraph?.run_id;
   const isOfNow = runId ? runId === newest.metadata.run_id : last[0].runId === `connect-${checkpointId(newest)}`;
-  return isOfNow && formsOf(newest).some((form) => !firstDifference(ofClient(viewer.held.at(-1).messages), ofThread(form, threadId)));
+  return isOfNow && !firstDifference(ofClient(viewer.held.at(-1).messages), ofThread(newest.values, threadId));
 }
 
 export function same(actual, expected, what) {

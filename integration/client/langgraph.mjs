@@ -117,8 +117,8 @@ export class Langgraph {
     };
     const [[history, literals], [state, literal]] = await Promise.all([read("/history?limit=1000"), read("/state")]);
     const checkpoints = history.map((checkpoint, at) => ({ ...checkpoint, literal: literals[at].values }));
-    const { values, lateValues } = await withWaiting(this.url, threadId, state);
-    if (checkpoints.length > 0) Object.assign(checkpoints[0], { values, lateValues, literal: literal.values });
+    const { values } = await withWaiting(this.url, threadId, state);
+    if (checkpoints.length > 0) Object.assign(checkpoints[0], { values, literal: literal.values });
     return checkpoints;
   }
 }

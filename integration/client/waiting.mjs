@@ -11,22 +11,7 @@ export async function withWaiting(url, threadId, state) {
     const known = new Set(messages.map(({ id }) => id));
     messages.push(...(values?.messages ?? []).filter(({ id, type }) => !known.has(id) && !MADE_UP.includes(type)));
   }
-  if (messages.length === (state.values?.messages ?? []).length) return state;
-  const whole = { ...state, values: { ...state.values, messages } };
-  return (await isHidden(`${url}/threads/${threadId}`, state)) ? { ...whole, lateValues: state.values } : whole;
-}
-
-/** What a client may hold for this state: one that has followed the run, and a later one. */
-export const formsOf = ({ values, lateValues }) => (lateValues ? [values, lateValues] : [values]);
-
-/** Whether the server does not know the graph that asks, because the function of a node calls it: docs/mapping.md. */
-async function isHidden(url, { values, tasks }) {
-  const answered = values.messages.map(({ tool_call_id: id }) => id);
-  const hasOpenCall = values.messages.some(({ tool_calls: calls }) => (calls ?? []).some(({ id }) => !answered.includes(id)));
-  if (hasOpenCall) return false;
-  const response = await fetch(`${url}/state?subgraphs=true`, { headers: { connection: "close" } });
-  const known = await response.json();
-  return tasks.some(({ id, interrupts }) => interrupts?.length && !known.tasks.find((task) => task.id === id)?.state);
+  return messages.length === (state.values?.messages ?? []).length ? state : { ...state, values: { ...state.values, messages } };
 }
 
 /** The states of the tasks that ask, a caller's before that of the agent which it calls. */

@@ -1,8 +1,8 @@
 //! The states of a thread's subgraphs, while they wait for an answer.
 //!
 //! A thread's state has nothing of them. It names the tasks that wait, and the server sends the states
-//! of those that it knows to be subgraphs if it is asked for them. It does not know an agent that a
-//! tool has called, but sends its state for the namespace of the tool's task.
+//! of those that it knows to be subgraphs if it is asked for them. It does not know one that a tool
+//! or a function has called, but sends its state for the namespace of the task.
 
 use std::collections::HashSet;
 

@@ -740,8 +740,18 @@ fn a_place_of_a_state_is_no_state_and_a_result_answers_the_newest_call_of_its_id
     // The model has used the id of an earlier turn again.
     let called = |id: &str| ai(id, "", &[call("c", "task", &json!({"description": "x"}))]);
     let result = json!({"type": "tool", "id": "r", "tool_call_id": "c", "content": "done"});
-    let body = state(&json!([called("a"), result, called("b")]), task(&json!({}))).to_string();
-    assert_eq!(StatesBelow::of(&body, &key), StatesBelow::Hidden(vec!["tools:t".to_owned()]));
-    let body = state(&json!([called("a"), result]), task(&json!({}))).to_string();
-    assert_eq!(StatesBelow::of(&body, &key), StatesBelow::Whole);
+    let hidden = || StatesBelow::Hidden(vec!["tools:t".to_owned()]);
+    let asks = json!({"interrupts": [{"id": "q", "value": {
+        "action_requests": [{"name": "task", "args": {"description": "x"}}],
+        "review_configs": [{"action_name": "task", "allowed_decisions": ["approve"]}]}}]});
+    for (messages, about_the_call) in [
+        (json!([called("a"), result, called("b")]), StatesBelow::Whole),
+        (json!([called("a"), result]), hidden()),
+    ] {
+        let body = state(&messages, task(&asks)).to_string();
+        assert_eq!(StatesBelow::of(&body, &key), about_the_call);
+        // A question that names no call may come from a graph that a function has called.
+        let body = state(&messages, task(&json!({}))).to_string();
+        assert_eq!(StatesBelow::of(&body, &key), hidden());
+    }
 }

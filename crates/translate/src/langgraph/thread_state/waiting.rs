@@ -50,7 +50,7 @@ pub enum StatesBelow {
     /// Those of the tasks that wait. The server sends them if it is asked for subgraphs.
     Lacking,
     /// Those of these namespaces, which the server does not know to be subgraphs: a tool may have
-    /// called an agent there. The server sends each for its namespace.
+    /// called an agent there, or the function of a node. The server sends each for its namespace.
     Hidden(Vec<String>),
 }
 
@@ -113,7 +113,7 @@ impl StatesBelow {
     /// What the JSON of a thread's state lacks.
     ///
     /// A task whose question names an open call of its own graph asks by itself: it runs no
-    /// subgraph. Neither does one without an open call, unless the server says so.
+    /// subgraph.
     pub fn of(body: &str, key: &MessagesKey) -> Self {
         // Most threads wait for nothing, and their states may be large.
         if memchr::memmem::find(body.as_bytes(), b"\"interrupts\"").is_none() {
@@ -183,16 +183,15 @@ impl OpenCalls {
         Self(open.into_iter().map(read).collect())
     }
 
-    /// Whether a question may come from an agent that one of the calls runs.
+    /// Whether a question may come from a graph that the task runs: it names none of the calls.
     fn may_hide(&self, question: &RawInterrupt<'_>) -> bool {
         let is_of = |name: &str, args: &str| {
             self.0.iter().any(|(open, of)| open == name && json::same(of, args))
         };
-        let own = Approval::parse(question).is_some_and(|approval| {
+        Approval::parse(question).is_none_or(|approval| {
             let mut asked = approval.requests.iter();
-            asked.any(|request| is_of(&request.name.decode(), request.args.get()))
-        });
-        !own && !self.0.is_empty()
+            !asked.any(|request| is_of(&request.name.decode(), request.args.get()))
+        })
     }
 }
 
