@@ -186,7 +186,8 @@ impl Thread {
     ///
     /// `is_after_stop` is whether a run was stopped for this request. aegra may commit the rest of
     /// such a run after its record says that it has ended. So the new run begins at the checkpoint
-    /// that was read, and leaves a later one behind.
+    /// that was read, and leaves a later one behind. Not on the JavaScript server, where later runs of
+    /// other programs would begin there too.
     async fn plan_now<P: Planner>(
         &self,
         request: &P,
@@ -283,7 +284,7 @@ impl Thread {
         };
         let checkpoint = match (&run.fork_before, past) {
             (Some(message_id), Some(past)) => Some(past.checkpoint_before(message_id)?),
-            (Some(_), None) | (None, _) if is_after_stop => {
+            (Some(_), None) | (None, _) if is_after_stop && !server.keeps_fork_point => {
                 state.and_then(|state| state.checkpoint_id).map(Cow::into_owned)
             }
             (Some(_), None) | (None, _) => None,

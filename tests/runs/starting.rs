@@ -297,25 +297,30 @@ async fn runs_with_one_id_have_tokens_of_their_own_and_are_all_the_clients() {
 /// The server may commit the rest of the stopped run afterwards.
 #[tokio::test]
 async fn a_message_that_is_answered_again_after_a_stop_leaves_the_rest_of_the_stopped_run() {
-    let mut served = Served::python(json!({})).await;
-    let body = input(&["hi"]);
-    let said = json!([{"type": "human", "id": "m0", "content": "hi"}]);
-    served.lists(OURS, "running", "2026-01-01T00:00:00Z", &json!({}));
-    {
-        let mut books = served.server.books();
-        let thread = books.threads.get_mut(THREAD).unwrap();
-        thread.state = Some(state("R1", &said, &json!([])));
-        thread.runs[0]["kwargs"]["input"] = json!({"messages": said});
+    for (server, begins_at) in [
+        (LangGraph::start().await, json!("after-R1")),
+        // There, later runs of other programs would begin at that checkpoint too.
+        (LangGraph::javascript().await, Value::Null),
+    ] {
+        let mut served = Served::before(server, json!({})).await;
+        let said = json!([{"type": "human", "id": "m0", "content": "hi"}]);
+        served.lists(OURS, "running", "2026-01-01T00:00:00Z", &json!({}));
+        {
+            let mut books = served.server.books();
+            let thread = books.threads.get_mut(THREAD).unwrap();
+            thread.state = Some(state("R1", &said, &json!([])));
+            thread.runs[0]["kwargs"]["input"] = json!({"messages": said});
+        }
+        let body = input(&["hi"]).to_string();
+        let (_response, run) = tokio::join!(post(served.address, "", &body), served.server.run());
+        assert_eq!(served.server.cancelled(), [OURS]);
+        assert_eq!(run.body["checkpoint_id"], begins_at, "{}", run.body);
+        run.ends("success", None).await;
+        // Without a stop it begins at the newest checkpoint.
+        let (_response, run) = tokio::join!(post(served.address, "", &body), served.server.run());
+        assert_eq!(run.body.get("checkpoint_id"), None, "{}", run.body);
+        run.ends("success", None).await;
     }
-    let body = body.to_string();
-    let (_response, run) = tokio::join!(post(served.address, "", &body), served.server.run());
-    assert_eq!(served.server.cancelled(), [OURS]);
-    assert_eq!(run.body["checkpoint_id"], "after-R1", "{}", run.body);
-    run.ends("success", None).await;
-    // Without a stop it begins at the newest checkpoint.
-    let (_response, run) = tokio::join!(post(served.address, "", &body), served.server.run());
-    assert_eq!(run.body.get("checkpoint_id"), None, "{}", run.body);
-    run.ends("success", None).await;
 }
 
 // === a request whose answer is lost ===
