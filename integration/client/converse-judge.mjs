@@ -132,7 +132,7 @@ function arrivalOf(before, messageId) {
  * - `results`: results of the client's tools, `{ id, callId, text, error }`.
  * - `change`: of the state, `{ note }` or `{ small }`.
  * - `sent`: the client's conversation as it was sent, in the judge's form; `welcome`: the id of a greeting in it.
- * - `isLost`: the server had lost the thread. `isResume`: the step answers a question; `isRepeat`: which was answered before.
+ * - `isLost`: the server had lost the thread; `wasLost`: now or earlier. `isResume`: the step answers a question; `isRepeat`: which was answered before.
  * - `isStopped`: the step stops a run and asks again at once; `error`: what the client got. `isForeign`: the step
  *   has no client. `isUncompared`: the client may have been refused, and holds what it held.
  * `client`: what the client that ran holds, `{ messages, state, view, isStale }`.
@@ -330,8 +330,11 @@ function judgeClient({ after, step, client, isSilent, fault }) {
   const unsent = isSilent ? (step.adds ?? []).map(({ id }) => id) : [];
   const isCompared = ({ id }) => id !== step.welcome && (!unsent.includes(id) || after.messages.some((message) => message.id === id));
   if (view !== "quiet") {
-    const held = ofClient(client.messages.filter(isCompared)).messages;
-    const difference = firstDifference(held, ofThread(after.raw, threadId).messages);
+    const thread = ofThread(after.raw, threadId).messages;
+    // A client sends no notices along, so a thread that is restored from it has none, and the client keeps its own.
+    const isOfLoss = ({ id, role }) => step.wasLost && role === "notice" && !thread.some((message) => message.id === id);
+    const held = ofClient(client.messages.filter(isCompared)).messages.filter((message) => !isOfLoss(message));
+    const difference = firstDifference(held, thread);
     if (difference) fault("client-messages", difference);
   }
   if (view === "full" || view === "quiet") {

@@ -282,6 +282,7 @@ export class Session {
     const before = this.now;
     const after = await look(this.at, this.threadId, before);
     step.isLost = this.isLost && !step.isNoRun;
+    step.wasLost = this.wasLost;
     if (after.head !== undefined) this.isLost = false;
     this.now = after;
     if (step.isLoss) {
