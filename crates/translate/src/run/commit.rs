@@ -360,9 +360,9 @@ fn with_strays(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Arc<Messag
 /// Whether a conversation begins with the messages that a client has sent along. It may lack what
 /// the client has added.
 fn is_start(sent: &[Arc<Message>], conversation: &[Arc<Message>]) -> bool {
-    let is_there = |id: &Id| conversation.iter().any(|message| message.id == *id);
+    let there: HashSet<_> = conversation.iter().map(|message| &message.id).collect();
     let is_of_agent = |role| matches!(role, Role::Assistant | Role::Reasoning);
-    let mut known = sent.iter().filter(|sent| is_of_agent(sent.role) || is_there(&sent.id));
+    let mut known = sent.iter().filter(|sent| is_of_agent(sent.role) || there.contains(&sent.id));
     let mut conversation = conversation.iter();
     known.all(|sent| conversation.next().is_some_and(|next| next.id == sent.id))
 }

@@ -184,16 +184,15 @@ impl Steps {
         }
         let open = open_calls(conversation, self.subagents.get(outer));
         let Some(caller) = open.first().map(|(caller, _)| &caller.id) else { return };
-        let mut messages = state.iter().rev().filter_map(|item| langgraph::Message::parse(item));
-        let goes_on = state.iter().any(|item| {
-            langgraph::Message::parse(item).and_then(|message| Some(*message.id()? == **caller))
-                == Some(true)
-        });
-        let call = if goes_on {
+        let messages = state.iter().rev().filter_map(|item| langgraph::Message::parse(item));
+        let messages: Vec<_> = messages.collect();
+        let is_callers =
+            |message: &langgraph::Message<'_>| message.id().is_some_and(|id| *id == **caller);
+        let call = if messages.iter().any(is_callers) {
             None
         } else {
-            let person = messages.find(langgraph::Message::is_typed);
-            let text = person.as_ref().and_then(langgraph::Message::content).and_then(json::string);
+            let person = messages.iter().find(|message| message.is_typed());
+            let text = person.and_then(langgraph::Message::content).and_then(json::string);
             let is_free = |call: &Call| !self.calls.values().flatten().any(|id| *id == call.id);
             let is_meant = |call: &Call| text.as_ref().is_some_and(|text| has_argument(call, text));
             let meant = open.iter().find(|(_, call)| is_free(call) && is_meant(call));
