@@ -83,7 +83,8 @@ fn shown(events: &[Value]) -> (Vec<String>, Value) {
         event.unwrap_or_else(|| panic!("no {kind} in {events:#?}"))
     };
     let messages = last("MESSAGES_SNAPSHOT")["messages"].as_array().unwrap();
-    let texts = messages.iter().map(|message| message["content"].as_str().unwrap().to_owned());
+    let messages = messages.iter().filter(|message| message["role"] != "activity");
+    let texts = messages.map(|message| message["content"].as_str().unwrap().to_owned());
     (texts.collect(), last("STATE_SNAPSHOT")["snapshot"].clone())
 }
 

@@ -358,13 +358,14 @@ fn with_strays(held: &[Arc<Message>], target: &[Arc<Message>]) -> Vec<Arc<Messag
 }
 
 /// Whether a conversation begins with the messages that a client has sent along. It may lack what
-/// the client has added.
+/// the client has added, but not all messages of the client: such a client may hold another one.
 fn is_start(sent: &[Arc<Message>], conversation: &[Arc<Message>]) -> bool {
     let there: HashSet<_> = conversation.iter().map(|message| &message.id).collect();
     let is_of_agent = |role| matches!(role, Role::Assistant | Role::Reasoning);
-    let mut known = sent.iter().filter(|sent| is_of_agent(sent.role) || there.contains(&sent.id));
-    let mut conversation = conversation.iter();
-    known.all(|sent| conversation.next().is_some_and(|next| next.id == sent.id))
+    let known = sent.iter().filter(|sent| is_of_agent(sent.role) || there.contains(&sent.id));
+    let known: Vec<_> = known.map(|sent| &sent.id).collect();
+    let is_other = known.is_empty() && !sent.is_empty() && !conversation.is_empty();
+    !is_other && conversation.iter().map(|message| &message.id).take(known.len()).eq(known)
 }
 
 /// An empty message that replaces one which a snapshot cannot delete.

@@ -433,6 +433,13 @@ fn attachments_of_a_conversation_that_has_changed_are_deleted() {
         let held: Vec<_> = held.map(|message| &message.id).collect();
         assert_eq!(held, now.messages().iter().map(|message| &message.id).collect::<Vec<_>>());
     }
+    // The same client, which sends only the message that it adds.
+    let now = shown(&[human("t"), text("s")]);
+    let mut client = before.clone();
+    for snapshot in run::snapshots(ViewerMessages::Known(&sent[sent.len() - 1..]), now.messages()) {
+        client.apply(&RunEvent::Messages(snapshot.into()));
+    }
+    assert!(client.messages().iter().all(|message| message.owner() != Some("m")));
     // A client that holds the beginning of the conversation is sent nothing empty.
     let short = shown(&[human("u"), text("m")]);
     let longer = shown(&[human("u"), text("m"), human("v"), text("w")]);
