@@ -140,6 +140,14 @@ impl Client {
         }
     }
 
+    /// Fails if the server hides a thread without a state, as aegra lists its runs.
+    pub(super) async fn check_record(&self, thread_id: &str) -> Result<(), Error> {
+        if self.caller().unknown_thread() == UnknownThread::Refused {
+            self.visibility_of_record(thread_id).await?;
+        }
+        Ok(())
+    }
+
     /// Whether an error means that the thread is empty for this caller.
     fn reads_as_empty(&self, error: &Error) -> bool {
         error.is_not_found() && self.caller().unknown_thread() == UnknownThread::Empty

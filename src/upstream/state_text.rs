@@ -17,9 +17,13 @@ pub(crate) struct StateText {
 
 impl Client {
     /// The state of a thread for a client that is to see it: as
-    /// [`thread_state`](Self::thread_state), and charged.
+    /// [`thread_state`](Self::thread_state), and charged. An error for a caller whose unknown
+    /// threads are refused, if the server hides the thread from it.
     pub(crate) async fn shown_state(&self, thread_id: &str) -> Result<Option<StateText>, Error> {
-        let Some(text) = self.thread_state(thread_id).await? else { return Ok(None) };
+        let Some(text) = self.thread_state(thread_id).await? else {
+            self.check_record(thread_id).await?;
+            return Ok(None);
+        };
         if text.len() <= SMALL {
             return Ok(Some(StateText { text, charge: None }));
         }

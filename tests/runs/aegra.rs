@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::clock::HeldClock;
 use crate::support::gateway::{
-    Response, THREAD, agents, connect_request, post, refused, serve, token,
+    Response, THREAD, agents, connect_request, events_request, post, refused, serve, token,
 };
 use crate::support::langgraph::{LangGraph, soon, state};
 use crate::support::upstream::STRANGER;
@@ -175,5 +175,20 @@ async fn a_hidden_thread_stays_hidden_although_its_runs_are_an_empty_list() {
         };
         assert_eq!(told.contains("next"), is_shown, "{key}: {told}");
         assert!(!told.contains("secret"), "{key}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn an_idle_thread_is_no_empty_one_for_a_caller_whom_it_is_hidden_from() {
+    let (server, address, _serving) = served(json!({"owner": "alice"})).await;
+    let keys = [("alice", "alice"), (STRANGER, "bob")];
+    server.books().tenants = keys.map(|(key, name)| (key.to_owned(), name.to_owned())).into();
+    for query in ["", "?follow=thread"] {
+        for (key, expected) in [("alice", "200 OK"), (STRANGER, "404 Not Found")] {
+            let request = events_request(&format!("x-api-key: {key}\r\n"), query);
+            let response = soon("an answer", Response::to(address, request.as_bytes())).await;
+            let status = response.head.lines().next().unwrap();
+            assert_eq!(status, format!("HTTP/1.1 {expected}"), "{key} {query}");
+        }
     }
 }

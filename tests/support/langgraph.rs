@@ -34,6 +34,8 @@ pub(crate) struct Books {
     pub(crate) schemas: Value,
     /// Whether `select` is refused in lists of threads, as by aegra.
     pub(crate) rejects_select: bool,
+    /// Whether a hidden thread's list of runs is empty, as aegra's, and not missing.
+    pub(crate) lists_no_hidden_runs: bool,
     /// If set, requests without this key are refused.
     pub(crate) key: Option<String>,
     /// Tenants by their keys. If there are any, each sees the threads whose metadata names it as
@@ -82,7 +84,9 @@ impl LangGraph {
 
     /// An aegra with one agent.
     pub(crate) async fn aegra() -> Self {
-        Self::of(Upstream::aegra().await)
+        let server = Self::of(Upstream::aegra().await);
+        server.books().lists_no_hidden_runs = true;
+        server
     }
 
     fn of(upstream: Upstream) -> Self {
@@ -91,6 +95,7 @@ impl LangGraph {
             assistants: vec![assistant("agent")],
             schemas: json!({}),
             rejects_select: false,
+            lists_no_hidden_runs: false,
             key: None,
             tenants: BTreeMap::new(),
             held: Vec::new(),
@@ -319,6 +324,13 @@ impl Books {
             }
             ("POST", ["threads", "search"]) => Some((200, self.found(&body, tenant.as_deref()))),
             ("POST", ["threads", id, "copy"]) => Some(self.copy(id, tenant.as_deref())),
+            ("GET", ["threads", id, "runs"])
+                if self.lists_no_hidden_runs
+                    && !(self.threads.contains_key(*id)
+                        && self.is_shown(id, tenant.as_deref())) =>
+            {
+                Some((200, json!([])))
+            }
             (_, ["threads", id, ..]) if !self.is_shown(id, tenant.as_deref()) => missing(),
             (_, ["threads", id, rest @ ..]) => match (self.threads.get_mut(*id), method, rest) {
                 // Older servers have no stream of a thread's lifecycle, and these graphs no subgraphs.

@@ -17,7 +17,7 @@ use super::{FollowKey, FollowedThread, LastLook, RecentRuns};
 use crate::agents::AgentServer;
 use crate::metrics::GaugeGuard;
 use crate::runs::{self, IdleThread, Lender, Run};
-use crate::upstream::{AnswerText, Client, Error, RunFilter, StateText, Turn, UnknownThread};
+use crate::upstream::{AnswerText, Client, Error, RunFilter, StateText, Turn};
 use threadway_translate::langgraph::{
     Capabilities, KeptAnswers, RunRecord, RunStatus, ThreadState,
 };
@@ -44,8 +44,6 @@ pub(super) struct Watcher {
     relayed: RelayLog,
     /// The idle thread as it was read last.
     idle: Option<LastIdle>,
-    /// Whether the thread had a state.
-    has_state: bool,
     /// The newest finished run.
     last: Option<RunRecord>,
     /// Whether a run waits for its turn.
@@ -98,7 +96,6 @@ impl Watcher {
             past: None,
             relayed: RelayLog::default(),
             idle: None,
-            has_state: false,
             last: None,
             has_pending: false,
             state_due: Instant::now(),
@@ -284,12 +281,6 @@ impl Watcher {
             Some(body) => body,
             None => self.read_state().await?,
         };
-        let is_refused = self.upstream.caller().unknown_thread() == UnknownThread::Refused;
-        if body.is_none() && self.has_state && is_refused {
-            // aegra lists no runs of a thread that it hides, as of one without runs.
-            return Err(Error::Status { code: 404, detail: String::new(), retry_after: None });
-        }
-        self.has_state = body.is_some();
         let state = body.as_ref().and_then(|body| body.read(ThreadState::parse));
         let made_by = state.as_ref().and_then(|state| state.run_id.as_deref());
         // A run has ended since the list was read. It is relayed before the state that it made.
