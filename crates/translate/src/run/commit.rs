@@ -76,6 +76,21 @@ impl Committed<'_> {
     }
 }
 
+// === impl Below ===
+
+impl Below {
+    fn convert(&mut self, names: &mut Names, thread_id: &Id, harness: Harness) {
+        let raws: Vec<_> = self.raws.iter().map(|raw| &**raw).collect();
+        let own = own_messages(&raws, self.written, |id| names.messages.contains(id));
+        let converted = own.iter().flat_map(|source| names.convert(source, 0, thread_id, harness));
+        let agent = &self.agent;
+        let attributed = converted.map(|message| {
+            Arc::new(Message { agent: agent.clone(), ..Arc::unwrap_or_clone(message) })
+        });
+        self.messages = attributed.collect();
+    }
+}
+
 // === impl Conversation ===
 
 impl Conversation {
@@ -97,8 +112,11 @@ impl Conversation {
         messages: &[&RawValue],
     ) {
         let raws = messages.iter().map(|raw| Json::from(*raw)).collect();
-        self.waiting.push(Below { agent, written, raws, messages: Vec::new() });
-        self.convert_waiting();
+        let mut below = Below { agent, written, raws, messages: Vec::new() };
+        let held = self.waiting.iter().flat_map(|below| &below.messages);
+        let mut names = Names::of(self.messages().chain(held));
+        below.convert(&mut names, &self.thread_id, self.harness);
+        self.waiting.push(below);
     }
 
     /// Converts the messages of the tasks that wait, after those of the thread.
@@ -108,16 +126,7 @@ impl Conversation {
         }
         let mut names = Names::of(self.entries.iter().flat_map(|entry| &entry.messages));
         for below in &mut self.waiting {
-            below.messages.clear();
-            let raws: Vec<_> = below.raws.iter().map(|raw| &**raw).collect();
-            for source in own_messages(&raws, below.written, |id| names.messages.contains(id)) {
-                let messages = names.convert(&source, 0, &self.thread_id, self.harness);
-                let attributed = messages.into_iter().map(|message| {
-                    let agent = below.agent.clone();
-                    Arc::new(Message { agent, ..Arc::unwrap_or_clone(message) })
-                });
-                below.messages.extend(attributed);
-            }
+            below.convert(&mut names, &self.thread_id, self.harness);
         }
     }
 
