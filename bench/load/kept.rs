@@ -30,6 +30,9 @@ const LISTENS: Duration = Duration::from_millis(500);
 const GAP_AFTER: usize = 1_000;
 const GAP: Duration = Duration::from_millis(20);
 
+/// How a part with values begins.
+const VALUES: &[u8] = b"event: values\r\ndata: ";
+
 /// A run that a task of its own produces, with or without readers.
 pub(crate) struct Kept {
     pub(crate) thread: String,
@@ -43,6 +46,8 @@ struct Told {
     /// One id for each part.
     ids: Vec<u64>,
     is_over: bool,
+    /// Whether only the last values are left.
+    is_forgotten: bool,
     waiting: Vec<Waker>,
     joins: Vec<Replayed>,
 }
@@ -115,6 +120,19 @@ impl Kept {
         told.waiting.drain(..).for_each(Waker::wake);
     }
 
+    /// The same run, with its last values alone. Who reads its stream goes on.
+    pub(crate) fn forgotten(&self) -> Self {
+        let told = lock(&self.told);
+        let last = told.parts.iter().rfind(|part| part.starts_with(VALUES)).cloned();
+        let parts = last.into_iter().collect();
+        let told = Told { parts, is_over: told.is_over, is_forgotten: true, ..Told::default() };
+        Self { told: told.into(), ..Self::new(&self.thread, &self.run_id) }
+    }
+
+    pub(crate) fn is_forgotten(&self) -> bool {
+        lock(&self.told).is_forgotten
+    }
+
     /// The stream of the client that started the run.
     pub(crate) fn from_start(self: Arc<Self>) -> KeptBody {
         KeptBody { run: self, at: 0, replay: None }
@@ -155,7 +173,7 @@ impl Kept {
     pub(crate) fn state(&self) -> Value {
         let told = lock(&self.told);
         let values = told.parts.iter().rev().find_map(|part| {
-            let part = std::str::from_utf8(part).ok()?.strip_prefix("event: values\r\ndata: ")?;
+            let part = std::str::from_utf8(part.strip_prefix(VALUES)?).ok()?;
             serde_json::from_str::<Value>(part.lines().next()?).ok()
         });
         let next: &[&str] = if told.is_over { &[] } else { &["model"] };

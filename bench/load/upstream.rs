@@ -54,7 +54,7 @@ const LIFECYCLE: &[u8] = b"event: lifecycle\r\ndata: {}\r\n\r\n";
 /// The interval of heartbeats while a run is silent.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long an ended run is stored.
+/// How long the stream of an ended run is stored. Its record and its thread's state stay.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(1);
 
 /// The state that all requests share.
@@ -297,18 +297,21 @@ impl Server {
             }
             (&Method::GET, ["threads", thread, "state"]) => {
                 let run = lock(&self.kept).values().find(|run| run.thread == *thread).cloned();
-                let run = run.filter(|run| self.status(&run.run_id) == "running");
+                let is_running = |run: &Arc<Kept>| self.status(&run.run_id) == "running";
                 match (run, self.threads.state(thread)) {
-                    (Some(run), _) => (StatusCode::OK, run.state()),
-                    (None, Some(state)) => return Ok(raw_answer(StatusCode::OK, state)),
-                    (None, None) => (StatusCode::NOT_FOUND, not_found),
+                    (Some(run), stored) if stored.is_none() || is_running(&run) => {
+                        (StatusCode::OK, run.state())
+                    }
+                    (_, Some(state)) => return Ok(raw_answer(StatusCode::OK, state)),
+                    (_, None) => (StatusCode::NOT_FOUND, not_found),
                 }
             }
             (&Method::GET, ["threads", _, "runs", run, "stream"]) => {
                 let kept = lock(&self.kept).get(*run).cloned();
                 // A join without the header gets no earlier part.
                 let from = head.headers.get("last-event-id").and_then(|id| id.to_str().ok());
-                match kept.zip(from.and_then(kept::behind)) {
+                let from = from.and_then(kept::behind);
+                match kept.filter(|run| !run.is_forgotten()).zip(from) {
                     Some((run, from)) => {
                         return streamed(&run.thread.clone(), &run.run_id.clone(), run.join(from));
                     }
@@ -387,7 +390,7 @@ impl Server {
             let values = told.state().get("values").cloned();
             forgets.threads.end(&told.thread, &run_id, values);
             sleep(FORGOTTEN_AFTER).await;
-            lock(&forgets.kept).remove(&run_id);
+            lock(&forgets.kept).insert(run_id, Arc::new(told.forgotten()));
         });
         drop(tellers);
         streamed(thread, &kept.run_id.clone(), kept.from_start())
