@@ -207,13 +207,15 @@ function applyState(state, text) {
 
 /**
  * At each moment every text and every reasoning is a prefix of the model's, under one id. Arguments that were closed are
- * complete. No result is sent to a client that holds it.
+ * complete, except those of an attempt that the server has given up: a snapshot deletes them. No result is sent to a client
+ * that holds it.
  */
 export function checkSpoken({ frames, sent }, facts, texts) {
   const isWhole = facts.runs.every(({ end }) => ["success", "interrupt"].includes(end.outcome));
   const allowed = [...texts, PRELUDE, ...facts.texts];
   let held = new Map(sent.messages.map((message) => [message.id, copy(message)]));
   const activities = new Map();
+  const halves = new Set(); // the calls that were closed before their arguments were complete
   const beginsWell = ({ id, role, content }) => {
     const whole = { assistant: allowed, reasoning: [THOUGHT] }[role];
     assert.ok(!whole || whole.some((text) => text.startsWith(content)), `message ${id} (${role}) says ${JSON.stringify(content)}`);
@@ -248,6 +250,7 @@ export function checkSpoken({ frames, sent }, facts, texts) {
       const keepsThoughts = !event.messages.some(({ role }) => role === "reasoning");
       const thoughts = [...held].filter(([, { role }]) => keepsThoughts && role === "reasoning");
       held = new Map([...event.messages.map((message) => [message.id, copy(message)]), ...thoughts]);
+      for (const id of halves) if (!callOf(id)) halves.delete(id); // of an attempt that the server has given up
       for (const message of held.values()) beginsWell(message);
       isSaidOnce();
     }
@@ -258,11 +261,21 @@ export function checkSpoken({ frames, sent }, facts, texts) {
       const { calls } = callOf(event.toolCallId);
       calls.set(event.toolCallId, calls.get(event.toolCallId) + event.delta);
     }
-    if (type === "TOOL_CALL_END" && isWhole) JSON.parse(callOf(event.toolCallId).calls.get(event.toolCallId) || "{}");
+    if (type === "TOOL_CALL_END" && !isJson(callOf(event.toolCallId).calls.get(event.toolCallId) || "{}")) halves.add(event.toolCallId);
     if (type === "TOOL_CALL_RESULT") {
       assert.ok(!held.has(id), `result ${id} is sent twice`);
       held.set(id, { id, role: "tool", content: event.content, calls: new Map() });
     }
+  }
+  if (isWhole) assert.deepEqual([...halves], [], "arguments that were closed are complete");
+}
+
+function isJson(text) {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
   }
 }
 
