@@ -73,7 +73,7 @@ pub(crate) use outbox::MAX_UNREAD_BYTES;
 pub use outbox::{
     MAX_UNCONFIRMED_STREAMS, MAX_WAITING_BYTES, NotReadable, Outbox, STALL, StreamReader,
 };
-pub(crate) use prompt_end::{META, METHOD as PROMPT_END};
+pub(crate) use prompt_end::META;
 
 use waiting_prompts::WaitingPrompts;
 

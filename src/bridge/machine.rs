@@ -24,6 +24,7 @@ use uuid::Uuid;
 use super::asks::Asks;
 use super::session::Session;
 use requests::Request;
+use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{self, Error, Id};
 use threadway_translate::json::Json;
 
@@ -168,13 +169,13 @@ impl Machine {
     }
 
     /// Sends a request of the bridge itself.
-    fn send_own(&mut self, own: Own, method: &str, params: &Json) {
+    fn send_own(&mut self, own: Own, method: Method, params: &Json) {
         self.last_own += 1;
         // Editors number their requests, or use UUIDs.
         let text = serde_json::Value::from(format!("threadway-bridge-{}", self.last_own));
         let id = threadway_translate::json::raw(text.to_string());
         let Some(id) = Id::read(&id) else { return };
-        self.send_line(rpc::request(&id, method, params));
+        self.send_line(rpc::request(&id, method.name(), params));
         self.own.insert(id, own);
     }
 

@@ -4,6 +4,7 @@
 use serde_json::value::RawValue;
 
 use crate::sessions::META;
+use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{self, Code, Error, Id};
 use threadway_translate::json::{self, Json, Members, ObjectWriter};
 
@@ -56,18 +57,18 @@ pub(super) fn is_conversation(update: &RawValue) -> bool {
 /// The notification that cancels a request.
 pub(super) fn cancel_request(id: &Id) -> String {
     let params = ObjectWriter::new().raw("requestId", id.to_json().get()).finish();
-    rpc::notification("$/cancel_request", &params)
+    rpc::notification(Method::CancelRequest.name(), &params)
 }
 
 /// The notification that stops the prompt of a session.
 pub(super) fn cancel_session(session: &str) -> String {
     let params = ObjectWriter::new().string("sessionId", session).finish();
-    rpc::notification("session/cancel", &params)
+    rpc::notification(Method::CancelPrompt.name(), &params)
 }
 
 /// The answer to a request that was cancelled before it was sent.
-pub(super) fn cancelled(id: &Id, method: &str) -> String {
-    let result = if method == "session/prompt" {
+pub(super) fn cancelled(id: &Id, method: Option<Method>) -> String {
+    let result = if method == Some(Method::Prompt) {
         Ok(ObjectWriter::new().string("stopReason", "cancelled").finish())
     } else {
         Err(Error::new(Code::Cancelled, "the request was cancelled"))

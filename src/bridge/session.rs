@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 
 use super::message;
 use super::seen::Seen;
+use threadway_translate::acp::method::Method;
 use threadway_translate::json::{self, Json};
 
 /// The most settings that are remembered of a session.
@@ -23,7 +24,7 @@ pub(super) struct Session {
     /// Whether the session has a thread for certain. It is made with the first prompt.
     pub(super) has_thread: bool,
     /// The params of the latest `session/set_mode` and `session/set_config_option`.
-    settings: IndexMap<String, (&'static str, Json)>,
+    settings: IndexMap<String, (Method, Json)>,
     pub(super) state: State,
     pub(super) seen: Seen,
 }
@@ -43,6 +44,19 @@ pub(super) enum State {
     Closed,
     Opening,
     Open,
+}
+
+// === impl Origin ===
+
+impl Origin {
+    /// How this method opens a session that exists. `None` if it opens none.
+    pub(super) fn of(method: Method) -> Option<Self> {
+        match method {
+            Method::LoadSession => Some(Self::Load),
+            Method::ResumeSession => Some(Self::Resume),
+            _ => None,
+        }
+    }
 }
 
 // === impl Session ===
@@ -80,9 +94,9 @@ impl Session {
     ///
     /// It loads the session, because only a load shows what was missed and the rest of a live run.
     /// If the editor has resumed the session and not prompted it, it has been shown nothing of it.
-    pub(super) fn opening(&self) -> (&'static str, Json) {
+    pub(super) fn opening(&self) -> (Method, Json) {
         let is_resumed = self.origin == Origin::Resume && !self.is_prompted;
-        let method = if is_resumed { "session/resume" } else { "session/load" };
+        let method = if is_resumed { Method::ResumeSession } else { Method::LoadSession };
         let params = message::with_text(&self.params, "sessionId", &self.remote);
         (method, with_servers(params))
     }
@@ -93,23 +107,20 @@ impl Session {
     }
 
     /// Remembers a setting. The thread has it too, once there is a thread.
-    pub(super) fn set(&mut self, method: &str, params: &Json) {
-        let (key, method) = match method {
-            "session/set_mode" => (String::new(), "session/set_mode"),
-            "session/set_config_option" => match message::text(params, "configId") {
-                Some(id) => (id, "session/set_config_option"),
-                None => return,
-            },
-            _ => return,
+    pub(super) fn set(&mut self, method: Method, params: &Json) {
+        let key = match method {
+            Method::SetMode => Some(String::new()),
+            _ => message::text(params, "configId"),
         };
+        let Some(key) = key else { return };
         if self.settings.len() < MAX_SETTINGS || self.settings.contains_key(&key) {
             self.settings.insert(key, (method, params.clone()));
         }
     }
 
     /// The requests that set the settings again.
-    pub(super) fn settings(&self) -> Vec<(&'static str, Json)> {
-        let again = |(method, params): &(&'static str, Json)| {
+    pub(super) fn settings(&self) -> Vec<(Method, Json)> {
+        let again = |(method, params): &(Method, Json)| {
             (*method, message::with_text(params, "sessionId", &self.remote))
         };
         self.settings.values().map(again).collect()

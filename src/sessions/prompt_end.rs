@@ -21,16 +21,13 @@ use threadway_translate::acp::rpc::{Code, Error};
 use threadway_translate::acp::{StopReason, result_of};
 use threadway_translate::json::Json;
 
-/// The method.
-pub(crate) const METHOD: &str = "_threadway/prompt_end";
-
 /// The member of `_meta` with what threadway adds to ACP.
 pub(crate) const META: &str = "threadway";
 
 /// How long a run that is not found may still be on its way through another replica.
 const START_GRACE: Duration = Duration::from_secs(1);
 
-/// The params of [`METHOD`].
+/// The params of `_threadway/prompt_end`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PromptEndRequest {

@@ -12,12 +12,14 @@
 //! - `ending`: the result of a prompt. [`notice`]: what a person should know besides.
 //! - [`prompt`]: what a person writes. `prompt_planner`: the run that it becomes. `file`: an attached
 //!   file as text. [`choice`]: modes and options. [`mcp`]: the client's servers.
-//! - [`destination`]: the session that a message belongs to.
+//! - [`method`]: what follows from each method. [`destination`]: the session that a message belongs
+//!   to.
 //! - [`permission`]: whether a tool may be called. [`question`]: questions as text.
 
 pub mod choice;
 pub mod destination;
 pub mod mcp;
+pub mod method;
 pub mod notice;
 pub mod permission;
 pub mod prompt;

@@ -1,11 +1,12 @@
 //! What the gateway says.
 
-use super::requests::{Method, Stage};
+use super::requests::Stage;
 use super::{Action, MAX_SESSIONS, Machine, Own, Phase};
 use crate::bridge::asks::Asked;
 use crate::bridge::message;
 use crate::bridge::seen::Verdict;
 use crate::bridge::session::{Origin, Session, State};
+use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming};
 use threadway_translate::json::{self, Json, ObjectWriter};
 
@@ -45,69 +46,61 @@ impl Machine {
         let Some(request) = self.requests.shift_remove(id) else { return };
         let session = request.session.as_deref();
         let mut held = Vec::new();
-        match (&request.method, result) {
-            (Method::Initialize, Ok(answer)) => {
+        match (request.method, result) {
+            (Some(Method::Initialize), Ok(answer)) => {
                 self.finds_prompts = message::finds_prompts(answer);
                 if let Some(introduction) = &mut self.introduction {
                     introduction.answer = Some(answer.clone());
                 }
                 self.phase = Phase::Ready;
             }
-            (Method::Initialize, Err(_)) => {
+            (Some(Method::Initialize), Err(_)) => {
                 self.introduction = None;
                 self.phase = Phase::Connected;
                 self.fail_all(&Error::invalid("send `initialize` first"));
             }
-            (Method::New, Ok(answer)) => {
+            (Some(Method::NewSession), Ok(answer)) => {
                 if let Some(id) = message::text(answer, "sessionId") {
                     let made = Session::new(&id, &request.params, Origin::New, State::Open);
                     self.opened(made);
                 }
             }
-            (Method::Fork, Ok(answer)) => {
+            (Some(Method::ForkSession), Ok(answer)) => {
                 if let Some(id) = message::text(answer, "sessionId") {
                     let source = session.and_then(|id| self.sessions.get(id));
                     let forked = Session::forked(&id, &request.params, source);
                     self.opened(forked);
                 }
             }
-            (Method::Open(_), Ok(_)) => {
+            (Some(Method::LoadSession | Method::ResumeSession), Ok(_)) => {
                 if let Some(session) = session {
                     held = self.is_open(session);
                     self.ask_for_ends(session);
                 }
             }
-            (Method::Open(_), Err(_)) => {
+            (Some(Method::LoadSession | Method::ResumeSession), Err(_)) => {
                 if let Some(session) = session {
                     self.restore(session, request.replaced);
                 }
             }
-            (Method::Close(_), Ok(_)) => {
+            (Some(Method::CloseSession | Method::DeleteSession), Ok(_)) => {
                 if let Some(session) = session {
                     self.sessions.shift_remove(session);
                     held = self.asks.end(session);
                 }
             }
-            (Method::Setting(name), Ok(_)) => {
+            (Some(method @ (Method::SetMode | Method::SetConfigOption)), Ok(_)) => {
                 if let Some(session) = session.and_then(|id| self.sessions.get_mut(id)) {
-                    session.set(name, &request.params);
+                    session.set(method, &request.params);
                 }
             }
-            (Method::Prompt, answer) => {
+            (Some(Method::Prompt), answer) => {
                 if let Some(session) = session.and_then(|id| self.sessions.get_mut(id)) {
                     session.has_thread |= answer.is_ok();
                 }
                 held = session.map(|session| self.asks.end(session)).unwrap_or_default();
             }
-            (
-                Method::New
-                | Method::Fork
-                | Method::Close(_)
-                | Method::Setting(_)
-                | Method::Repeatable(_)
-                | Method::Other(_),
-                _,
-            ) => {}
+            _ => {}
         }
         self.write_all(held);
         self.write_line(message::line(frame));
@@ -201,7 +194,7 @@ impl Machine {
     // --- notifications and requests ---
 
     fn gateway_notified(&mut self, method: &str, params: &Json, frame: &str) {
-        if method == "$/cancel_request" {
+        if Method::of(method) == Some(Method::CancelRequest) {
             let id = json::members(params).and_then(|all| Id::read(all.get("requestId")?));
             if let Some(line) = id.and_then(|id| self.asks.cancelled(&id)) {
                 self.write_line(line);

@@ -1,8 +1,9 @@
 //! Connections that come and go.
 
-use super::requests::{Method, Request, Stage};
+use super::requests::{Request, Stage};
 use super::{Machine, Own, Phase};
 use crate::bridge::session::State;
+use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{Code, Error, Id};
 use threadway_translate::json::{self, Json};
 
@@ -18,11 +19,10 @@ impl Machine {
         self.phase = Phase::Introducing;
         if introduction.answer.is_some() {
             let params = introduction.params.clone();
-            return self.send_own(Own::Initialize, "initialize", &params);
+            return self.send_own(Own::Initialize, Method::Initialize, &params);
         }
-        let is_first = |(id, request): (&Id, &Request)| {
-            (request.method == Method::Initialize).then(|| id.clone())
-        };
+        let is_first =
+            |(id, request): (&Id, &Request)| request.is(Method::Initialize).then(|| id.clone());
         if let Some(id) = self.requests.iter().find_map(is_first) {
             self.send(&id);
         }
@@ -80,8 +80,7 @@ impl Machine {
         for session in sessions {
             // The editor's own load is sent again, and opens it.
             let is_loaded = self.requests.values().any(|request| {
-                matches!(request.method, Method::Open(_))
-                    && request.session.as_deref() == Some(&session)
+                request.is_opening() && request.session.as_deref() == Some(&session)
             });
             if !is_loaded {
                 self.open(&session);
@@ -111,7 +110,7 @@ impl Machine {
         let Some(known) = self.sessions.get(session) else { return };
         if error.code == Code::NotFound && !known.has_thread {
             let params = known.renewal();
-            return self.send_own(Own::Renew(session.to_owned()), "session/new", &params);
+            return self.send_own(Own::Renew(session.to_owned()), Method::NewSession, &params);
         }
         self.fail_session(session, error);
     }
@@ -125,8 +124,8 @@ impl Machine {
         let is_gone = error.code == Code::NotFound;
         let waits = |(id, request): (&Id, &Request)| {
             let is_of = request.session.as_deref() == Some(session);
-            let closes = is_gone && matches!(request.method, Method::Close(_));
-            let is_open = matches!(request.method, Method::Open(_)) || closes;
+            let closes = is_gone && request.method.is_some_and(Method::is_closing);
+            let is_open = request.is_opening() || closes;
             let waits = matches!(request.stage, Stage::Queued | Stage::Lost);
             (is_of && waits && !is_open).then(|| id.clone())
         };

@@ -21,6 +21,7 @@ use crate::server::request::weights::weighed;
 use crate::server::streams::body::KEEP_ALIVE;
 use crate::sessions::{NotReadable, Outbox, StreamReader};
 use threadway_translate::acp::destination::session_of;
+use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{self, Incoming, Malformed};
 use threadway_translate::sse;
 
@@ -37,8 +38,10 @@ pub(super) async fn message(call: &Call, head: &Parts, body: Body) -> Result<Res
         Ok(incoming) => (incoming, body.into_charge()),
         Err(malformed) => return Ok(refused(malformed)),
     };
-    let is_initialize =
-        matches!(&incoming, Incoming::Request { method, .. } if method == "initialize");
+    let is_initialize = matches!(
+        &incoming,
+        Incoming::Request { method, .. } if Method::of(method) == Some(Method::Initialize)
+    );
     match (header(&head.headers, &CONNECTION_ID)?, is_initialize) {
         (None, true) => initialize(call, incoming, charge).await,
         (None, false) => Err(no_connection()),
