@@ -39,12 +39,27 @@ pub(super) fn with_prompt_id(params: &RawValue, prompt_id: &str) -> Json {
     json::with_member(params, "_meta", &json::with_member(meta, META, &ours))
 }
 
-/// Whether the gateway finds the run of a prompt again, by its answer to `initialize`.
-pub(super) fn finds_prompts(introduction: &RawValue) -> bool {
-    let capabilities = json::members(introduction).unwrap_or_default();
-    let meta = capabilities.get("agentCapabilities").and_then(|all| nested(all, "_meta", META));
-    meta.and_then(json::members)
-        .is_some_and(|ours| ours.get("promptEnd").is_some_and(|value| value.get().starts_with('{')))
+/// What a gateway announces in its answer to `initialize`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Announced {
+    /// Whether it finds the run of a prompt again.
+    pub(super) finds_prompts: bool,
+    /// The largest message that it takes, in bytes.
+    pub(super) max_message_bytes: Option<usize>,
+}
+
+impl Announced {
+    pub(super) fn in_answer(introduction: &RawValue) -> Self {
+        let capabilities = json::members(introduction).unwrap_or_default();
+        let meta = capabilities.get("agentCapabilities").and_then(|all| nested(all, "_meta", META));
+        let ours = meta.and_then(json::members).unwrap_or_default();
+        let prompt_end = ours.get("promptEnd");
+        let max_message_bytes = ours.get("maxMessageBytes");
+        Self {
+            finds_prompts: prompt_end.is_some_and(|value| value.get().starts_with('{')),
+            max_message_bytes: max_message_bytes.and_then(|bytes| bytes.get().parse().ok()),
+        }
+    }
 }
 
 /// Whether an update shows a part of the conversation.
@@ -129,14 +144,21 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_says_whether_it_finds_prompts() {
-        let found = |meta: &str| {
-            finds_prompts(&raw(&format!(r#"{{"agentCapabilities":{{"_meta":{meta}}}}}"#)))
+    fn a_gateway_announces_what_it_can_do() {
+        let announced = |meta: &str| {
+            Announced::in_answer(&raw(&format!(r#"{{"agentCapabilities":{{"_meta":{meta}}}}}"#)))
         };
-        assert!(found(r#"{"threadway":{"promptEnd":{}}}"#));
-        for meta in [r#"{"threadway":{"promptEnd":null}}"#, r#"{"threadway":{}}"#, "{}", "null"] {
-            assert!(!found(meta), "{meta}");
+        let expected = Announced { finds_prompts: true, max_message_bytes: Some(7) };
+        let meta = r#"{"threadway":{"promptEnd":{},"maxMessageBytes":7}}"#;
+        assert_eq!(announced(meta), expected);
+        for meta in [
+            r#"{"threadway":{"promptEnd":null,"maxMessageBytes":"7"}}"#,
+            r#"{"threadway":{"maxMessageBytes":-1}}"#,
+            "{}",
+            "null",
+        ] {
+            assert_eq!(announced(meta), Announced::default(), "{meta}");
         }
-        assert!(!finds_prompts(&raw("[]")));
+        assert_eq!(Announced::in_answer(&raw("[]")), Announced::default());
     }
 }

@@ -400,9 +400,9 @@ impl Connection {
         );
         self.link.note_key(wants_key);
         self.link.note_accepts(accepts);
-        let lists = self.link.authentication().session_lists();
         let settings = &self.link.service().settings;
-        Self::initialized(settings, accepts, wants_key, self.link.auth_methods(), lists)
+        let authentication = self.link.authentication();
+        Self::initialized(settings, accepts, wants_key, self.link.auth_methods(), &authentication)
     }
 
     /// The response to `initialize`.
@@ -411,10 +411,10 @@ impl Connection {
         accepts: Accepts,
         has_logout: bool,
         auth_methods: Vec<AuthMethod>,
-        lists: SessionLists,
+        authentication: &Authentication,
     ) -> Result<Json, Error> {
         let has_mcp = settings.mcp_key.is_some();
-        let lists = lists == SessionLists::Allowed;
+        let lists = authentication.session_lists() == SessionLists::Allowed;
         let agent = AgentCapabilities::new()
             .load_session(true)
             .prompt_capabilities(
@@ -434,8 +434,9 @@ impl Connection {
                     .close(SessionCloseCapabilities::new()),
             );
         let logout = has_logout.then(LogoutCapabilities::new);
-        let agent =
-            agent.auth(AgentAuthCapabilities::new().logout(logout)).meta(prompt_end::capability());
+        let agent = agent
+            .auth(AgentAuthCapabilities::new().logout(logout))
+            .meta(prompt_end::capability(authentication.message_bytes()));
         // The latest version that the gateway speaks, whatever version the client asks for.
         let response = InitializeResponse::new(ProtocolVersion::V1)
             .agent_capabilities(agent)

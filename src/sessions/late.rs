@@ -8,7 +8,7 @@ use agent_client_protocol_schema::v1::{AuthMethod, AuthMethodAgent, AuthMethodTe
 
 use super::auth::API_KEY;
 use super::link::{ClientAbilities, Work};
-use super::{Connection, Endpoint, Outbox, Service, SessionLists, Settings};
+use super::{Authentication, Connection, Endpoint, Outbox, Service, Settings};
 use threadway_translate::acp::destination::Destination;
 use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming};
@@ -93,7 +93,7 @@ impl LateConnection {
         let settings = &self.options.settings;
         // Without an upstream, the model is unknown.
         let accepts = settings.accepts.unwrap_or_default();
-        Connection::initialized(settings, accepts, true, methods, SessionLists::Allowed)
+        Connection::initialized(settings, accepts, true, methods, &Authentication::Key)
             .map(Step::Answer)
     }
 

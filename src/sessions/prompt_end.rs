@@ -38,9 +38,14 @@ pub(super) struct PromptEndRequest {
     cancel: bool,
 }
 
-/// What `initialize` says about this method, in the `_meta` of the agent's capabilities.
-pub(super) fn capability() -> Meta {
-    Meta::from_iter([(META.to_owned(), json!({"promptEnd": {}}))])
+/// What `initialize` announces in the `_meta` of the agent's capabilities: this method, and the
+/// largest message in bytes that the client may send.
+pub(super) fn capability(message_bytes: Option<usize>) -> Meta {
+    let mut ours = json!({"promptEnd": {}});
+    if let Some(bytes) = message_bytes {
+        ours["maxMessageBytes"] = bytes.into();
+    }
+    Meta::from_iter([(META.to_owned(), ours)])
 }
 
 /// The id that a client has given to its prompt. `None` if it has none, or not a UUID.

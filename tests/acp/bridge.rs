@@ -24,6 +24,9 @@ use crate::support::langgraph::{LangGraph, soon, state};
 
 const SESSION: &str = "11111111-1111-4111-8111-111111111111";
 
+/// The largest message that the test's gateway takes.
+const MESSAGE_BYTES: usize = 100_000;
+
 /// Where the bridge connects to.
 struct Remote(TcpListener);
 
@@ -176,7 +179,7 @@ impl Peer {
     /// Answers `initialize`.
     async fn introduced(&mut self) -> Value {
         let request = self.asked("initialize").await;
-        let meta = json!({"threadway": {"promptEnd": {}}});
+        let meta = json!({"threadway": {"promptEnd": {}, "maxMessageBytes": MESSAGE_BYTES}});
         let capabilities = json!({"loadSession": true, "_meta": meta});
         let answer = json!({"protocolVersion": 1, "agentCapabilities": capabilities,
             "authMethods": [], "agentInfo": {"name": "threadway", "version": "0.0.0"}});
@@ -328,6 +331,29 @@ async fn a_cancel_reaches_the_run_over_a_cut() {
 }
 
 // === before the test ===
+
+#[tokio::test]
+async fn a_message_that_the_gateway_would_not_take_is_refused_alone() {
+    let (_remote, mut peer, mut editor) = open_session().await;
+    let waiting = editor.prompt(SESSION, "hi").await;
+    let prompt = peer.asked("session/prompt").await;
+    for length in [MESSAGE_BYTES, MESSAGE_BYTES + 1, 10 * MESSAGE_BYTES] {
+        let other = "22222222-2222-4222-8222-222222222222";
+        let id = editor.prompt(other, &"x".repeat(length)).await;
+        let (code, message) = editor.until(id).await.error();
+        assert_eq!(code, -32602);
+        assert!(message.contains("takes messages of up to 100000 bytes"), "{message}");
+        let bytes: usize = message.split(' ').find_map(|word| word.parse().ok()).unwrap();
+        assert!((length..length + 200).contains(&bytes), "{message}");
+    }
+    // The connection lasts, and with it the other prompt.
+    peer.says("a", "hello").await;
+    editor.until_said("hello").await;
+    editor.cancel(SESSION).await;
+    peer.asked("session/cancel").await;
+    peer.answer(&prompt, json!({"stopReason": "cancelled"})).await;
+    assert_eq!(editor.until(waiting).await.stop_reason(), "cancelled");
+}
 
 #[tokio::test]
 async fn messages_pass_and_the_token_is_sent() {

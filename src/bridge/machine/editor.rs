@@ -15,6 +15,10 @@ impl Machine {
             Ok(Incoming::Request { id, method, params }) => self.editor_asked(&id, method, params),
             Ok(Incoming::Notification { method, params }) => self.editor_notified(&method, &params),
             Ok(Incoming::Response { id, result }) => {
+                let result = result.and_then(|answer| match self.too_large(answer.get().len()) {
+                    Some(error) => Err(error),
+                    None => Ok(answer),
+                });
                 let answer = self.asks.answered(&id, result);
                 if let Some(answer) = answer {
                     self.send_line(answer);
@@ -111,7 +115,7 @@ impl Machine {
                 }
             }
             // A lost notification has no effect that anybody waits for.
-            _ if self.phase == Phase::Ready => {
+            _ if self.phase == Phase::Ready && self.too_large(params.get().len()).is_none() => {
                 self.send_line(rpc::notification(method, params));
             }
             _ => {}

@@ -3,7 +3,7 @@
 use super::requests::Stage;
 use super::{Action, MAX_SESSIONS, Machine, Own, Phase};
 use crate::bridge::asks::Asked;
-use crate::bridge::message;
+use crate::bridge::message::{self, Announced};
 use crate::bridge::seen::Verdict;
 use crate::bridge::session::{Origin, Session, State};
 use threadway_translate::acp::method::Method;
@@ -48,7 +48,7 @@ impl Machine {
         let mut held = Vec::new();
         match (request.method, result) {
             (Some(Method::Initialize), Ok(answer)) => {
-                self.finds_prompts = message::finds_prompts(answer);
+                self.gateway = Announced::in_answer(answer);
                 if let Some(introduction) = &mut self.introduction {
                     introduction.answer = Some(answer.clone());
                 }

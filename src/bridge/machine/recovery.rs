@@ -2,6 +2,7 @@
 
 use super::requests::{Request, Stage};
 use super::{Machine, Own, Phase};
+use crate::bridge::message::Announced;
 use crate::bridge::session::State;
 use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{Code, Error, Id};
@@ -74,7 +75,7 @@ impl Machine {
                 ));
             }
         }
-        self.finds_prompts = crate::bridge::message::finds_prompts(answer);
+        self.gateway = Announced::in_answer(answer);
         self.phase = Phase::Ready;
         let sessions: Vec<_> = self.sessions.keys().cloned().collect();
         for session in sessions {

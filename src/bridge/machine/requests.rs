@@ -80,6 +80,10 @@ impl Machine {
 
     /// Sends a request of the editor.
     pub(super) fn send(&mut self, id: &Id) {
+        let bytes = self.requests.get(id).map_or(0, |request| request.params.get().len());
+        if let Some(error) = self.too_large(bytes) {
+            return self.fail(id, error);
+        }
         let Self { requests, sessions, .. } = self;
         let Some(request) = requests.get_mut(id) else { return };
         request.stage = Stage::Sent;
@@ -104,7 +108,7 @@ impl Machine {
             }
             if request.is(Method::Prompt) {
                 known.is_prompted = true;
-                if self.finds_prompts {
+                if self.gateway.finds_prompts {
                     self.prompts += 1;
                     let prompt_id = Uuid::new_v5(&self.seed, &self.prompts.to_be_bytes());
                     let prompt_id = prompt_id.to_string();
@@ -218,7 +222,7 @@ impl Machine {
         };
         for (id, prompt_id, is_cancelled) in lost {
             let prompt_id = prompt_id.unwrap_or_default();
-            if !self.finds_prompts {
+            if !self.gateway.finds_prompts {
                 let message = format!(
                     "the connection to {} was lost during the prompt, and the gateway there is now \
                      of a version that cannot find its end",
