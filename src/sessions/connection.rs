@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use super::authentication::{Authentication, SessionLists};
+use super::introduction::ClientServers;
 use super::link::{Answer, ClientAbilities, Link, Work};
 use super::outbox::Outbox;
 use super::session::{Sessions, check_session_id};
@@ -29,6 +30,7 @@ use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Until};
 use threadway_translate::acp::NoticeForms;
 use threadway_translate::acp::destination::{Destination, session_in};
+use threadway_translate::acp::mcp::NamedServers;
 use threadway_translate::acp::method::Method;
 use threadway_translate::acp::prompt::Accepts;
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming, Malformed};
@@ -279,8 +281,8 @@ impl Connection {
         }
         if method == Method::ForkSession {
             // To its end: a client that cancels it does not learn whether there is a copy.
-            let request: ForkSessionRequest = read(method, params)?;
-            return Box::pin(fork::fork(&self.link, &self.sessions, request)).await;
+            let (request, servers) = self.read_opening::<ForkSessionRequest>(method, params)?;
+            return Box::pin(fork::fork(&self.link, &self.sessions, request, servers)).await;
         }
         let answered = self.answer_soon(method, params);
         match cancelled.run_until_cancelled(answered).await {
@@ -308,15 +310,16 @@ impl Connection {
             }
             Method::Logout => self.link.logout().map(Answer::from),
             Method::NewSession => {
-                history::new(&self.link, &self.sessions, read(method, params)?).await
+                let (request, servers) = self.read_opening(method, params)?;
+                history::new(&self.link, &self.sessions, request, servers).await
             }
             Method::LoadSession => {
-                let request = read(method, params)?;
-                Box::pin(history::load(&self.link, &self.sessions, request)).await
+                let (request, servers) = self.read_opening(method, params)?;
+                Box::pin(history::load(&self.link, &self.sessions, request, servers)).await
             }
             Method::ResumeSession => {
-                let request = read(method, params)?;
-                Box::pin(history::resume(&self.link, &self.sessions, request)).await
+                let (request, servers) = self.read_opening(method, params)?;
+                Box::pin(history::resume(&self.link, &self.sessions, request, servers)).await
             }
             Method::PromptEnd => {
                 let request = read(method, params)?;
@@ -355,6 +358,16 @@ impl Connection {
             | Method::CancelPrompt
             | Method::CancelRequest => Err(unknown(method.name())),
         }
+    }
+
+    /// Reads the params of a request that makes or opens a session, and the servers in them.
+    fn read_opening<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        params: &Json,
+    ) -> Result<(T, ClientServers), Error> {
+        let (named, params) = NamedServers::read(params);
+        Ok((read(method, &params)?, self.link.servers(&named)?))
     }
 
     // --- the connection ---

@@ -45,10 +45,10 @@ pub(super) async fn new(
     link: &Link,
     sessions: &Sessions,
     request: NewSessionRequest,
+    servers: ClientServers,
 ) -> Result<Answer, Error> {
     let Directories { cwd, additional } =
         Directories::read(&request.cwd, &request.additional_directories)?;
-    let servers = link.servers(&request.mcp_servers)?;
     let kept = SessionRecord {
         cwd: Some(cwd.clone()),
         additional_directories: additional,
@@ -72,10 +72,10 @@ pub(super) async fn load(
     link: &Link,
     sessions: &Sessions,
     request: LoadSessionRequest,
+    servers: ClientServers,
 ) -> Result<Answer, Error> {
     // At once: the prompt may end while the thread is read.
     sessions.expect_no_prompt(&request.session_id.0)?;
-    let servers = link.servers(&request.mcp_servers)?;
     let directories = Directories::read(&request.cwd, &request.additional_directories)?;
     let session = reopen(link, sessions, &request.session_id.0, directories, servers).await?;
     if !session.has_thread().await {
@@ -108,10 +108,10 @@ pub(super) async fn resume(
     link: &Link,
     sessions: &Sessions,
     request: ResumeSessionRequest,
+    servers: ClientServers,
 ) -> Result<Answer, Error> {
     // At once: the prompt may end while the thread is read.
     sessions.expect_no_prompt(&request.session_id.0)?;
-    let servers = link.servers(&request.mcp_servers)?;
     let directories = Directories::read(&request.cwd, &request.additional_directories)?;
     let session = reopen(link, sessions, &request.session_id.0, directories, servers).await?;
     open_without_history(link, sessions, session).await
