@@ -190,13 +190,11 @@ fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a st
     }
 }
 
+/// Whether the client names the type. ACP's draft wants it named, so a wildcard is not enough.
 fn accepts_events(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(ACCEPT).iter().filter_map(|line| line.to_str().ok());
     let mut ranges = lines.flat_map(weighed);
-    ranges.any(|(range, weight)| {
-        let range = range.to_ascii_lowercase();
-        weight > 0 && matches!(&*range, "text/event-stream" | "text/*" | "*/*")
-    })
+    ranges.any(|(range, weight)| weight > 0 && range.eq_ignore_ascii_case("text/event-stream"))
 }
 
 fn no_connection() -> Reject {
