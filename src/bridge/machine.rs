@@ -7,11 +7,11 @@
 //!   connected, lost, give_up
 //! ```
 //! - `requests`: the editor's requests in progress. `editor`: what it says.
-//! - `gateway`: what the gateway says. `recovery`: lost connections.
+//! - `gateway`: what the gateway says. `connection`: connections that come and go.
 
+mod connection;
 mod editor;
 mod gateway;
-mod recovery;
 mod requests;
 #[cfg(test)]
 mod tests;

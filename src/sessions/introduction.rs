@@ -96,6 +96,11 @@ impl ClientServers {
             + names.map(String::len).sum::<usize>()
     }
 
+    /// The same for a client that has opened the session before, and was warned then.
+    pub(super) fn without_warnings(self) -> Self {
+        Self { dropped: Vec::new(), ..self }
+    }
+
     fn leave_out(&mut self, name: &str, why: &'static str) {
         tracing::warn!(why, "an MCP server of the editor is not forwarded to the graph");
         let name = name.to_owned();

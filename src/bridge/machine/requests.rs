@@ -6,7 +6,6 @@ use crate::bridge::session::{Origin, Session, State};
 use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{self, Error, Id};
 use threadway_translate::json::{Json, ObjectWriter};
-use uuid::Uuid;
 
 /// A request of the editor that has no answer yet.
 #[derive(Debug)]
@@ -95,7 +94,8 @@ impl Machine {
             && request.sends == 1
             && (sessions.len() < MAX_SESSIONS || sessions.contains_key(session))
         {
-            let opened = Session::new(session, &request.params, origin, State::Opening);
+            let opened =
+                Session::new(session, &request.params, origin, State::Opening, self.prompts);
             request.replaced = sessions.insert(session.clone(), opened).map(Box::new);
         }
         let known = session.and_then(|id| sessions.get_mut(&id));
@@ -110,9 +110,8 @@ impl Machine {
                 known.is_prompted = true;
                 if self.gateway.finds_prompts {
                     self.prompts += 1;
-                    let prompt_id = Uuid::new_v5(&self.seed, &self.prompts.to_be_bytes());
-                    let prompt_id = prompt_id.to_string();
-                    known.seen.prompted(&prompt_id);
+                    let prompt_id = message::prompt_id(self.seed, self.prompts).to_string();
+                    known.newest_prompt = Some(self.prompts);
                     params = message::with_prompt_id(&params, &prompt_id);
                     request.prompt_id = Some(prompt_id);
                 }

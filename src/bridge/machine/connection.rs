@@ -2,7 +2,7 @@
 
 use super::requests::{Request, Stage};
 use super::{Machine, Own, Phase};
-use crate::bridge::message::Announced;
+use crate::bridge::message::{self, Announced};
 use crate::bridge::session::State;
 use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{Code, Error, Id};
@@ -38,8 +38,7 @@ impl Machine {
         let replaced =
             self.requests.values_mut().filter_map(|request| request.replaced.as_deref_mut());
         for session in self.sessions.values_mut().chain(replaced) {
-            session.state = State::Closed;
-            session.seen.repeat();
+            session.is_closed();
         }
         let ids: Vec<_> = self.requests.keys().cloned().collect();
         for id in &ids {
@@ -101,9 +100,18 @@ impl Machine {
         self.send_own(Own::Open(session.to_owned()), method, &params);
     }
 
-    pub(super) fn reopened(&mut self, session: &str) {
-        let news = self.is_open(session);
-        self.write_all(news);
+    pub(super) fn reopened(&mut self, session: &str, answer: &Json) {
+        let Some(known) = self.sessions.get_mut(session) else { return };
+        let is_resumed = message::is_resumed(answer);
+        let is_unknown = known.after.is_some() && !is_resumed;
+        let lines = known.is_open(is_resumed);
+        if is_unknown {
+            self.warn(format!(
+                "the gateway does not find the last event of session {session} any more; what \
+                 follows the newest prompt is shown again"
+            ));
+        }
+        self.write_all(lines);
         self.ask_for_ends(session);
     }
 
@@ -120,7 +128,7 @@ impl Machine {
     pub(super) fn fail_session(&mut self, session: &str, error: &Error) {
         self.warn(format!("session {session} could not be opened again: {}", error.message));
         if let Some(known) = self.sessions.get_mut(session) {
-            known.state = State::Closed;
+            known.is_closed();
         }
         let is_gone = error.code == Code::NotFound;
         let waits = |(id, request): (&Id, &Request)| {
