@@ -74,11 +74,8 @@ pub(super) enum State {
 impl Origin {
     /// How this method opens a session that exists. `None` if it opens none.
     pub(super) fn of(method: Method) -> Option<Self> {
-        match method {
-            Method::LoadSession => Some(Self::Load),
-            Method::ResumeSession => Some(Self::Resume),
-            _ => None,
-        }
+        let opens = if method == Method::LoadSession { Self::Load } else { Self::Resume };
+        method.is_opening().then_some(opens)
     }
 }
 
@@ -161,7 +158,7 @@ impl Session {
                 self.pass_on(0)
             }
             State::Open | State::Closed => {
-                self.after = update.event_id.or(self.after.take());
+                self.after = update.event_id.or_else(|| self.after.take());
                 update.line.into_iter().collect()
             }
         }
@@ -195,15 +192,16 @@ impl Session {
     fn pass_on(&mut self, from: usize) -> Vec<String> {
         let held = std::mem::take(&mut self.held);
         let newest = held.iter().rev().find_map(|update| update.event_id.clone());
-        self.after = newest.or(self.after.take());
+        self.after = newest.or_else(|| self.after.take());
         held.into_iter().skip(from).filter_map(|update| update.line).collect()
     }
 
     /// Remembers a setting. The thread has it too, once there is a thread.
     pub(super) fn set(&mut self, method: Method, params: &Json) {
-        let key = match method {
-            Method::SetMode => Some(String::new()),
-            _ => message::text(params, "configId"),
+        let key = if method == Method::SetMode {
+            Some(String::new())
+        } else {
+            message::text(params, "configId")
         };
         let Some(key) = key else { return };
         if self.settings.len() < MAX_SETTINGS || self.settings.contains_key(&key) {

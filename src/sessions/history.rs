@@ -96,15 +96,14 @@ pub(super) async fn load(
         None => None,
     };
     let (was_asked, is_resumed) = (after.is_some(), resumed.is_some());
-    let (reader, outcome) = match resumed {
-        Some(Resumed { reader, outcome }) => (reader, outcome),
-        None => {
-            let reader = match reader {
-                Some(reader) => reader,
-                None => link.read(&session).await?,
-            };
-            turn.send_history(&mut view, reader, Sending::All, Whose::Own).await?
-        }
+    let (reader, outcome) = if let Some(Resumed { reader, outcome }) = resumed {
+        (reader, outcome)
+    } else {
+        let reader = match reader {
+            Some(reader) => reader,
+            None => link.read(&session).await?,
+        };
+        turn.send_history(&mut view, reader, Sending::All, Whose::Own).await?
     };
     link.emit_position(&session);
     let state = link.state_of(&session).await;

@@ -41,11 +41,9 @@ pub(super) struct PromptEndRequest {
 /// What `initialize` announces in the `_meta` of the agent's capabilities: this method, and the
 /// largest message in bytes that the client may send.
 pub(super) fn capability(message_bytes: Option<usize>) -> Meta {
-    let mut ours = json!({"promptEnd": {}});
-    if let Some(bytes) = message_bytes {
-        ours["maxMessageBytes"] = bytes.into();
-    }
-    Meta::from_iter([(META.to_owned(), ours)])
+    let limit = message_bytes.map(|bytes| ("maxMessageBytes".to_owned(), json!(bytes)));
+    let ours: Meta = [("promptEnd".to_owned(), json!({}))].into_iter().chain(limit).collect();
+    Meta::from_iter([(META.to_owned(), ours.into())])
 }
 
 /// The id that a client has given to its prompt. `None` if it has none, or not a UUID.
