@@ -237,23 +237,8 @@ impl World {
                 };
                 let after = params["_meta"]["threadway"]["eventId"].as_str();
                 let after = after.filter(|_| !self.is_forgetful);
-                let at: Option<usize> = after.map(|after| after.parse().unwrap());
-                if let Some(at) = at {
-                    for (number, (kind, message, text)) in thread.log.iter().enumerate().skip(at) {
-                        out.push_back(with_id(chunk(&session, kind, message, text), number + 1));
-                    }
-                } else {
-                    for (kind, message, text) in &thread.messages {
-                        out.push_back(chunk(&session, kind, message, text));
-                    }
-                    let plan = json!({"sessionUpdate": "plan", "entries": []});
-                    out.push_back(told(&session, &plan));
-                }
-                let position = told(&session, &json!({"sessionUpdate": "session_info_update"}));
-                out.push_back(with_id(position, thread.log.len()));
+                out.extend(loaded(thread, &session, id, after));
                 connection.sessions.insert(session, true);
-                let meta = json!({"threadway": {"isResumed": at.is_some()}});
-                out.push_back(result(id, &json!({"_meta": meta})));
             }
             "session/resume" => {
                 if !self.graph.threads.contains_key(&session) {
@@ -322,6 +307,26 @@ impl World {
 fn told(session: &str, update: &Value) -> Value {
     let params = json!({"sessionId": session, "update": update});
     json!({"jsonrpc": "2.0", "method": "session/update", "params": params})
+}
+
+/// The frames that load a session after an event, or from its beginning.
+fn loaded(thread: &Thread, session: &str, id: &Value, after: Option<&str>) -> Vec<Value> {
+    let mut out = Vec::new();
+    if let Some(after) = after {
+        let at = after.parse().unwrap();
+        for (number, (kind, message, text)) in thread.log.iter().enumerate().skip(at) {
+            out.push(with_id(chunk(session, kind, message, text), number + 1));
+        }
+    } else {
+        let messages = thread.messages.iter();
+        out.extend(messages.map(|(kind, message, text)| chunk(session, kind, message, text)));
+        out.push(told(session, &json!({"sessionUpdate": "plan", "entries": []})));
+    }
+    let position = told(session, &json!({"sessionUpdate": "session_info_update"}));
+    out.push(with_id(position, thread.log.len()));
+    let meta = json!({"threadway": {"isResumed": after.is_some()}});
+    out.push(result(id, &json!({"_meta": meta})));
+    out
 }
 
 fn with_id(mut update: Value, at: usize) -> Value {
