@@ -9,8 +9,8 @@
 //! loads its sessions, and sends what was not answered. The editor does not notice.
 //!
 //! - `machine`: what is known and what follows from it, without IO. `session`: what is remembered of
-//!   a session. `seen`: what the editor was sent. `asks`: requests to the editor. `message`: changed
-//!   messages.
+//!   a session, with the id of the last event that the editor has. `asks`: requests to the editor.
+//!   `message`: changed messages.
 //! - `gateway`: the gateway's URL and token, and how its WebSocket is opened. `relay`: the IO.
 
 mod asks;
@@ -18,7 +18,6 @@ mod gateway;
 mod machine;
 mod message;
 mod relay;
-mod seen;
 mod session;
 
 pub use gateway::{Gateway, GatewayUrl, GatewayUrlError, OpenError, Token};

@@ -27,6 +27,7 @@
 //! - `lengths`: how long the texts of a client may be.
 //! - `history`: new, load, resume, list. `fork`: a copy of a session. `introduction`: what follows
 //!   the response of new, load and resume. `directory`: their directories as text.
+//! - `position`: event ids, and sessions that are loaded after an event.
 //! - `follow`: runs of others in an open session.
 //! - `turn`: prompts and their runs. `questions`: what a run asks. `notice`: what a person should
 //!   know besides. `prompt_end`: the end of a prompt whose connection was lost. `waiting_prompts`:
@@ -48,6 +49,7 @@ mod link;
 mod media;
 mod notice;
 mod outbox;
+mod position;
 mod prompt_end;
 mod questions;
 mod queue;
@@ -73,7 +75,8 @@ pub(crate) use outbox::MAX_UNREAD_BYTES;
 pub use outbox::{
     MAX_UNCONFIRMED_STREAMS, MAX_WAITING_BYTES, NotReadable, Outbox, STALL, StreamReader,
 };
-pub(crate) use prompt_end::{META, METHOD as PROMPT_END};
+pub(crate) use position::{EVENT_ID, IS_RESUMED};
+pub(crate) use prompt_end::META;
 
 use waiting_prompts::WaitingPrompts;
 

@@ -7,11 +7,11 @@
 //!   connected, lost, give_up
 //! ```
 //! - `requests`: the editor's requests in progress. `editor`: what it says.
-//! - `gateway`: what the gateway says. `recovery`: lost connections.
+//! - `gateway`: what the gateway says. `connection`: connections that come and go.
 
+mod connection;
 mod editor;
 mod gateway;
-mod recovery;
 mod requests;
 #[cfg(test)]
 mod tests;
@@ -22,9 +22,11 @@ use indexmap::IndexMap;
 use uuid::Uuid;
 
 use super::asks::Asks;
+use super::message::Announced;
 use super::session::Session;
 use requests::Request;
-use threadway_translate::acp::rpc::{self, Error, Id};
+use threadway_translate::acp::method::Method;
+use threadway_translate::acp::rpc::{self, Code, Error, Id};
 use threadway_translate::json::Json;
 
 /// The most requests in progress, as many as the gateway accepts.
@@ -35,6 +37,10 @@ pub(super) const MAX_QUEUED_BYTES: usize = 64 * 1024 * 1024;
 
 /// The most sessions that are opened again on a new connection, as many as the gateway accepts.
 const MAX_SESSIONS: usize = 256;
+
+/// How many bytes a message may have besides its params or result: its id, its method, and the id
+/// of a prompt.
+const ENVELOPE_BYTES: usize = 2048;
 
 /// How often a request is sent, if each time the connection is lost before the answer.
 const MAX_SENDS: u32 = 5;
@@ -57,8 +63,7 @@ pub(super) struct Machine {
     /// Makes the ids of prompts.
     seed: Uuid,
     prompts: u64,
-    /// Whether the gateway finds the run of a prompt again.
-    finds_prompts: bool,
+    gateway: Announced,
     /// Why requests are refused: the gateway has been away for long.
     away: Option<Error>,
     actions: Vec<Action>,
@@ -125,7 +130,7 @@ impl Machine {
             asks: Asks::default(),
             seed,
             prompts: 0,
-            finds_prompts: false,
+            gateway: Announced::default(),
             away: None,
             actions: Vec::new(),
         }
@@ -145,6 +150,19 @@ impl Machine {
     /// Whether the editor waits for an answer.
     pub(super) fn has_requests(&self) -> bool {
         !self.requests.is_empty()
+    }
+
+    /// Why a message of this size is not sent. The gateway would close the connection, and with it
+    /// interrupt all sessions.
+    fn too_large(&self, bytes: usize) -> Option<Error> {
+        let limit =
+            self.gateway.max_message_bytes.filter(|limit| bytes + ENVELOPE_BYTES > *limit)?;
+        let message = format!(
+            "the message has {bytes} bytes, and {} takes messages of up to {limit} bytes; send less, \
+             send attachments by URL, or have the gateway's operator raise `limits.body_bytes`",
+            self.url
+        );
+        Some(Error::new(Code::InvalidParams, message))
     }
 
     fn send_line(&mut self, line: String) {
@@ -168,13 +186,13 @@ impl Machine {
     }
 
     /// Sends a request of the bridge itself.
-    fn send_own(&mut self, own: Own, method: &str, params: &Json) {
+    fn send_own(&mut self, own: Own, method: Method, params: &Json) {
         self.last_own += 1;
         // Editors number their requests, or use UUIDs.
         let text = serde_json::Value::from(format!("threadway-bridge-{}", self.last_own));
         let id = threadway_translate::json::raw(text.to_string());
         let Some(id) = Id::read(&id) else { return };
-        self.send_line(rpc::request(&id, method, params));
+        self.send_line(rpc::request(&id, method.name(), params));
         self.own.insert(id, own);
     }
 

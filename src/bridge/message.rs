@@ -2,8 +2,10 @@
 //! bytes.
 
 use serde_json::value::RawValue;
+use uuid::Uuid;
 
-use crate::sessions::META;
+use crate::sessions::{EVENT_ID, IS_RESUMED, META};
+use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{self, Code, Error, Id};
 use threadway_translate::json::{self, Json, Members, ObjectWriter};
 
@@ -31,19 +33,83 @@ pub(super) fn nested<'a>(object: &'a RawValue, outer: &str, inner: &str) -> Opti
 
 /// The params of a prompt, with the id by which its run is found again.
 pub(super) fn with_prompt_id(params: &RawValue, prompt_id: &str) -> Json {
+    with_meta(params, ObjectWriter::new().string("promptId", prompt_id))
+}
+
+/// The params that load a session, with the id of the event after which it goes on.
+pub(super) fn with_event_id(params: &RawValue, event_id: &str) -> Json {
+    with_meta(params, ObjectWriter::new().string(EVENT_ID, event_id))
+}
+
+fn with_meta(params: &RawValue, ours: ObjectWriter) -> Json {
     let members = json::members(params).unwrap_or_default();
     let empty = Json::empty_object();
     let meta = members.get("_meta").filter(|meta| meta.get().starts_with('{')).unwrap_or(&empty);
-    let ours = ObjectWriter::new().string("promptId", prompt_id).finish();
-    json::with_member(params, "_meta", &json::with_member(meta, META, &ours))
+    json::with_member(params, "_meta", &json::with_member(meta, META, &ours.finish()))
 }
 
-/// Whether the gateway finds the run of a prompt again, by its answer to `initialize`.
-pub(super) fn finds_prompts(introduction: &RawValue) -> bool {
-    let capabilities = json::members(introduction).unwrap_or_default();
-    let meta = capabilities.get("agentCapabilities").and_then(|all| nested(all, "_meta", META));
-    meta.and_then(json::members)
-        .is_some_and(|ours| ours.get("promptEnd").is_some_and(|value| value.get().starts_with('{')))
+/// The id of a prompt: this bridge's `seed`, and a number that the bridge counts up.
+pub(super) fn prompt_id(seed: Uuid, number: u64) -> Uuid {
+    let mut bytes = seed.into_bytes();
+    // The first of these bytes would share its bits with the UUID's variant.
+    for (byte, of_number) in bytes.iter_mut().skip(9).zip(number.to_be_bytes().into_iter().skip(1))
+    {
+        *byte = of_number;
+    }
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+}
+
+/// The number of the prompt that an update repeats, if this bridge has sent that prompt.
+pub(super) fn prompt_number(seed: Uuid, update: &RawValue) -> Option<u64> {
+    let members = json::members(update)?;
+    let id = members.string("messageId")?;
+    if members.string("sessionUpdate")? != "user_message_chunk" {
+        return None;
+    }
+    let id: Uuid = id.parse().ok()?;
+    let number = id.into_bytes().into_iter().skip(9);
+    let number = number.fold(0, |number, byte| number << 8 | u64::from(byte));
+    (prompt_id(seed, number) == id).then_some(number)
+}
+
+/// The id of the event that an update was made of.
+pub(super) fn event_id(update: &RawValue) -> Option<String> {
+    text(nested(update, "_meta", META)?, EVENT_ID)
+}
+
+/// Whether an update has nothing but the id of an event.
+pub(super) fn is_position(update: &RawValue) -> bool {
+    let Members(members) = json::members(update).unwrap_or_default();
+    members.iter().all(|(name, _)| matches!(&**name, "sessionUpdate" | "_meta"))
+}
+
+/// Whether the session goes on after the event that its load named, by the answer.
+pub(super) fn is_resumed(answer: &RawValue) -> bool {
+    let ours = nested(answer, "_meta", META).and_then(json::members).unwrap_or_default();
+    ours.get(IS_RESUMED).is_some_and(|value| value.get() == "true")
+}
+
+/// What a gateway announces in its answer to `initialize`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Announced {
+    /// Whether it finds the run of a prompt again.
+    pub(super) finds_prompts: bool,
+    /// The largest message that it takes, in bytes.
+    pub(super) max_message_bytes: Option<usize>,
+}
+
+impl Announced {
+    pub(super) fn in_answer(introduction: &RawValue) -> Self {
+        let capabilities = json::members(introduction).unwrap_or_default();
+        let meta = capabilities.get("agentCapabilities").and_then(|all| nested(all, "_meta", META));
+        let ours = meta.and_then(json::members).unwrap_or_default();
+        let prompt_end = ours.get("promptEnd");
+        let max_message_bytes = ours.get("maxMessageBytes");
+        Self {
+            finds_prompts: prompt_end.is_some_and(|value| value.get().starts_with('{')),
+            max_message_bytes: max_message_bytes.and_then(|bytes| bytes.get().parse().ok()),
+        }
+    }
 }
 
 /// Whether an update shows a part of the conversation.
@@ -56,18 +122,18 @@ pub(super) fn is_conversation(update: &RawValue) -> bool {
 /// The notification that cancels a request.
 pub(super) fn cancel_request(id: &Id) -> String {
     let params = ObjectWriter::new().raw("requestId", id.to_json().get()).finish();
-    rpc::notification("$/cancel_request", &params)
+    rpc::notification(Method::CancelRequest.name(), &params)
 }
 
 /// The notification that stops the prompt of a session.
 pub(super) fn cancel_session(session: &str) -> String {
     let params = ObjectWriter::new().string("sessionId", session).finish();
-    rpc::notification("session/cancel", &params)
+    rpc::notification(Method::CancelPrompt.name(), &params)
 }
 
 /// The answer to a request that was cancelled before it was sent.
-pub(super) fn cancelled(id: &Id, method: &str) -> String {
-    let result = if method == "session/prompt" {
+pub(super) fn cancelled(id: &Id, method: Option<Method>) -> String {
+    let result = if method == Some(Method::Prompt) {
         Ok(ObjectWriter::new().string("stopReason", "cancelled").finish())
     } else {
         Err(Error::new(Code::Cancelled, "the request was cancelled"))
@@ -122,20 +188,43 @@ mod tests {
     }
 
     #[test]
+    fn a_bridge_knows_its_own_prompts() {
+        let seed = Uuid::from_u128(0x1234_5678_9abc_def0_1122_3344_5566_7788);
+        let of = |seed: Uuid, kind: &str, id: &str| {
+            let update = format!(r#"{{"sessionUpdate":"{kind}","messageId":"{id}"}}"#);
+            prompt_number(seed, &raw(&update))
+        };
+        for number in [0, 1, 255, 256, (1 << 56) - 1] {
+            let id = prompt_id(seed, number).to_string();
+            assert_eq!(of(seed, "user_message_chunk", &id), Some(number));
+            assert_eq!(of(seed, "agent_message_chunk", &id), None);
+            assert_eq!(of(Uuid::nil(), "user_message_chunk", &id), None);
+        }
+        assert_eq!(of(seed, "user_message_chunk", "u0"), None);
+    }
+
+    #[test]
     fn a_frame_becomes_one_line() {
         assert_eq!(line("{\n \"a\": \"b c\"\r\n}"), "{\"a\":\"b c\"}\n");
         assert_eq!(line(" {\"a\": 1}"), "{\"a\": 1}\n");
     }
 
     #[test]
-    fn a_gateway_says_whether_it_finds_prompts() {
-        let found = |meta: &str| {
-            finds_prompts(&raw(&format!(r#"{{"agentCapabilities":{{"_meta":{meta}}}}}"#)))
+    fn a_gateway_announces_what_it_can_do() {
+        let announced = |meta: &str| {
+            Announced::in_answer(&raw(&format!(r#"{{"agentCapabilities":{{"_meta":{meta}}}}}"#)))
         };
-        assert!(found(r#"{"threadway":{"promptEnd":{}}}"#));
-        for meta in [r#"{"threadway":{"promptEnd":null}}"#, r#"{"threadway":{}}"#, "{}", "null"] {
-            assert!(!found(meta), "{meta}");
+        let expected = Announced { finds_prompts: true, max_message_bytes: Some(7) };
+        let meta = r#"{"threadway":{"promptEnd":{},"maxMessageBytes":7}}"#;
+        assert_eq!(announced(meta), expected);
+        for meta in [
+            r#"{"threadway":{"promptEnd":null,"maxMessageBytes":"7"}}"#,
+            r#"{"threadway":{"maxMessageBytes":-1}}"#,
+            "{}",
+            "null",
+        ] {
+            assert_eq!(announced(meta), Announced::default(), "{meta}");
         }
-        assert!(!finds_prompts(&raw("[]")));
+        assert_eq!(Announced::in_answer(&raw("[]")), Announced::default());
     }
 }

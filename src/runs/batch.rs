@@ -23,6 +23,8 @@ pub struct Events {
     raws: Vec<(usize, Json)>,
     /// When the upstream's bytes were read; `None` if the events were made of something else.
     read_at: Option<Instant>,
+    /// The key of the newest event that a snapshot among these events includes.
+    includes: Option<EventKey>,
     encodings: Encodings,
 }
 
@@ -98,6 +100,11 @@ impl Events {
         {
             *failure = failure.clone().redacted(detail);
         }
+    }
+
+    /// Notes the newest event that these events include.
+    pub(super) fn set_includes(&mut self, key: Option<EventKey>) {
+        self.includes = key;
     }
 
     /// The key of the last event.
@@ -183,6 +190,23 @@ impl Batch {
         Self { events: events.into(), delivered, delivered_wire_events }
     }
 
+    /// The same events, all of which the client has.
+    pub(crate) fn held(self) -> Self {
+        let delivered = self.events.len();
+        Self { delivered, delivered_wire_events: 0, ..self }
+    }
+
+    /// The key of the newest event that a snapshot among these includes. A client that has the
+    /// snapshot can resume after it.
+    pub(crate) fn includes(&self) -> Option<EventKey> {
+        self.events.includes
+    }
+
+    /// The key of the last event.
+    pub(crate) fn last_key(&self) -> Option<EventKey> {
+        self.events.last_key()
+    }
+
     /// Each event, with its key.
     pub(crate) fn with_keys(&self) -> impl Iterator<Item = (&RunEvent, Option<EventKey>)> {
         self.events.list.iter().zip(self.events.keys.iter().copied())
@@ -201,7 +225,7 @@ impl Batch {
     /// `None` if the bytes differ between clients. They do if the batch has a start or an end, an
     /// event without a key, or events that the client has already.
     pub(crate) fn encoded(&self, form: usize, encode: impl FnOnce() -> Bytes) -> Option<Bytes> {
-        let Events { list, keys, raws: _, encodings, read_at: _ } = &*self.events;
+        let Events { list, keys, raws: _, encodings, read_at: _, includes: _ } = &*self.events;
         let is_own =
             |event: &RunEvent| matches!(event, RunEvent::Started { .. } | RunEvent::Ended { .. });
         if self.delivered > 0

@@ -112,8 +112,18 @@ impl EventId {
         self.key
     }
 
-    pub(super) fn wire_events(&self) -> u32 {
+    pub(crate) fn wire_events(&self) -> u32 {
         self.wire_events
+    }
+
+    /// The id of a client that has all of the event.
+    pub(crate) fn whole(self) -> Self {
+        Self { wire_events: 0, ..self }
+    }
+
+    /// Whether both are ends after which a client holds the same.
+    pub(crate) fn is_same_end(&self, other: EventKey) -> bool {
+        self.key.shown().is_some() && self.key.shown() == other.shown()
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct Keyframe {
     at: u64,
     /// The weight of all segments up to there.
     written: u64,
+    /// The key of the last event up to there.
+    key: Option<EventKey>,
     /// The client's view after these segments; `None` before the run has a name.
     view: Option<Arc<View>>,
     /// About how many bytes of memory the view keeps.
@@ -63,18 +65,24 @@ impl Keyframe {
     pub(super) fn new(
         at: u64,
         written: u64,
+        key: Option<EventKey>,
         view: Option<Arc<View>>,
         emit: Emit,
         end: Option<EndEvent>,
     ) -> Self {
         let weight = view.as_ref().map_or(0, |view| view.weight());
         let (for_newcomer, since) = (OnceEvents::default(), Mutex::default());
-        Self { at, written, view, weight, emit, end, for_newcomer, since }
+        Self { at, written, key, view, weight, emit, end, for_newcomer, since }
     }
 
     /// The position where a reader continues after the keyframe.
     pub(super) fn at(&self) -> u64 {
         self.at
+    }
+
+    /// The key of the last event that it includes. `None` if no client can resume after that.
+    pub(super) fn key(&self) -> Option<EventKey> {
+        self.key
     }
 
     /// About how many bytes of memory its view keeps.

@@ -58,6 +58,8 @@ pub(super) struct Published {
     start: Option<RunEvent>,
     /// The run's last event.
     end: Option<EndEvent>,
+    /// The key of the newest event.
+    last_key: Option<EventKey>,
     run_id: Option<Arc<str>>,
     history: History,
     knows_conversation: bool,
@@ -115,6 +117,7 @@ impl Run {
             is_keyframe_wanted: false,
             start: None,
             end: None,
+            last_key: None,
             run_id: None,
             history,
             knows_conversation: false,
@@ -195,7 +198,8 @@ impl Run {
             let published = self.published();
             let (at, written) = (published.log.end() + added.0, published.log.written() + added.1);
             drop(published);
-            Arc::new(Keyframe::new(at, written, feed.shared_view(), feed.emit(), Some(end.clone())))
+            let (view, emit) = (feed.shared_view(), feed.emit());
+            Arc::new(Keyframe::new(at, written, key, view, emit, Some(end.clone())))
         });
         let (is_new, is_keyframe_wanted, _dropped) = {
             let mut published = self.published();
@@ -204,6 +208,9 @@ impl Run {
             published.knows_conversation = knows_conversation;
             published.watermark = watermark;
             published.events += count;
+            if count > 0 {
+                published.last_key = key;
+            }
             if published.end.is_none() {
                 published.end = end;
             }
@@ -226,11 +233,13 @@ impl Run {
 
     /// Publishes a keyframe of the run as it is now. Only the feed's owner does.
     pub(super) fn publish_keyframe(&self, feed: &Feed) {
-        let (at, written, end) = {
+        let (at, written, key, end) = {
             let published = self.published();
-            (published.log.end(), published.log.written(), published.end.clone())
+            let Published { log, last_key, end, .. } = &*published;
+            (log.end(), log.written(), *last_key, end.clone())
         };
-        let keyframe = Arc::new(Keyframe::new(at, written, feed.shared_view(), feed.emit(), end));
+        let (view, emit) = (feed.shared_view(), feed.emit());
+        let keyframe = Arc::new(Keyframe::new(at, written, key, view, emit, end));
         self.metrics.keyframe_made();
         let replaced = self.published().set_keyframe(Some(keyframe));
         drop(replaced);

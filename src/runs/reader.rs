@@ -129,6 +129,11 @@ impl RunReader {
         self.run.id()
     }
 
+    /// Whether the next events may be some that the client has.
+    pub(crate) fn is_resuming(&self) -> bool {
+        matches!(self.state, ReaderState::Searching(_) | ReaderState::Resuming(_))
+    }
+
     /// Since when the upstream has not answered.
     pub(crate) fn away_since(&self) -> watch::Receiver<Option<Instant>> {
         self.run.away_since()
@@ -393,6 +398,7 @@ impl RunReader {
             let message = "the stream was read too slowly; load the thread to see the run";
             self.run.published().failed(Some(open), Loss::TooSlow, message)
         }));
+        events.set_includes(keyframe.key());
         events
     }
 

@@ -205,7 +205,9 @@ async fn connect(
         Ok(()) => SessionLists::Allowed,
         Err(_) => SessionLists::Refused,
     };
-    let authentication = Authentication::Caller { caller: call.caller.clone(), lists };
+    let message_bytes = call.gateway.limits.body_bytes;
+    let authentication =
+        Authentication::Caller { caller: call.caller.clone(), lists, message_bytes };
     let meter = meter.held_by(holder);
     outbox.charged_to(meter.charge(Held::Answer));
     Ok(Remote::new(call, Arc::clone(service), authentication, (outbox, holder), meter))

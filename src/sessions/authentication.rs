@@ -19,6 +19,8 @@ pub enum Authentication {
         caller: Caller,
         /// Whether the caller may list and delete sessions.
         lists: SessionLists,
+        /// The largest message that the server takes of the client, in bytes.
+        message_bytes: usize,
     },
 }
 
@@ -39,6 +41,15 @@ impl Authentication {
         match self {
             Self::Key => SessionLists::Allowed,
             Self::Caller { lists, .. } => *lists,
+        }
+    }
+
+    /// The largest message that the client may send, in bytes. `None` if only the transport limits
+    /// it.
+    pub(super) fn message_bytes(&self) -> Option<usize> {
+        match self {
+            Self::Key => None,
+            Self::Caller { message_bytes, .. } => Some(*message_bytes),
         }
     }
 

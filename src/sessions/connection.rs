@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use super::authentication::{Authentication, SessionLists};
+use super::introduction::ClientServers;
 use super::link::{Answer, ClientAbilities, Link, Work};
 use super::outbox::Outbox;
 use super::session::{Sessions, check_session_id};
@@ -29,6 +30,8 @@ use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Until};
 use threadway_translate::acp::NoticeForms;
 use threadway_translate::acp::destination::{Destination, session_in};
+use threadway_translate::acp::mcp::NamedServers;
+use threadway_translate::acp::method::Method;
 use threadway_translate::acp::prompt::Accepts;
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming, Malformed};
 use threadway_translate::json::{self, Json};
@@ -176,13 +179,11 @@ impl Connection {
             return None;
         }
         let session = offload(params.get().len(), || session_in(&params));
-        let to = Destination::of_answer(&method, session.as_deref());
-        if let Some(refusal) = self.refusal(&id, &method) {
-            self.link.respond(to, &id, &Err(refusal));
-            return None;
-        }
+        let known = Method::of(&method);
+        let to = destination(known, session.as_deref());
         // At once, so that requests sent right after `initialize` are accepted.
-        if let Err(error) = self.begin(&method, &params) {
+        let begun = self.expect_acceptable(&id, known).and_then(|()| self.begin(known, &params));
+        if let Err(error) = begun {
             self.link.respond(to, &id, &Err(error));
             return None;
         }
@@ -190,7 +191,10 @@ impl Connection {
         self.requests().insert(id.clone(), cancelled.clone());
         let this = self.clone();
         let work = async move {
-            let answer = this.answer(&method, &params, &cancelled).await;
+            let answer = match known {
+                Some(known) => this.answer(known, &params, &cancelled).await,
+                None => Err(unknown(&method)),
+            };
             // What follows an answer may last as long as its session.
             drop((params, charge));
             this.requests().remove(&id);
@@ -201,9 +205,9 @@ impl Connection {
                     (Err(error), None)
                 }
             };
-            let to = Destination::of_answer(&method, session.as_deref());
+            let to = destination(known, session.as_deref());
             this.link.respond(to, &id, &result);
-            if let ("session/close" | "session/delete", Some(session)) = (&*method, &session) {
+            if let (true, Some(session)) = (known.is_some_and(Method::is_closing), &session) {
                 this.link.close_session(session);
             }
             if let Some(after) = after {
@@ -213,28 +217,30 @@ impl Connection {
         Some(work.boxed())
     }
 
-    /// Why a request cannot be accepted now.
-    fn refusal(&self, id: &Id, method: &str) -> Option<Error> {
+    /// Refuses a request that cannot be accepted now.
+    fn expect_acceptable(&self, id: &Id, method: Option<Method>) -> Result<(), Error> {
         let requests = self.requests();
         if requests.contains_key(id) {
-            return Some(Error::invalid(format!(
+            return Err(Error::invalid(format!(
                 "id {id:?} belongs to a request in progress; use another id"
             )));
         }
         if requests.len() >= MAX_REQUESTS {
             let message = format!("{MAX_REQUESTS} requests are in progress; wait for some to end");
-            return Some(Error::invalid(message));
+            return Err(Error::invalid(message));
         }
         match (method, self.link.is_initialized()) {
-            ("initialize", true) => Some(Error::invalid("the connection is initialized already")),
-            ("initialize", false) | (_, true) => None,
-            (_, false) => Some(Error::invalid("send `initialize` first")),
+            (Some(Method::Initialize), true) => {
+                Err(Error::invalid("the connection is initialized already"))
+            }
+            (Some(Method::Initialize), false) | (_, true) => Ok(()),
+            (_, false) => Err(Error::invalid("send `initialize` first")),
         }
     }
 
     fn notified(&self, method: &str, params: &Json) {
-        match method {
-            "session/cancel" => {
+        match Method::of(method) {
+            Some(method @ Method::CancelPrompt) => {
                 let cancel: Result<CancelNotification, Error> = read(method, params);
                 match cancel {
                     Ok(cancel) => {
@@ -247,7 +253,7 @@ impl Connection {
                     }
                 }
             }
-            "$/cancel_request" => {
+            Some(Method::CancelRequest) => {
                 let members = json::members(params).unwrap_or_default();
                 let id = members.get("requestId").and_then(Id::read);
                 let requests = self.requests();
@@ -262,21 +268,21 @@ impl Connection {
 
     async fn answer(
         &self,
-        method: &str,
+        method: Method,
         params: &Json,
         cancelled: &CancellationToken,
     ) -> Result<Answer, Error> {
-        if method == "session/prompt" {
+        if method == Method::Prompt {
             let request: PromptRequest = read(method, params)?;
             let session = self.sessions.get(&request.session_id.0)?;
             let prompt = turn::prompt(&self.link, Arc::clone(&session), &request, cancelled);
             let result = prompt.await?;
             return Ok(Answer { result, after: self.link.follow(&session) });
         }
-        if method == "session/fork" {
+        if method == Method::ForkSession {
             // To its end: a client that cancels it does not learn whether there is a copy.
-            let request: ForkSessionRequest = read(method, params)?;
-            return Box::pin(fork::fork(&self.link, &self.sessions, request)).await;
+            let (request, servers) = self.read_opening::<ForkSessionRequest>(method, params)?;
+            return Box::pin(fork::fork(&self.link, &self.sessions, request, servers)).await;
         }
         let answered = self.answer_soon(method, params);
         match cancelled.run_until_cancelled(answered).await {
@@ -285,63 +291,83 @@ impl Connection {
         }
     }
 
-    async fn answer_soon(&self, method: &str, params: &Json) -> Result<Answer, Error> {
+    async fn answer_soon(&self, method: Method, params: &Json) -> Result<Answer, Error> {
+        if method.needs_lists() {
+            self.link.expect_lists()?;
+        }
         match method {
-            "initialize" => self.initialize().await.map(Answer::from),
-            "authenticate" | "logout" if !self.has_key_methods() => {
+            Method::Initialize => self.initialize().await.map(Answer::from),
+            Method::Authenticate | Method::Logout if !self.has_key_methods() => {
                 let message = format!(
-                    "`{method}` is not offered here: the gateway authenticates each HTTP request"
+                    "`{}` is not offered here: the gateway authenticates each HTTP request",
+                    method.name()
                 );
                 Err(Error::new(Code::MethodNotFound, message))
             }
-            "authenticate" => {
+            Method::Authenticate => {
                 let request = read(method, params)?;
                 self.link.authenticate(&request).await.map(Answer::from)
             }
-            "logout" => self.link.logout().map(Answer::from),
-            "session/new" => history::new(&self.link, &self.sessions, read(method, params)?).await,
-            "session/load" => {
-                let request = read(method, params)?;
-                Box::pin(history::load(&self.link, &self.sessions, request)).await
+            Method::Logout => self.link.logout().map(Answer::from),
+            Method::NewSession => {
+                let (request, servers) = self.read_opening(method, params)?;
+                history::new(&self.link, &self.sessions, request, servers).await
             }
-            "session/resume" => {
-                let request = read(method, params)?;
-                Box::pin(history::resume(&self.link, &self.sessions, request)).await
+            Method::LoadSession => {
+                let (request, servers) = self.read_opening(method, params)?;
+                Box::pin(history::load(&self.link, &self.sessions, request, servers)).await
             }
-            prompt_end::METHOD => {
+            Method::ResumeSession => {
+                let (request, servers) = self.read_opening(method, params)?;
+                Box::pin(history::resume(&self.link, &self.sessions, request, servers)).await
+            }
+            Method::PromptEnd => {
                 let request = read(method, params)?;
                 let ended = prompt_end::prompt_end(&self.link, &self.sessions, request);
                 Box::pin(ended).await.map(Answer::from)
             }
-            "session/list" => {
-                self.link.expect_lists()?;
+            Method::ListSessions => {
                 let request: ListSessionsRequest = read(method, params)?;
                 history::list(&self.link, &request).await.map(Answer::from)
             }
-            "session/close" => {
+            Method::CloseSession => {
                 let request: CloseSessionRequest = read(method, params)?;
                 check_session_id(&request.session_id.0)?;
                 self.close(&request.session_id.0).await;
                 Ok(Answer::from(Json::empty_object()))
             }
-            "session/delete" => {
-                self.link.expect_lists()?;
+            Method::DeleteSession => {
                 let request: DeleteSessionRequest = read(method, params)?;
                 check_session_id(&request.session_id.0)?;
                 self.delete(&request.session_id.0).await.map(Answer::from)
             }
-            "session/set_mode" => {
+            Method::SetMode => {
                 let request: SetSessionModeRequest = read(method, params)?;
                 let session = self.sessions.get(&request.session_id.0)?;
                 self.link.set_mode(session, &request).await
             }
-            "session/set_config_option" => {
+            Method::SetConfigOption => {
                 let request: SetSessionConfigOptionRequest = read(method, params)?;
                 let session = self.sessions.get(&request.session_id.0)?;
                 self.link.set_option(session, &request).await
             }
-            _ => Err(Error::new(Code::MethodNotFound, format!("unknown method `{method}`"))),
+            // These two have `answer`.
+            Method::Prompt
+            | Method::ForkSession
+            // Sent as requests, these have no meaning.
+            | Method::CancelPrompt
+            | Method::CancelRequest => Err(unknown(method.name())),
         }
+    }
+
+    /// Reads the params of a request that makes or opens a session, and the servers in them.
+    fn read_opening<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        params: &Json,
+    ) -> Result<(T, ClientServers), Error> {
+        let (named, params) = NamedServers::read(params);
+        Ok((read(method, &params)?, self.link.servers(&named)?))
     }
 
     // --- the connection ---
@@ -352,16 +378,16 @@ impl Connection {
     }
 
     /// Stores the abilities that the client names in `initialize`.
-    fn begin(&self, method: &str, params: &Json) -> Result<(), Error> {
-        if method != "initialize" {
+    fn begin(&self, method: Option<Method>, params: &Json) -> Result<(), Error> {
+        if method != Some(Method::Initialize) {
             return Ok(());
         }
-        self.link.initialize(Self::abilities(method, params)?)
+        self.link.initialize(Self::abilities(params)?)
     }
 
     /// The abilities that a client names in `initialize`.
-    pub(super) fn abilities(method: &str, params: &Json) -> Result<ClientAbilities, Error> {
-        let request: InitializeRequest = read(method, params)?;
+    pub(super) fn abilities(params: &Json) -> Result<ClientAbilities, Error> {
+        let request: InitializeRequest = read(Method::Initialize, params)?;
         let name = request.client_info.map(|client| client.name);
         tracing::debug!(version = ?request.protocol_version, client = name, "initialize");
         let capabilities = request.client_capabilities;
@@ -387,9 +413,9 @@ impl Connection {
         );
         self.link.note_key(wants_key);
         self.link.note_accepts(accepts);
-        let lists = self.link.authentication().session_lists();
         let settings = &self.link.service().settings;
-        Self::initialized(settings, accepts, wants_key, self.link.auth_methods(), lists)
+        let authentication = self.link.authentication();
+        Self::initialized(settings, accepts, wants_key, self.link.auth_methods(), &authentication)
     }
 
     /// The response to `initialize`.
@@ -398,10 +424,10 @@ impl Connection {
         accepts: Accepts,
         has_logout: bool,
         auth_methods: Vec<AuthMethod>,
-        lists: SessionLists,
+        authentication: &Authentication,
     ) -> Result<Json, Error> {
         let has_mcp = settings.mcp_key.is_some();
-        let lists = lists == SessionLists::Allowed;
+        let lists = authentication.session_lists() == SessionLists::Allowed;
         let agent = AgentCapabilities::new()
             .load_session(true)
             .prompt_capabilities(
@@ -421,8 +447,9 @@ impl Connection {
                     .close(SessionCloseCapabilities::new()),
             );
         let logout = has_logout.then(LogoutCapabilities::new);
-        let agent =
-            agent.auth(AgentAuthCapabilities::new().logout(logout)).meta(prompt_end::capability());
+        let agent = agent
+            .auth(AgentAuthCapabilities::new().logout(logout))
+            .meta(prompt_end::capability(authentication.message_bytes()));
         // The latest version that the gateway speaks, whatever version the client asks for.
         let response = InitializeResponse::new(ProtocolVersion::V1)
             .agent_capabilities(agent)
@@ -459,8 +486,20 @@ impl Connection {
 }
 
 /// Reads the params of a request.
-fn read<T: DeserializeOwned>(method: &str, params: &Json) -> Result<T, Error> {
-    offload(params.get().len(), || rpc::params(method, params))
+fn read<T: DeserializeOwned>(method: Method, params: &Json) -> Result<T, Error> {
+    offload(params.get().len(), || rpc::params(method.name(), params))
+}
+
+fn unknown(method: &str) -> Error {
+    Error::new(Code::MethodNotFound, format!("unknown method `{method}`"))
+}
+
+/// Where the answer to a request belongs.
+fn destination(method: Option<Method>, session: Option<&str>) -> Destination<'_> {
+    match method {
+        Some(method) => method.destination(session),
+        None => session.map_or(Destination::Connection, Destination::Answer),
+    }
 }
 
 impl Endpoint for Connection {

@@ -105,6 +105,7 @@ impl Link {
             let sending = if view.is_synced { Sending::All } else { Sending::OpenCalls };
             let outcome = turn.project(&mut view, &events, sending, Whose::Others);
             view.is_synced |= outcome.is_some() || has_conversation(&events);
+            let is_end = outcome.is_some();
             match outcome {
                 // What an idle thread asks, the person was asked before.
                 Some(Outcome::Interrupted(questions)) if is_run => {
@@ -132,6 +133,9 @@ impl Link {
                 }
                 Some(_) => turn.settle_calls(&mut view),
                 None => {}
+            }
+            if is_end {
+                self.emit_position(session);
             }
             drop(view);
             next = reader.next().await;

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::directory::Directories;
 use super::history::{Known, open_work};
+use super::introduction::ClientServers;
 use super::link::{Answer, Link};
 use super::session::{Session, Sessions, Stored, check_session_id, unknown_session};
 use crate::threads;
@@ -24,12 +25,12 @@ pub(super) async fn fork(
     link: &Link,
     sessions: &Sessions,
     request: ForkSessionRequest,
+    servers: ClientServers,
 ) -> Result<Answer, Error> {
     let source = &*request.session_id.0;
     check_session_id(source)?;
     let Directories { cwd, additional } =
         Directories::read(&request.cwd, &request.additional_directories)?;
-    let servers = link.servers(&request.mcp_servers)?;
     sessions.expect_room()?;
     let Known { mut kept, stored, thread } = Known::find(link, sessions, source).await?;
     if let Ok(open) = sessions.get(source) {

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::directory::{self, Directories, absolute, normalized};
 use super::introduction::ClientServers;
 use super::link::{Answer, Link, Work};
+use super::position::{Resumed, answer_meta, event_id};
 use super::session::{Session, SessionConfig, Sessions, Stored, check_session_id, unknown_session};
 use super::turn::{Sending, Turn, Whose};
 use crate::threads::{Thread, ThreadReader};
@@ -45,10 +46,10 @@ pub(super) async fn new(
     link: &Link,
     sessions: &Sessions,
     request: NewSessionRequest,
+    servers: ClientServers,
 ) -> Result<Answer, Error> {
     let Directories { cwd, additional } =
         Directories::read(&request.cwd, &request.additional_directories)?;
-    let servers = link.servers(&request.mcp_servers)?;
     let kept = SessionRecord {
         cwd: Some(cwd.clone()),
         additional_directories: additional,
@@ -72,23 +73,39 @@ pub(super) async fn load(
     link: &Link,
     sessions: &Sessions,
     request: LoadSessionRequest,
+    servers: ClientServers,
 ) -> Result<Answer, Error> {
     // At once: the prompt may end while the thread is read.
     sessions.expect_no_prompt(&request.session_id.0)?;
-    let servers = link.servers(&request.mcp_servers)?;
+    let after = event_id(request.meta.as_ref());
+    let servers = if after.is_some() { servers.without_warnings() } else { servers };
     let directories = Directories::read(&request.cwd, &request.additional_directories)?;
     let session = reopen(link, sessions, &request.session_id.0, directories, servers).await?;
     if !session.has_thread().await {
         return open_without_history(link, sessions, session).await;
     }
-    let reader = link.read(&session).await?;
+    let reader = if after.is_none() { Some(link.read(&session).await?) } else { None };
     // Before a prompt can arrive: its updates come after the history.
     let mut view = Arc::clone(&session.view).lock_owned().await;
     let stop = CancellationToken::new();
     session.show(&stop);
     sessions.open(Arc::clone(&session))?;
     let turn = Turn::new(link.clone(), Arc::clone(&session), stop, None);
-    let (reader, outcome) = turn.send_history(&mut view, reader, Sending::All, Whose::Own).await?;
+    let resumed = match &after {
+        Some(after) => turn.resume(&mut view, after).await?,
+        None => None,
+    };
+    let (was_asked, is_resumed) = (after.is_some(), resumed.is_some());
+    let (reader, outcome) = if let Some(Resumed { reader, outcome }) = resumed {
+        (reader, outcome)
+    } else {
+        let reader = match reader {
+            Some(reader) => reader,
+            None => link.read(&session).await?,
+        };
+        turn.send_history(&mut view, reader, Sending::All, Whose::Own).await?
+    };
+    link.emit_position(&session);
     let state = link.state_of(&session).await;
     let introduce = link.introduce(sessions, &session);
     let left = session.detached().clone();
@@ -100,7 +117,11 @@ pub(super) async fn load(
             follow.await;
         }
     };
-    Ok(Answer { result: ObjectWriter::new().rest(state).finish(), after: Some(after.boxed()) })
+    let mut result = ObjectWriter::new().rest(state);
+    if was_asked {
+        result = result.raw("_meta", answer_meta(is_resumed).get());
+    }
+    Ok(Answer { result: result.finish(), after: Some(after.boxed()) })
 }
 
 /// `session/resume` replays nothing.
@@ -108,10 +129,10 @@ pub(super) async fn resume(
     link: &Link,
     sessions: &Sessions,
     request: ResumeSessionRequest,
+    servers: ClientServers,
 ) -> Result<Answer, Error> {
     // At once: the prompt may end while the thread is read.
     sessions.expect_no_prompt(&request.session_id.0)?;
-    let servers = link.servers(&request.mcp_servers)?;
     let directories = Directories::read(&request.cwd, &request.additional_directories)?;
     let session = reopen(link, sessions, &request.session_id.0, directories, servers).await?;
     open_without_history(link, sessions, session).await

@@ -3,17 +3,20 @@
 
 use std::sync::Arc;
 
-use agent_client_protocol_schema::v1::McpServer;
 use futures_util::FutureExt;
 
 use super::link::{Link, Work};
 use super::session::{Session, Sessions};
 use threadway_translate::acp::Update;
-use threadway_translate::acp::mcp::{self, ServerForGraph};
+use threadway_translate::acp::mcp::{self, NamedServers, ServerForGraph};
 use threadway_translate::acp::notice::Notice;
 use threadway_translate::acp::prompt::Command;
 use threadway_translate::acp::rpc::Error;
 use threadway_translate::json::Json;
+
+/// Why a server is left out that cannot be read.
+const MALFORMED: &str = "it is not in the form of ACP, in which `env` and `headers` are lists of \
+                         objects with `name` and `value`";
 
 /// The MCP servers of a client.
 #[derive(Debug, Default)]
@@ -26,13 +29,17 @@ pub(super) struct ClientServers {
 
 impl Link {
     /// Decides which of the client's MCP servers the graph gets.
-    pub(super) fn servers(&self, servers: &[McpServer]) -> Result<ClientServers, Error> {
+    pub(super) fn servers(&self, named: &NamedServers) -> Result<ClientServers, Error> {
+        let NamedServers { servers, malformed } = named;
         let settings = &self.service().settings;
         let mut for_graph = ClientServers::default();
+        for name in malformed {
+            for_graph.leave_out(name, MALFORMED);
+        }
         if settings.mcp_key.is_none() {
             let why = "`acp.forward_mcp_servers` is not set in the config file of threadway";
             for server in servers {
-                for_graph.leave_out(server, why);
+                for_graph.leave_out(mcp::name(server), why);
             }
             return Ok(for_graph);
         }
@@ -49,7 +56,7 @@ impl Link {
                     );
                     forwarded.push(server);
                 }
-                ServerForGraph::Nothing(why) => for_graph.leave_out(server, why),
+                ServerForGraph::Nothing(why) => for_graph.leave_out(mcp::name(server), why),
             }
         }
         for_graph.forwarded = (!servers.is_empty()).then(|| mcp::list(&forwarded));
@@ -89,9 +96,14 @@ impl ClientServers {
             + names.map(String::len).sum::<usize>()
     }
 
-    fn leave_out(&mut self, server: &McpServer, why: &'static str) {
+    /// The same for a client that has opened the session before, and was warned then.
+    pub(super) fn without_warnings(self) -> Self {
+        Self { dropped: Vec::new(), ..self }
+    }
+
+    fn leave_out(&mut self, name: &str, why: &'static str) {
         tracing::warn!(why, "an MCP server of the editor is not forwarded to the graph");
-        let name = mcp::name(server).to_owned();
+        let name = name.to_owned();
         match self.dropped.iter_mut().find(|(known, _)| *known == why) {
             Some((_, names)) => names.push(name),
             None => self.dropped.push((why, vec![name])),

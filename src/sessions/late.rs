@@ -8,8 +8,9 @@ use agent_client_protocol_schema::v1::{AuthMethod, AuthMethodAgent, AuthMethodTe
 
 use super::auth::API_KEY;
 use super::link::{ClientAbilities, Work};
-use super::{Connection, Endpoint, Outbox, Service, SessionLists, Settings};
+use super::{Authentication, Connection, Endpoint, Outbox, Service, Settings};
 use threadway_translate::acp::destination::Destination;
+use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming};
 use threadway_translate::json::Json;
 
@@ -57,7 +58,8 @@ impl LateConnection {
         let Some(abilities) = self.client.get() else {
             return self.begin(method, params);
         };
-        if method == "initialize" {
+        let known = Method::of(method);
+        if known == Some(Method::Initialize) {
             return Err(Error::invalid("the connection is initialized already"));
         }
         let found = (self.options.find)().map_err(Error::internal)?;
@@ -65,10 +67,10 @@ impl LateConnection {
             let connection = Connection::continued(service, self.outbox.clone(), *abilities);
             return Ok(Step::PassOn(self.served.get_or_init(|| connection).clone()));
         }
-        match method {
+        match known {
             // There is nothing to forget.
-            "logout" => Ok(Step::Answer(Json::empty_object())),
-            _ if method == "authenticate" || method.starts_with("session/") => {
+            Some(Method::Logout) => Ok(Step::Answer(Json::empty_object())),
+            _ if known == Some(Method::Authenticate) || method.starts_with("session/") => {
                 let login = &self.options.login;
                 let message = format!(
                     "no LangGraph server is named yet: run `{login}` in a terminal, which asks for \
@@ -82,16 +84,16 @@ impl LateConnection {
     }
 
     fn begin(&self, method: &str, params: &Json) -> Result<Step, Error> {
-        if method != "initialize" {
+        if Method::of(method) != Some(Method::Initialize) {
             return Err(Error::invalid("send `initialize` first"));
         }
-        let abilities = Connection::abilities(method, params)?;
+        let abilities = Connection::abilities(params)?;
         let abilities = self.client.get_or_init(|| abilities);
         let methods = vec![self.auth_method(*abilities)];
         let settings = &self.options.settings;
         // Without an upstream, the model is unknown.
         let accepts = settings.accepts.unwrap_or_default();
-        Connection::initialized(settings, accepts, true, methods, SessionLists::Allowed)
+        Connection::initialized(settings, accepts, true, methods, &Authentication::Key)
             .map(Step::Answer)
     }
 

@@ -189,23 +189,12 @@ impl Link {
         self.0.asking.ask(&session.id, method, params).await
     }
 
-    /// Sends the updates that `give` produces.
-    pub(super) fn emit<T>(
-        &self,
-        session: &Session,
-        give: impl FnOnce(&mut dyn FnMut(&Update<'_>)) -> T,
-    ) -> T {
-        // Written before the outbox is locked: a thread's history may be large.
-        let (mut count, mut lines) = (0, Vec::new());
-        let given = give(&mut |update: &Update<'_>| {
-            count += 1;
-            acp::notification(&session.id, update, &mut lines);
-        });
+    /// Sends updates of a session that are written as lines.
+    pub(super) fn put_updates(&self, session: &Session, count: u64, mut lines: Vec<u8>) {
         if count > 0 {
             self.0.outbox.put(Destination::Session(&session.id), |out| out.append(&mut lines));
         }
         self.count_updates(count);
-        given
     }
 
     fn count_updates(&self, count: u64) {

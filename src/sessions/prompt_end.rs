@@ -21,16 +21,13 @@ use threadway_translate::acp::rpc::{Code, Error};
 use threadway_translate::acp::{StopReason, result_of};
 use threadway_translate::json::Json;
 
-/// The method.
-pub(crate) const METHOD: &str = "_threadway/prompt_end";
-
 /// The member of `_meta` with what threadway adds to ACP.
 pub(crate) const META: &str = "threadway";
 
 /// How long a run that is not found may still be on its way through another replica.
 const START_GRACE: Duration = Duration::from_secs(1);
 
-/// The params of [`METHOD`].
+/// The params of `_threadway/prompt_end`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PromptEndRequest {
@@ -41,9 +38,12 @@ pub(super) struct PromptEndRequest {
     cancel: bool,
 }
 
-/// What `initialize` says about this method, in the `_meta` of the agent's capabilities.
-pub(super) fn capability() -> Meta {
-    Meta::from_iter([(META.to_owned(), json!({"promptEnd": {}}))])
+/// What `initialize` announces in the `_meta` of the agent's capabilities: this method, and the
+/// largest message in bytes that the client may send.
+pub(super) fn capability(message_bytes: Option<usize>) -> Meta {
+    let limit = message_bytes.map(|bytes| ("maxMessageBytes".to_owned(), json!(bytes)));
+    let ours: Meta = [("promptEnd".to_owned(), json!({}))].into_iter().chain(limit).collect();
+    Meta::from_iter([(META.to_owned(), ours.into())])
 }
 
 /// The id that a client has given to its prompt. `None` if it has none, or not a UUID.

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::Settings;
 use super::introduction::ClientServers;
 use super::link::ClientAbilities;
+use super::position::Position;
 use crate::agents::InputKeys;
 use crate::metrics::{AcpMeter, Charge, Full, GaugeGuard, Held};
 use crate::sync::{self, Guard};
@@ -56,6 +57,8 @@ pub(super) struct Session {
     pub(super) config: Mutex<SessionConfig>,
     /// Locked by whoever sends updates of this session, so that they do not mix.
     pub(super) view: Arc<Mutex<ClientView>>,
+    /// Where the client is. Changed only by whoever has locked `view`.
+    position: sync::Mutex<Position>,
     activity: sync::Mutex<Activity>,
     /// Notified when a prompt arrives. A prompt answers questions that were asked without one.
     pub(super) prompted: Notify,
@@ -284,6 +287,7 @@ impl Session {
             kept_bytes,
             config: Mutex::new(config),
             view: Arc::new(Mutex::new(view)),
+            position: sync::Mutex::default(),
             activity: sync::Mutex::default(),
             prompted: Notify::new(),
             idle: Notify::new(),
@@ -294,6 +298,14 @@ impl Session {
     /// Whether the session's thread exists. It is made with the first prompt.
     pub(super) async fn has_thread(&self) -> bool {
         self.config.lock().await.stored != Stored::NoThread
+    }
+
+    pub(super) fn position(&self) -> Position {
+        self.position.lock().clone()
+    }
+
+    pub(super) fn set_position(&self, position: Position) {
+        *self.position.lock() = position;
     }
 
     /// Sends no more updates of this session. Its run goes on.

@@ -40,8 +40,8 @@ const MAX_WAITS: u32 = 8;
 
 /// A prompt, or a run that is shown without one.
 pub(super) struct Turn {
-    link: Link,
-    session: Arc<Session>,
+    pub(super) link: Link,
+    pub(super) session: Arc<Session>,
     /// Stops the turn and its run.
     stop: CancellationToken,
     /// The run to stop with the turn, by LangGraph's id or by our own name for it.
@@ -80,7 +80,8 @@ pub(super) async fn prompt(
     stop: &CancellationToken,
 ) -> Result<Json, Error> {
     let mut meter = link.meter().map(AcpMeter::prompt);
-    let over = run_prompt(link, session, request, stop).await;
+    let over = run_prompt(link, Arc::clone(&session), request, stop).await;
+    link.emit_position(&session);
     if let Some(meter) = &mut meter {
         meter.ended(over.counted());
     }
@@ -256,6 +257,7 @@ impl Turn {
         let ended = self.follow_to_end(&mut view, reader, outcome).await;
         // Of a thread in which nothing ran, nothing has ended.
         view.ended = (!is_idle).then_some(ended);
+        self.link.emit_position(&self.session);
     }
 
     async fn follow_to_end(

@@ -46,6 +46,11 @@ impl ThreadReader {
         self.run.run_id()
     }
 
+    /// Whether the next events may be some that the client has.
+    pub(crate) fn is_resuming(&self) -> bool {
+        self.run.is_resuming()
+    }
+
     /// Since when the upstream has not answered for the run that is being read. `None` while it
     /// does.
     pub(crate) fn away_since(&self) -> watch::Receiver<Option<Instant>> {

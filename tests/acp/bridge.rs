@@ -9,20 +9,27 @@ use std::time::Duration;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use threadway::bridge::{Gateway, GatewayUrl, OpenError, PATIENCE, Token};
-use threadway::sessions::{Outbox, Service};
+use threadway::sessions::{Authentication, Connection, Outbox, Service, SessionLists};
+use threadway::stdio;
+use threadway::upstream::Caller;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
+use tokio_util::sync::CancellationToken;
 
 use crate::support::clock::HeldClock;
-use crate::support::editor::{CWD, Editor, Setup, outline, serve};
-use crate::support::gateway::part;
-use crate::support::langgraph::{LangGraph, soon, state};
+use crate::support::editor::{CWD, Editor, Setup, outline};
+use crate::support::gateway::{part, token};
+use crate::support::langgraph::{LangGraph, Run, soon, state};
 
 const SESSION: &str = "11111111-1111-4111-8111-111111111111";
+
+/// The largest message that the test's gateway takes.
+const MESSAGE_BYTES: usize = 100_000;
 
 /// Where the bridge connects to.
 struct Remote(TcpListener);
@@ -88,21 +95,64 @@ impl Remote {
     async fn serve(&self, service: Arc<Service>) -> Served {
         let Peer { socket, .. } = self.accept().await;
         let mut tasks = JoinSet::new();
-        let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        tasks.spawn(async move { serve(service, Outbox::new(), theirs).await.unwrap() });
-        tasks.spawn(pump(socket, ours));
+        tasks.spawn(serve_socket(socket, service, usize::MAX));
         Served(tasks)
+    }
+
+    /// Serves each connection with an agent of its own. Cuts each of the first ones after as many
+    /// frames as `cuts` says, and any when `cut` is notified.
+    async fn serve_and_cut(&self, url: &str, cuts: &[usize], cut: &Notify) {
+        let mut cuts = cuts.iter().copied();
+        loop {
+            let Peer { socket, .. } = self.accept().await;
+            let service = Setup::default().service(url);
+            tokio::select! {
+                () = serve_socket(socket, service, cuts.next().unwrap_or(usize::MAX)) => {}
+                () = cut.notified() => {}
+            }
+        }
     }
 }
 
-/// Passes lines and frames between a socket and an agent.
-async fn pump(mut socket: WebSocketStream<TcpStream>, agent: tokio::io::DuplexStream) {
+/// Serves a connection with an agent, for at most so many frames of the agent.
+async fn serve_socket(
+    socket: WebSocketStream<TcpStream>,
+    service: Arc<Service>,
+    max_frames: usize,
+) {
+    let (ours, theirs) = tokio::io::duplex(64 * 1024);
+    let outbox = Outbox::new();
+    let authentication = Authentication::Caller {
+        caller: Caller::default(),
+        lists: SessionLists::Allowed,
+        message_bytes: 10 * 1024 * 1024,
+    };
+    let connection = Connection::new(service, authentication, outbox.clone());
+    let (reader, writer) = tokio::io::split(theirs);
+    let shutdown = CancellationToken::new();
+    let serving = stdio::serve(&connection, &outbox, reader, writer, &shutdown);
+    tokio::select! {
+        _ = serving => {}
+        () = pump(socket, ours, max_frames) => {}
+    }
+}
+
+/// Passes lines and frames between a socket and an agent, for at most so many frames of the agent.
+async fn pump(
+    mut socket: WebSocketStream<TcpStream>,
+    agent: tokio::io::DuplexStream,
+    max_frames: usize,
+) {
     let (reader, mut writer) = tokio::io::split(agent);
     let mut lines = tokio::io::BufReader::new(reader).lines();
-    loop {
+    let mut frames = 0;
+    while frames < max_frames {
         tokio::select! {
             line = lines.next_line() => match line.unwrap() {
-                Some(line) => socket.send(Message::text(line)).await.unwrap(),
+                Some(line) => {
+                    socket.send(Message::text(line)).await.unwrap();
+                    frames += 1;
+                }
                 None => return,
             },
             frame = socket.next() => match frame {
@@ -176,7 +226,7 @@ impl Peer {
     /// Answers `initialize`.
     async fn introduced(&mut self) -> Value {
         let request = self.asked("initialize").await;
-        let meta = json!({"threadway": {"promptEnd": {}}});
+        let meta = json!({"threadway": {"promptEnd": {}, "maxMessageBytes": MESSAGE_BYTES}});
         let capabilities = json!({"loadSession": true, "_meta": meta});
         let answer = json!({"protocolVersion": 1, "agentCapabilities": capabilities,
             "authMethods": [], "agentInfo": {"name": "threadway", "version": "0.0.0"}});
@@ -235,18 +285,22 @@ async fn a_prompt_goes_on_over_a_cut_on_another_replica() {
     let prompt = editor.prompt(&session, "hi").await;
     let mut run = server.run().await;
     let human = run.said();
-    run.says("a", "Hel").await;
+    let parts = parts(&[
+        part("metadata", &json!({"run_id": run.id, "attempt": 1})),
+        part("values", &json!({"messages": [human]})),
+        token("a", "Hel"),
+        token("a", "lo, "),
+        token("a", "you"),
+    ]);
+    run.exchange.send(parts[..3].concat()).await;
     editor.until_said("Hel").await;
     first.cut().await;
-    run.says("a", "lo").await;
     let _second = remote.serve(Setup::default().service(&server.url)).await;
     // The other replica joins the run, whose stream begins again.
     let mut joined = server.joined().await;
-    let values = part("values", &json!({"messages": [human]}));
-    joined.exchange.send(format!("id: 1-0\r\n{values}")).await;
-    joined.says("a", "Hello, ").await;
+    joined.exchange.send(parts[..4].concat()).await;
     let mut seen = editor.until_said("lo, ").await;
-    joined.says("a", "you").await;
+    joined.exchange.send(&parts[4]).await;
     let messages = json!([human, {"type": "ai", "id": "a", "content": "Hello, you"}]);
     joined.ends_with(&messages).await;
     let told = editor.until(prompt).await;
@@ -272,7 +326,13 @@ async fn a_prompt_whose_run_ended_while_nobody_was_connected_ends() {
         let prompt = editor.prompt(&session, "hi").await;
         let mut run = server.run().await;
         let messages = json!([run.said(), {"type": "ai", "id": "a", "content": "done"}]);
-        run.says("a", "do").await;
+        let parts = parts(&[
+            part("metadata", &json!({"run_id": run.id, "attempt": 1})),
+            part("values", &json!({"messages": [run.said()]})),
+            token("a", "do"),
+            part("values", &json!({"messages": messages})),
+        ]);
+        run.exchange.send(parts[..3].concat()).await;
         editor.until_said("do").await;
         first.cut().await;
         let mut left = state(&run.id, &messages, &json!([]));
@@ -281,6 +341,10 @@ async fn a_prompt_whose_run_ended_while_nobody_was_connected_ends() {
         }
         run.ends(status, Some(left)).await;
         let _second = remote.serve(Setup::default().service(&server.url)).await;
+        // LangGraph repeats the stream of a run that is over.
+        let mut joined = server.joined().await;
+        joined.exchange.send(parts.concat()).await;
+        joined.exchange.end().await;
         let told = editor.until(prompt).await;
         let said = texts(&told.updates);
         // The agent notes a failed last run, as at every load.
@@ -312,14 +376,14 @@ async fn a_cancel_reaches_the_run_over_a_cut() {
     let prompt = editor.prompt(&session, "hi").await;
     let mut run = server.run().await;
     let human = run.said();
-    run.says("a", "one").await;
+    let parts = parts(&[part("values", &json!({"messages": [human]})), token("a", "one")]);
+    run.exchange.send(parts.concat()).await;
     editor.until_said("one").await;
     first.cut().await;
     editor.cancel(&session).await;
     let _second = remote.serve(Setup::default().service(&server.url)).await;
     let mut joined = server.joined().await;
-    let values = part("values", &json!({"messages": [human]}));
-    joined.exchange.send(format!("id: 1-0\r\n{values}")).await;
+    joined.exchange.send(parts.concat()).await;
     server.until("the cancel", |server| !server.cancelled().is_empty()).await;
     assert_eq!(server.cancelled(), [run.id.clone()]);
     joined.ends("interrupted", None).await;
@@ -327,7 +391,148 @@ async fn a_cancel_reaches_the_run_over_a_cut() {
     editor.ended().await;
 }
 
+/// Parts of a stream with their ids in the server's store.
+fn parts(parts: &[String]) -> Vec<String> {
+    let numbered = parts.iter().enumerate();
+    numbered.map(|(at, part)| format!("id: {}-0\r\n{part}", at + 1)).collect()
+}
+
+/// The messages at the end of a run of two model calls and a tool.
+fn messages_of(human: &Value) -> Value {
+    let call = json!({"id": "c1", "name": "read_file", "args": {"path": "/srv/app/a"}});
+    json!([
+        human,
+        {"type": "ai", "id": "a", "content": "One two three.", "tool_calls": [call]},
+        {"type": "tool", "id": "t", "tool_call_id": "c1", "name": "read_file", "content": "x"},
+        {"type": "ai", "id": "b", "content": "Four five six seven."},
+    ])
+}
+
+/// The stream of that run.
+fn stream_of(run_id: &str, human: &Value) -> Vec<String> {
+    let messages = messages_of(human);
+    let values =
+        |count: usize| part("values", &json!({"messages": messages.as_array().unwrap()[..count]}));
+    let said = |id: &str, texts: &[&str]| -> Vec<String> {
+        texts.iter().map(|text| token(id, text)).collect()
+    };
+    let first = [part("metadata", &json!({"run_id": run_id, "attempt": 1})), values(1)];
+    let all = [
+        first.to_vec(),
+        said("a", &["One ", "two ", "three."]),
+        vec![values(2), values(3)],
+        said("b", &["Four ", "five ", "six ", "seven."]),
+        vec![values(4)],
+    ];
+    parts(&all.concat())
+}
+
+/// How often the test below is run. `BRIDGE_CUTS=1000` runs it as often as a release needs.
+const CUT_RUNS: u64 = 12;
+
+/// Cuts the connections of a prompted session after some frames each, while the run is live or after
+/// its end. Whatever was cut, the editor has each text and each call once.
+#[tokio::test]
+async fn wherever_the_bridge_is_cut_nothing_is_shown_twice_and_nothing_is_missing() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let seed = number("SEED").unwrap_or(7);
+    println!("SEED={seed}");
+    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut below = |limit: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        usize::try_from(random % limit as u64).unwrap()
+    };
+    for trial in 0..number("BRIDGE_CUTS").unwrap_or(CUT_RUNS) {
+        // Of a live run, the first connection is cut once some parts were sent. Otherwise each is cut
+        // after some frames; the first one has at least a token, so that the run has begun.
+        let live_parts = below(13);
+        let is_live = live_parts % 2 == 1;
+        let first = if is_live { usize::MAX } else { 4 + below(20) };
+        let cuts = [first, 1 + below(16), 1 + below(16)];
+        let cuts = &cuts[..1 + below(3)];
+        let what = format!("trial {trial}: cuts {cuts:?}, {live_parts} parts of a live run");
+        let cut = Notify::new();
+        let mut server = LangGraph::start().await;
+        let remote = Remote::start().await;
+        let url = server.url.clone();
+        let mut editor = Editor::bridged(remote.gateway("t0k3n"));
+        let play = async {
+            let id = editor.request("initialize", json!({"protocolVersion": 1})).await;
+            editor.until(id).await.result();
+            let session = editor.session().await;
+            let prompt = editor.prompt(&session, "hi").await;
+            editor.until(prompt).await
+        };
+        let upstream = async {
+            let run = server.run().await;
+            let (id, human) = (run.id.clone(), run.said());
+            let stream = stream_of(&id, &human);
+            let left = state(&id, &messages_of(&human), &json!([]));
+            let mut exchange = run.exchange;
+            if is_live {
+                exchange.send(stream[..live_parts.min(stream.len())].concat()).await;
+                cut.notify_one();
+                exchange = server.joined().await.exchange;
+            }
+            exchange.send(stream.concat()).await;
+            server.books().threads.values_mut().for_each(|thread| {
+                thread.state = Some(left.clone());
+                thread.runs.iter_mut().for_each(|run| run["status"] = json!("success"));
+            });
+            exchange.end().await;
+            loop {
+                let mut joined = server.joined().await;
+                joined.exchange.send(stream.concat()).await;
+                joined.exchange.end().await;
+            }
+        };
+        let told = tokio::select! {
+            told = play => told,
+            () = remote.serve_and_cut(&url, cuts, &cut) => unreachable!(),
+            () = upstream => unreachable!(),
+        };
+        assert_eq!(told.stop_reason(), "end_turn", "{what}");
+        let mut said = std::collections::BTreeMap::<&str, String>::new();
+        let mut calls = 0;
+        for update in told.updates.iter().map(|params| &params["update"]) {
+            calls += usize::from(update["sessionUpdate"] == "tool_call");
+            if let Some(text) = update["content"]["text"].as_str() {
+                *said.entry(update["messageId"].as_str().unwrap()).or_default() += text;
+            }
+        }
+        let expected =
+            [("a", "One two three.".to_owned()), ("b", "Four five six seven.".to_owned())];
+        assert_eq!((said, calls), (expected.into(), 1), "{what}");
+        editor.ended().await;
+    }
+}
+
 // === before the test ===
+
+#[tokio::test]
+async fn a_message_that_the_gateway_would_not_take_is_refused_alone() {
+    let (_remote, mut peer, mut editor) = open_session().await;
+    let waiting = editor.prompt(SESSION, "hi").await;
+    let prompt = peer.asked("session/prompt").await;
+    for length in [MESSAGE_BYTES, MESSAGE_BYTES + 1, 10 * MESSAGE_BYTES] {
+        let other = "22222222-2222-4222-8222-222222222222";
+        let id = editor.prompt(other, &"x".repeat(length)).await;
+        let (code, message) = editor.until(id).await.error();
+        assert_eq!(code, -32602);
+        assert!(message.contains("takes messages of up to 100000 bytes"), "{message}");
+        let bytes: usize = message.split(' ').find_map(|word| word.parse().ok()).unwrap();
+        assert!((length..length + 200).contains(&bytes), "{message}");
+    }
+    // The connection lasts, and with it the other prompt.
+    peer.says("a", "hello").await;
+    editor.until_said("hello").await;
+    editor.cancel(SESSION).await;
+    peer.asked("session/cancel").await;
+    peer.answer(&prompt, json!({"stopReason": "cancelled"})).await;
+    assert_eq!(editor.until(waiting).await.stop_reason(), "cancelled");
+}
 
 #[tokio::test]
 async fn messages_pass_and_the_token_is_sent() {

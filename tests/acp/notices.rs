@@ -149,6 +149,25 @@ async fn servers_that_the_graph_does_not_get_are_named_once() {
     editor.is_alive().await;
     editor.ended().await;
 
+    // One that is not in ACP's form is named, and the others are used.
+    let servers = json!([
+        {"type": "http", "name": "docs", "url": "https://docs/mcp", "headers": []},
+        {"name": "files", "command": "/bin/files", "args": [], "env": {"HOME": "s3cr3t"}},
+    ]);
+    let mut setup = with_notices();
+    setup.settings.mcp_key = Some("mcp_servers".to_owned());
+    let (_server, mut editor) = open_with(setup).await;
+    // The editor of the tests refuses to send what the schema does not allow.
+    let line = json!({"jsonrpc": "2.0", "id": 77, "method": "session/new",
+        "params": {"cwd": CWD, "mcpServers": servers}});
+    editor.raw(format!("{line}\n")).await;
+    let made = editor.next_unchecked().await;
+    assert!(made["result"]["sessionId"].is_string(), "{made}");
+    let notice = editor.next_unchecked().await["params"]["update"].clone();
+    assert_eq!(notice["title"], "The graph does not get these MCP servers: `files`");
+    assert!(notice["description"].as_str().unwrap().contains("the form of ACP"), "{notice}");
+    editor.ended().await;
+
     // Servers of stdio cannot be forwarded.
     let mut setup = with_notices();
     setup.settings.mcp_key = Some("mcp_servers".to_owned());

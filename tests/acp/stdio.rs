@@ -253,7 +253,6 @@ async fn what_has_the_wrong_form_is_refused_without_repeating_it() {
     const SECRET: &str = "s3cr3t";
     let (_server, mut editor) = open().await;
     let session = editor.session().await;
-    let server = |part: Value| json!({"cwd": CWD, "mcpServers": [part]});
     for (method, params) in [
         ("session/new", json!({})),
         ("session/new", json!(null)),
@@ -287,8 +286,8 @@ async fn what_has_the_wrong_form_is_refused_without_repeating_it() {
         ("session/list", json!({"cwd": {SECRET: 1}})),
         ("session/list", json!(SECRET)),
         ("authenticate", json!({"methodId": {SECRET: 1}})),
-        ("session/new", server(json!({"name": "a", "url": SECRET}))),
-        ("session/new", server(json!(SECRET))),
+        ("session/new", json!({"cwd": CWD, "mcpServers": {SECRET: 1}})),
+        ("session/new", json!({"cwd": CWD, "mcpServers": SECRET})),
     ] {
         let line = request_line(77, method, &params);
         editor.raw(format!("{line}\n")).await;

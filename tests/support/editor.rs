@@ -435,8 +435,15 @@ pub(crate) fn said(updates: &[Value]) -> Vec<(String, String)> {
 
 /// Updates in short form: the kind, and the members that matter for that kind.
 pub(crate) fn outline(updates: &[Value]) -> Vec<String> {
+    // An update with nothing but an event id changes nothing.
+    let is_position = |update: &&Value| {
+        update
+            .as_object()
+            .is_some_and(|all| all.keys().all(|key| key == "_meta" || key == "sessionUpdate"))
+    };
     updates
         .iter()
+        .filter(|update| !is_position(update))
         .map(|update| {
             let string = |name: &str| update[name].as_str().unwrap_or("-").to_owned();
             let kind = string("sessionUpdate");

@@ -12,12 +12,14 @@
 //! - `ending`: the result of a prompt. [`notice`]: what a person should know besides.
 //! - [`prompt`]: what a person writes. `prompt_planner`: the run that it becomes. `file`: an attached
 //!   file as text. [`choice`]: modes and options. [`mcp`]: the client's servers.
-//! - [`destination`]: the session that a message belongs to.
+//! - [`method`]: what follows from each method. [`destination`]: the session that a message belongs
+//!   to.
 //! - [`permission`]: whether a tool may be called. [`question`]: questions as text.
 
 pub mod choice;
 pub mod destination;
 pub mod mcp;
+pub mod method;
 pub mod notice;
 pub mod permission;
 pub mod prompt;
@@ -68,6 +70,27 @@ pub fn notification(session_id: &str, update: &Update<'_>, out: &mut Vec<u8>) {
     }
     let params = Params { session_id, update };
     write_line(&Notification { jsonrpc: "2.0", method: "session/update", params }, out);
+}
+
+/// The same, with the id of the event that the update was made of as `_meta.threadway.eventId` of the
+/// update.
+pub fn notification_with_id(
+    session_id: &str,
+    update: &Update<'_>,
+    event_id: Option<&str>,
+    out: &mut Vec<u8>,
+) {
+    const CLOSINGS: &[u8] = b"}}}\n";
+    notification(session_id, update, out);
+    let Some(event_id) = event_id else { return };
+    // An update is written for each token, so the member is added to the written one.
+    if out.ends_with(CLOSINGS) {
+        out.truncate(out.len() - CLOSINGS.len());
+        let id = serde_json::Value::from(event_id);
+        let meta = format!(r#","_meta":{{"threadway":{{"eventId":{id}}}}}"#);
+        out.extend_from_slice(meta.as_bytes());
+        out.extend_from_slice(CLOSINGS);
+    }
 }
 
 fn write_line(message: &impl Serialize, out: &mut Vec<u8>) {

@@ -1,9 +1,10 @@
 //! What the editor says.
 
-use super::requests::{Method, Request, Stage};
+use super::requests::{Request, Stage};
 use super::{Introduction, MAX_QUEUED_BYTES, MAX_REQUESTS, Machine, Phase};
 use crate::bridge::message;
 use crate::bridge::session::State;
+use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{self, Error, Id, Incoming};
 use threadway_translate::json::{self, Json};
 
@@ -14,6 +15,10 @@ impl Machine {
             Ok(Incoming::Request { id, method, params }) => self.editor_asked(&id, method, params),
             Ok(Incoming::Notification { method, params }) => self.editor_notified(&method, &params),
             Ok(Incoming::Response { id, result }) => {
+                let result = result.and_then(|answer| match self.too_large(answer.get().len()) {
+                    Some(error) => Err(error),
+                    None => Ok(answer),
+                });
                 let answer = self.asks.answered(&id, result);
                 if let Some(answer) = answer {
                     self.send_line(answer);
@@ -30,32 +35,25 @@ impl Machine {
         self.respond(&Id::NULL, &Err(Error::invalid(message)));
     }
 
-    fn editor_asked(&mut self, id: &Id, method: String, params: Json) {
-        let method = Method::of(method);
-        if let Some(error) = self.refusal(id, &method, &params) {
+    fn editor_asked(&mut self, id: &Id, name: String, params: Json) {
+        let method = Method::of(&name);
+        if let Some(error) = self.refusal(id, method, &params) {
             self.respond(id, &Err(error));
             return;
         }
-        if method == Method::Initialize {
+        if method == Some(Method::Initialize) {
             self.introduction = Some(Introduction { params: params.clone(), answer: None });
         }
-        let session = match method {
-            Method::New | Method::Initialize | Method::Repeatable(_) => None,
-            Method::Open(_)
-            | Method::Fork
-            | Method::Prompt
-            | Method::Close(_)
-            | Method::Setting(_)
-            | Method::Other(_) => message::text(&params, "sessionId"),
-        };
+        let session = message::text(&params, "sessionId");
         // The turn before is over for the editor, and with it its questions.
-        if method == Method::Prompt
+        if method == Some(Method::Prompt)
             && let Some(session) = &session
         {
             let ended = self.asks.end(session);
             self.write_all(ended);
         }
         let request = Request {
+            name,
             method,
             params,
             session,
@@ -74,7 +72,7 @@ impl Machine {
     }
 
     /// Why a request cannot be accepted.
-    fn refusal(&self, id: &Id, method: &Method, params: &Json) -> Option<Error> {
+    fn refusal(&self, id: &Id, method: Option<Method>, params: &Json) -> Option<Error> {
         if self.requests.contains_key(id) {
             let message = format!("id {id:?} belongs to a request in progress; use another id");
             return Some(Error::invalid(message));
@@ -83,10 +81,10 @@ impl Machine {
             return Some(away.clone());
         }
         match (method, &self.introduction) {
-            (Method::Initialize, Some(_)) => {
+            (Some(Method::Initialize), Some(_)) => {
                 return Some(Error::invalid("the connection is initialized already"));
             }
-            (Method::Initialize, None) | (_, Some(_)) => {}
+            (Some(Method::Initialize), None) | (_, Some(_)) => {}
             (_, None) => return Some(Error::invalid("send `initialize` first")),
         }
         if self.requests.len() >= MAX_REQUESTS {
@@ -104,20 +102,20 @@ impl Machine {
     }
 
     fn editor_notified(&mut self, method: &str, params: &Json) {
-        match method {
-            "session/cancel" => {
+        match Method::of(method) {
+            Some(Method::CancelPrompt) => {
                 if let Some(session) = message::text(params, "sessionId") {
                     self.cancel_session(&session);
                 }
             }
-            "$/cancel_request" => {
+            Some(Method::CancelRequest) => {
                 let id = json::members(params).and_then(|all| Id::read(all.get("requestId")?));
                 if let Some(id) = id {
                     self.cancel_request(&id);
                 }
             }
             // A lost notification has no effect that anybody waits for.
-            _ if self.phase == Phase::Ready => {
+            _ if self.phase == Phase::Ready && self.too_large(params.get().len()).is_none() => {
                 self.send_line(rpc::notification(method, params));
             }
             _ => {}
@@ -128,7 +126,7 @@ impl Machine {
     fn cancel_session(&mut self, session: &str) {
         let is_prompt = |(id, request): (&Id, &Request)| {
             let is_prompt =
-                request.method == Method::Prompt && request.session.as_deref() == Some(session);
+                request.is(Method::Prompt) && request.session.as_deref() == Some(session);
             is_prompt.then(|| (id.clone(), request.stage))
         };
         let prompts: Vec<_> = self.requests.iter().filter_map(is_prompt).collect();
@@ -138,7 +136,7 @@ impl Machine {
             }
             if *stage == Stage::Queued {
                 self.requests.shift_remove(id);
-                self.write_line(message::cancelled(id, "session/prompt"));
+                self.write_line(message::cancelled(id, Some(Method::Prompt)));
             }
         }
         let unsent = prompts.iter().filter(|(_, stage)| *stage == Stage::Queued).count();
@@ -153,7 +151,7 @@ impl Machine {
     fn stop(&mut self, session: &str) {
         let Some(known) = self.sessions.get(session) else { return };
         let is_of = |request: &Request| {
-            request.session.as_deref() == Some(session) && request.method == Method::Prompt
+            request.session.as_deref() == Some(session) && request.is(Method::Prompt)
         };
         let is_sent = |request: &Request| is_of(request) && request.stage == Stage::Sent;
         let is_reached = known.state == State::Open || self.requests.values().any(is_sent);
@@ -168,15 +166,16 @@ impl Machine {
         let Some(request) = self.requests.get_mut(id) else { return };
         request.is_cancelled = true;
         match request.stage {
-            Stage::Queued if request.method == Method::Initialize => {}
+            Stage::Queued if request.is(Method::Initialize) => {}
             Stage::Queued => {
                 let Some(request) = self.requests.shift_remove(id) else { return };
-                if let (Method::Open(_), Some(session)) = (&request.method, &request.session)
+                self.write_line(message::cancelled(id, request.method));
+                if let Some(session) = &request.session
+                    && request.is_opening()
                     && request.sends > 0
                 {
                     self.restore(session, request.replaced);
                 }
-                self.write_line(message::cancelled(id, request.method.name()));
             }
             Stage::Sent => self.send_line(message::cancel_request(id)),
             Stage::Lost | Stage::Ending => {

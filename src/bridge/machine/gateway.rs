@@ -1,11 +1,11 @@
 //! What the gateway says.
 
-use super::requests::{Method, Stage};
+use super::requests::Stage;
 use super::{Action, MAX_SESSIONS, Machine, Own, Phase};
 use crate::bridge::asks::Asked;
-use crate::bridge::message;
-use crate::bridge::seen::Verdict;
-use crate::bridge::session::{Origin, Session, State};
+use crate::bridge::message::{self, Announced};
+use crate::bridge::session::{Origin, Session, State, Update};
+use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming};
 use threadway_translate::json::{self, Json, ObjectWriter};
 
@@ -45,69 +45,64 @@ impl Machine {
         let Some(request) = self.requests.shift_remove(id) else { return };
         let session = request.session.as_deref();
         let mut held = Vec::new();
-        match (&request.method, result) {
-            (Method::Initialize, Ok(answer)) => {
-                self.finds_prompts = message::finds_prompts(answer);
+        match (request.method, result) {
+            (Some(Method::Initialize), Ok(answer)) => {
+                self.gateway = Announced::in_answer(answer);
                 if let Some(introduction) = &mut self.introduction {
                     introduction.answer = Some(answer.clone());
                 }
                 self.phase = Phase::Ready;
             }
-            (Method::Initialize, Err(_)) => {
+            (Some(Method::Initialize), Err(_)) => {
                 self.introduction = None;
                 self.phase = Phase::Connected;
                 self.fail_all(&Error::invalid("send `initialize` first"));
             }
-            (Method::New, Ok(answer)) => {
+            (Some(Method::NewSession), Ok(answer)) => {
                 if let Some(id) = message::text(answer, "sessionId") {
-                    let made = Session::new(&id, &request.params, Origin::New, State::Open);
+                    let made =
+                        Session::new(&id, &request.params, Origin::New, State::Open, self.prompts);
                     self.opened(made);
                 }
             }
-            (Method::Fork, Ok(answer)) => {
+            (Some(Method::ForkSession), Ok(answer)) => {
                 if let Some(id) = message::text(answer, "sessionId") {
                     let source = session.and_then(|id| self.sessions.get(id));
-                    let forked = Session::forked(&id, &request.params, source);
+                    let forked = Session::forked(&id, &request.params, source, self.prompts);
                     self.opened(forked);
                 }
             }
-            (Method::Open(_), Ok(_)) => {
+            (Some(Method::LoadSession | Method::ResumeSession), Ok(_)) => {
                 if let Some(session) = session {
-                    held = self.is_open(session);
+                    // The editor wants all of it.
+                    held =
+                        self.sessions.get_mut(session).map_or_else(Vec::new, |s| s.is_open(true));
                     self.ask_for_ends(session);
                 }
             }
-            (Method::Open(_), Err(_)) => {
+            (Some(Method::LoadSession | Method::ResumeSession), Err(_)) => {
                 if let Some(session) = session {
                     self.restore(session, request.replaced);
                 }
             }
-            (Method::Close(_), Ok(_)) => {
+            (Some(Method::CloseSession | Method::DeleteSession), Ok(_)) => {
                 if let Some(session) = session {
                     self.sessions.shift_remove(session);
                     held = self.asks.end(session);
                 }
             }
-            (Method::Setting(name), Ok(_)) => {
+            (Some(method @ (Method::SetMode | Method::SetConfigOption)), Ok(_)) => {
                 if let Some(session) = session.and_then(|id| self.sessions.get_mut(id)) {
-                    session.set(name, &request.params);
+                    session.set(method, &request.params);
                 }
             }
-            (Method::Prompt, answer) => {
+            (Some(Method::Prompt), answer) => {
                 if let Some(session) = session.and_then(|id| self.sessions.get_mut(id)) {
                     session.has_thread |= answer.is_ok();
                 }
                 held = session.map(|session| self.asks.end(session)).unwrap_or_default();
             }
-            (
-                Method::New
-                | Method::Fork
-                | Method::Close(_)
-                | Method::Setting(_)
-                | Method::Repeatable(_)
-                | Method::Other(_),
-                _,
-            ) => {}
+            _ => {}
         }
         self.write_all(held);
         self.write_line(message::line(frame));
@@ -124,14 +119,6 @@ impl Machine {
         self.sessions.insert(session.remote.clone(), session);
     }
 
-    /// A session is open on this connection. Returns the updates that were held back.
-    pub(super) fn is_open(&mut self, session: &str) -> Vec<String> {
-        let Some(known) = self.sessions.get_mut(session) else { return Vec::new() };
-        known.state = State::Open;
-        let news = known.seen.repeated();
-        news.iter().map(|update| self::update(session, update)).collect()
-    }
-
     fn own_answered(&mut self, own: Own, result: Result<Json, Error>) {
         match (own, result) {
             (Own::Initialize, Ok(answer)) => self.introduced(&answer),
@@ -139,22 +126,23 @@ impl Machine {
                 let why = format!("the gateway refused `initialize`: {}", error.message);
                 self.actions.push(Action::Disconnect(why));
             }
-            (Own::Open(session), Ok(_)) => {
+            (Own::Open(session), Ok(answer)) => {
                 if let Some(known) = self.sessions.get_mut(&session) {
                     known.has_thread = true;
                 }
-                self.reopened(&session);
+                self.reopened(&session, &answer);
             }
             (Own::Open(session), Err(error)) => self.not_reopened(&session, &error),
             (Own::Renew(session), Ok(answer)) => {
                 let remote = message::text(&answer, "sessionId");
                 if let (Some(known), Some(remote)) = (self.sessions.get_mut(&session), remote) {
                     known.remote = remote;
+                    known.after = None;
                     for (method, params) in known.settings() {
                         self.send_own(Own::Setting, method, &params);
                     }
                 }
-                self.reopened(&session);
+                self.reopened(&session, &answer);
             }
             (Own::Renew(session), Err(error)) => self.fail_session(&session, &error),
             (Own::Setting, Ok(_)) => {}
@@ -201,7 +189,7 @@ impl Machine {
     // --- notifications and requests ---
 
     fn gateway_notified(&mut self, method: &str, params: &Json, frame: &str) {
-        if method == "$/cancel_request" {
+        if Method::of(method) == Some(Method::CancelRequest) {
             let id = json::members(params).and_then(|all| Id::read(all.get("requestId")?));
             if let Some(line) = id.and_then(|id| self.asks.cancelled(&id)) {
                 self.write_line(line);
@@ -212,24 +200,23 @@ impl Machine {
         let remote = members.string("sessionId");
         let local = remote.as_deref().and_then(|remote| self.local(remote)).map(str::to_owned);
         let Some(local) = local else { return self.write_line(message::line(frame)) };
-        let is_renamed = remote.as_deref() != Some(&*local);
-        let verdict = match (method, self.sessions.get_mut(&local), members.get("update")) {
-            ("session/update", Some(session), Some(update)) => {
-                session.has_thread |= session.is_prompted && message::is_conversation(update);
-                session.seen.take(update)
-            }
-            _ => Verdict::Pass,
+        let line = if remote.as_deref() == Some(&*local) {
+            message::line(frame)
+        } else {
+            rpc::notification(method, &message::with_text(params, "sessionId", &local))
         };
-        match verdict {
-            Verdict::Pass if is_renamed => {
-                let params = message::with_text(params, "sessionId", &local);
-                self.write_line(rpc::notification(method, &params));
+        let update = members.get("update").filter(|_| method == "session/update");
+        let lines = match (self.sessions.get_mut(&local), update) {
+            (Some(session), Some(update)) => {
+                session.has_thread |= session.is_prompted && message::is_conversation(update);
+                let line = (!message::is_position(update)).then_some(line);
+                let event_id = message::event_id(update);
+                let prompt = message::prompt_number(self.seed, update);
+                session.take(Update { line, event_id, prompt })
             }
-            Verdict::Pass => self.write_line(message::line(frame)),
-            Verdict::Instead(updates) => {
-                self.write_all(updates.iter().map(|one| update(&local, one)));
-            }
-        }
+            _ => vec![line],
+        };
+        self.write_all(lines);
     }
 
     fn gateway_asked(&mut self, id: Id, method: String, mut params: Json) {
@@ -243,9 +230,4 @@ impl Machine {
             Asked::Gateway(line) => self.send_line(line),
         }
     }
-}
-
-fn update(session: &str, update: &Json) -> String {
-    let params = ObjectWriter::new().string("sessionId", session).raw("update", update.get());
-    rpc::notification("session/update", &params.finish())
 }

@@ -3,15 +3,17 @@
 use super::{MAX_SENDS, MAX_SESSIONS, Machine, Own, Phase};
 use crate::bridge::message;
 use crate::bridge::session::{Origin, Session, State};
-use crate::sessions::PROMPT_END;
+use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{self, Error, Id};
 use threadway_translate::json::{Json, ObjectWriter};
-use uuid::Uuid;
 
 /// A request of the editor that has no answer yet.
 #[derive(Debug)]
 pub(super) struct Request {
-    pub(super) method: Method,
+    /// The method, as the editor wrote it.
+    pub(super) name: String,
+    /// `None` for one that the bridge does not know. It is passed on.
+    pub(super) method: Option<Method>,
     /// `{}` once a prompt was sent: it is not sent again.
     pub(super) params: Json,
     /// The editor's id of the session that it is about.
@@ -27,23 +29,6 @@ pub(super) struct Request {
     pub(super) replaced: Option<Box<Session>>,
 }
 
-/// A method, by what the bridge does about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Method {
-    Initialize,
-    New,
-    /// `session/load` or `session/resume`.
-    Open(Origin),
-    Fork,
-    Prompt,
-    /// `session/close` or `session/delete`.
-    Close(&'static str),
-    Setting(&'static str),
-    /// Another request that has the same effect if it is sent twice.
-    Repeatable(&'static str),
-    Other(String),
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// It waits to be sent.
@@ -55,53 +40,16 @@ pub(super) enum Stage {
     Ending,
 }
 
-// === impl Method ===
+// === impl Request ===
 
-impl Method {
-    pub(super) fn of(name: String) -> Self {
-        match &*name {
-            "initialize" => Self::Initialize,
-            "session/new" => Self::New,
-            "session/load" => Self::Open(Origin::Load),
-            "session/resume" => Self::Open(Origin::Resume),
-            "session/fork" => Self::Fork,
-            "session/prompt" => Self::Prompt,
-            "session/close" => Self::Close("session/close"),
-            "session/delete" => Self::Close("session/delete"),
-            "session/set_mode" => Self::Setting("session/set_mode"),
-            "session/set_config_option" => Self::Setting("session/set_config_option"),
-            "session/list" => Self::Repeatable("session/list"),
-            "authenticate" => Self::Repeatable("authenticate"),
-            "logout" => Self::Repeatable("logout"),
-            _ => Self::Other(name),
-        }
+impl Request {
+    pub(super) fn is(&self, method: Method) -> bool {
+        self.method == Some(method)
     }
 
-    pub(super) fn name(&self) -> &str {
-        match self {
-            Self::Initialize => "initialize",
-            Self::New => "session/new",
-            Self::Open(Origin::Resume) => "session/resume",
-            Self::Open(Origin::Load | Origin::New) => "session/load",
-            Self::Fork => "session/fork",
-            Self::Prompt => "session/prompt",
-            Self::Close(name) | Self::Setting(name) | Self::Repeatable(name) => name,
-            Self::Other(name) => name,
-        }
-    }
-
-    /// Whether it can be sent twice. A prompt would run twice. A session that was made twice leaves
-    /// nothing behind, since its thread is made with the first prompt.
-    pub(super) fn is_repeatable(&self) -> bool {
-        match self {
-            Self::Initialize
-            | Self::New
-            | Self::Open(_)
-            | Self::Close(_)
-            | Self::Setting(_)
-            | Self::Repeatable(_) => true,
-            Self::Fork | Self::Prompt | Self::Other(_) => false,
-        }
+    /// Whether it loads or resumes a session.
+    pub(super) fn is_opening(&self) -> bool {
+        self.method.is_some_and(Method::is_opening)
     }
 }
 
@@ -118,7 +66,7 @@ impl Machine {
         let queued: Vec<_> = self.requests.iter().filter_map(is_queued).collect();
         for id in queued {
             let Some(request) = self.requests.get(&id) else { continue };
-            let opens = matches!(request.method, Method::Open(_));
+            let opens = request.is_opening();
             let session = request.session.clone();
             let state = session.as_ref().and_then(|id| self.sessions.get(id)).map(|s| s.state);
             match (state, session) {
@@ -131,44 +79,48 @@ impl Machine {
 
     /// Sends a request of the editor.
     pub(super) fn send(&mut self, id: &Id) {
+        let bytes = self.requests.get(id).map_or(0, |request| request.params.get().len());
+        if let Some(error) = self.too_large(bytes) {
+            return self.fail(id, error);
+        }
         let Self { requests, sessions, .. } = self;
         let Some(request) = requests.get_mut(id) else { return };
         request.stage = Stage::Sent;
         request.sends += 1;
         let mut params = request.params.clone();
         let session = request.session.clone();
-        if let Method::Open(origin) = request.method
+        if let Some(origin) = request.method.and_then(Origin::of)
             && let Some(session) = &session
             && request.sends == 1
             && (sessions.len() < MAX_SESSIONS || sessions.contains_key(session))
         {
-            let opened = Session::new(session, &request.params, origin, State::Opening);
+            let opened =
+                Session::new(session, &request.params, origin, State::Opening, self.prompts);
             request.replaced = sessions.insert(session.clone(), opened).map(Box::new);
         }
         let known = session.and_then(|id| sessions.get_mut(&id));
         if let Some(known) = known {
-            if matches!(request.method, Method::Open(_)) {
+            if request.is_opening() {
                 known.state = State::Opening;
             }
             if request.session.as_deref() != Some(&known.remote) {
                 params = message::with_text(&params, "sessionId", &known.remote);
             }
-            if request.method == Method::Prompt {
+            if request.is(Method::Prompt) {
                 known.is_prompted = true;
-                if self.finds_prompts {
+                if self.gateway.finds_prompts {
                     self.prompts += 1;
-                    let prompt_id = Uuid::new_v5(&self.seed, &self.prompts.to_be_bytes());
-                    let prompt_id = prompt_id.to_string();
-                    known.seen.prompted(&prompt_id);
+                    let prompt_id = message::prompt_id(self.seed, self.prompts).to_string();
+                    known.newest_prompt = Some(self.prompts);
                     params = message::with_prompt_id(&params, &prompt_id);
                     request.prompt_id = Some(prompt_id);
                 }
             }
         }
-        if request.method == Method::Prompt {
+        if request.is(Method::Prompt) {
             request.params = Json::empty_object();
         }
-        let line = rpc::request(id, request.method.name(), &params);
+        let line = rpc::request(id, &request.name, &params);
         self.send_line(line);
     }
 
@@ -186,11 +138,12 @@ impl Machine {
                 ..error
             },
         };
-        if request.method == Method::Initialize {
+        if request.is(Method::Initialize) {
             self.introduction = None;
             self.fail_all(&error);
         }
-        if let (Method::Open(_), Some(session)) = (&request.method, &request.session)
+        if let Some(session) = &request.session
+            && request.is_opening()
             && request.sends > 0
         {
             self.restore(session, request.replaced);
@@ -224,10 +177,10 @@ impl Machine {
         match request.stage {
             Stage::Queued | Stage::Lost => {}
             Stage::Ending => request.stage = Stage::Lost,
-            Stage::Sent if request.method == Method::Prompt && request.prompt_id.is_some() => {
+            Stage::Sent if request.is(Method::Prompt) && request.prompt_id.is_some() => {
                 request.stage = Stage::Lost;
             }
-            Stage::Sent if request.method == Method::Prompt => {
+            Stage::Sent if request.is(Method::Prompt) => {
                 let message = format!(
                     "the connection to {} was lost during the prompt; its run goes on: load the \
                      session again to see it",
@@ -235,7 +188,7 @@ impl Machine {
                 );
                 self.fail(id, Error::internal(message));
             }
-            Stage::Sent if !request.method.is_repeatable() => {
+            Stage::Sent if !request.method.is_some_and(Method::is_repeatable) => {
                 let message = format!(
                     "the connection to {} was lost before the answer; look whether this was done, \
                      or send it again",
@@ -268,7 +221,7 @@ impl Machine {
         };
         for (id, prompt_id, is_cancelled) in lost {
             let prompt_id = prompt_id.unwrap_or_default();
-            if !self.finds_prompts {
+            if !self.gateway.finds_prompts {
                 let message = format!(
                     "the connection to {} was lost during the prompt, and the gateway there is now \
                      of a version that cannot find its end",
@@ -285,7 +238,7 @@ impl Machine {
             if is_cancelled {
                 params = params.raw("cancel", "true");
             }
-            self.send_own(Own::PromptEnd(id), PROMPT_END, &params.finish());
+            self.send_own(Own::PromptEnd(id), Method::PromptEnd, &params.finish());
         }
     }
 }

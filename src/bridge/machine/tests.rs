@@ -207,6 +207,30 @@ fn every_single_cut_of_a_prompt_is_survived() {
 }
 
 #[test]
+fn a_gateway_that_does_not_find_the_event_repeats_only_the_newest_turn() {
+    let mut world = opened();
+    world.settle();
+    for (id, is_cut) in [(9, false), (10, true)] {
+        world.request(id, "session/prompt", &prompt(OLD));
+        while world.up() || world.down() {}
+        world.tick();
+        while world.down() {}
+        if is_cut {
+            world.is_forgetful = true;
+            world.cut();
+        }
+        world.settle();
+        assert_eq!(answer(&world, id)["result"]["stopReason"], "end_turn");
+    }
+    let texts: Vec<_> = world.held.texts.values().map(String::as_str).collect();
+    let mut expected = vec!["long ago", "before", "0 1 2 3 ", "0 0 1 2 3 "];
+    expected.sort_unstable();
+    let mut texts = texts;
+    texts.sort_unstable();
+    assert_eq!(texts, expected);
+}
+
+#[test]
 fn a_session_that_was_never_used_is_made_anew_under_the_same_id() {
     let mut world = opened();
     world.settle();
@@ -257,7 +281,9 @@ fn a_fork_is_opened_again_with_its_own_directories() {
     world.cut();
     world.settle();
     // The editor has the history of the source: it is not shown again.
-    assert_eq!(sent(&world, "session/load").last(), Some(&opening));
+    let mut after = opening;
+    after["_meta"] = json!({"threadway": {"eventId": "5"}});
+    assert_eq!(sent(&world, "session/load").last(), Some(&after));
     check(&world);
     assert_eq!(sent(&world, "session/fork").len(), 1);
 }

@@ -6,11 +6,11 @@ use crate::metrics::Charge;
 use crate::server::gateway::Call;
 use crate::server::observe::request_log::{self, Action};
 use crate::server::reject::Reject;
-use crate::sessions::PROMPT_END;
 use http::StatusCode;
 use threadway_translate::acp::destination::session_of;
+use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{Code, Error, Incoming};
-use threadway_translate::json;
+use threadway_translate::json::{self, Json};
 
 /// Has the connection handle a message of its caller.
 /// `charge` is that of the message.
@@ -33,7 +33,7 @@ pub(super) async fn admit(
     // A reload may have closed what was open when the client connected.
     if let Incoming::Request { id, method, .. } = &incoming
         && connection.is_initialized()
-        && matches!(&**method, "session/list" | "session/delete")
+        && Method::of(method).is_some_and(Method::needs_lists)
         && let Some(service) = &call.gateway.acp.service
         && let upstream = service.upstream.client.called_by(&call.caller)
         && let Err(reject) = call.gateway.thread_access.expect(&upstream).await
@@ -58,27 +58,39 @@ fn action(incoming: &Incoming) -> Option<Action> {
         // A client is asked for permissions and answers only.
         Incoming::Response { .. } => Some(Action::Resume),
         Incoming::Request { method, params, .. } | Incoming::Notification { method, params } => {
-            match &**method {
-                "session/prompt" => Some(Action::Run),
-                "session/load" | "session/resume" => Some(Action::Connect),
-                "session/cancel" => Some(Action::Stop),
-                "session/set_mode" | "session/set_config_option" => Some(Action::ChangeThread),
-                "session/fork" => Some(Action::CopyThread),
-                "session/delete" => Some(Action::DeleteThread),
-                PROMPT_END => {
-                    let cancels = json::members(params).and_then(|params| params.get("cancel"));
-                    let is_stop = cancels.is_some_and(|cancels| cancels.get() == "true");
-                    Some(if is_stop { Action::Stop } else { Action::Connect })
-                }
-                _ => None,
-            }
+            audit_action(Method::of(method)?, params)
         }
+    }
+}
+
+fn audit_action(method: Method, params: &Json) -> Option<Action> {
+    match method {
+        Method::Prompt => Some(Action::Run),
+        Method::LoadSession | Method::ResumeSession => Some(Action::Connect),
+        Method::CancelPrompt => Some(Action::Stop),
+        Method::SetMode | Method::SetConfigOption => Some(Action::ChangeThread),
+        Method::ForkSession => Some(Action::CopyThread),
+        Method::DeleteSession => Some(Action::DeleteThread),
+        Method::PromptEnd => {
+            let cancels = json::members(params).and_then(|params| params.get("cancel"));
+            let is_stop = cancels.is_some_and(|cancels| cancels.get() == "true");
+            Some(if is_stop { Action::Stop } else { Action::Connect })
+        }
+        Method::Initialize
+        | Method::Authenticate
+        | Method::Logout
+        | Method::NewSession
+        | Method::ListSessions
+        | Method::CloseSession
+        | Method::CancelRequest => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PROMPT_END: &str = "_threadway/prompt_end";
 
     #[test]
     fn each_message_that_changes_or_shows_a_thread_is_audited() {

@@ -21,6 +21,7 @@ use crate::server::request::weights::weighed;
 use crate::server::streams::body::KEEP_ALIVE;
 use crate::sessions::{NotReadable, Outbox, StreamReader};
 use threadway_translate::acp::destination::session_of;
+use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{self, Incoming, Malformed};
 use threadway_translate::sse;
 
@@ -37,8 +38,10 @@ pub(super) async fn message(call: &Call, head: &Parts, body: Body) -> Result<Res
         Ok(incoming) => (incoming, body.into_charge()),
         Err(malformed) => return Ok(refused(malformed)),
     };
-    let is_initialize =
-        matches!(&incoming, Incoming::Request { method, .. } if method == "initialize");
+    let is_initialize = matches!(
+        &incoming,
+        Incoming::Request { method, .. } if Method::of(method) == Some(Method::Initialize)
+    );
     match (header(&head.headers, &CONNECTION_ID)?, is_initialize) {
         (None, true) => initialize(call, incoming, charge).await,
         (None, false) => Err(no_connection()),
@@ -187,13 +190,11 @@ fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a st
     }
 }
 
+/// Whether the client names the type. ACP's draft wants it named, so a wildcard is not enough.
 fn accepts_events(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(ACCEPT).iter().filter_map(|line| line.to_str().ok());
     let mut ranges = lines.flat_map(weighed);
-    ranges.any(|(range, weight)| {
-        let range = range.to_ascii_lowercase();
-        weight > 0 && matches!(&*range, "text/event-stream" | "text/*" | "*/*")
-    })
+    ranges.any(|(range, weight)| weight > 0 && range.eq_ignore_ascii_case("text/event-stream"))
 }
 
 fn no_connection() -> Reject {

@@ -162,7 +162,7 @@ impl Turn {
     pub(in crate::sessions) fn project(
         &self,
         view: &mut ClientView,
-        events: &[RunEvent],
+        events: &Batch,
         sending: Sending,
         whose: Whose,
     ) -> Option<Outcome> {
@@ -173,21 +173,12 @@ impl Turn {
             *self.running() = Some(run_id.to_string());
         }
         let weight = events.iter().map(RunEvent::weight).sum();
-        offload(weight, || match sending {
-            Sending::OpenCalls => link.emit(session, |emit| {
-                for event in events {
-                    view.projector.project(event, &mut |update| {
-                        if is_open_call(update) {
-                            emit(update);
-                        }
-                    });
-                }
-            }),
-            Sending::All => link.emit(session, |emit| {
-                for event in events {
-                    view.projector.project(event, emit);
-                }
-            }),
+        let is_sent = |update: &Update<'_>| sending == Sending::All || is_open_call(update);
+        offload(weight, || {
+            let project = |event: &RunEvent, emit: &mut dyn FnMut(&Update<'_>)| {
+                view.projector.project(event, emit);
+            };
+            link.emit_events(session, events, is_sent, project);
         });
         match events.last() {
             Some(RunEvent::Ended { outcome, .. }) => Some(outcome.clone()),

@@ -21,24 +21,6 @@ pub enum Destination<'a> {
     Opened(&'a str),
 }
 
-// === impl Destination ===
-
-impl<'a> Destination<'a> {
-    /// Where the answer to a client's request belongs. `session` is what its params name.
-    ///
-    /// The SDKs disagree about `session/load`. The Rust SDK's server uses the session's stream if it
-    /// is read, the TypeScript SDK's always the connection's. Their clients accept both.
-    ///
-    /// The answer to `session/fork` opens another session than the one that the request names.
-    pub fn of_answer(method: &str, session: Option<&'a str>) -> Self {
-        match (method, session) {
-            (_, None) | ("session/fork", _) => Self::Connection,
-            ("session/load" | "session/resume", Some(id)) => Self::Opened(id),
-            (_, Some(id)) => Self::Answer(id),
-        }
-    }
-}
-
 /// The session that a client's message names. `None` for a message about the connection, and for a
 /// response.
 pub fn session_of(incoming: &Incoming) -> Option<String> {
@@ -59,23 +41,6 @@ pub fn session_in(params: &Json) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_answer_goes_to_its_session_if_there_is_one() {
-        use Destination::{Answer, Connection, Opened};
-        for (method, session, expected) in [
-            ("session/new", None, Connection),
-            ("session/fork", Some("s"), Connection),
-            ("session/list", None, Connection),
-            ("session/load", Some("s"), Opened("s")),
-            ("session/resume", Some("s"), Opened("s")),
-            ("session/prompt", Some("s"), Answer("s")),
-            ("session/close", Some("s"), Answer("s")),
-            ("session/prompt", None, Connection),
-        ] {
-            assert_eq!(Destination::of_answer(method, session), expected, "{method}");
-        }
-    }
 
     #[test]
     fn a_message_names_its_session_in_its_params() {

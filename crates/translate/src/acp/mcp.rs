@@ -5,9 +5,19 @@
 
 use agent_client_protocol_schema::v1::{HttpHeader, McpServer, Meta};
 use http::Uri;
+use serde_json::value::RawValue;
 
 use super::rpc;
 use crate::json::{self, Json, ObjectWriter};
+
+/// The servers that a request names.
+#[derive(Debug, Default)]
+pub struct NamedServers {
+    /// Those in ACP's form.
+    pub servers: Vec<McpServer>,
+    /// The names of the others. A server without a name is `number 2`, counted from one.
+    pub malformed: Vec<String>,
+}
 
 /// Whether the secrets of MCP servers are sent to LangGraph, which stores them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +39,38 @@ pub enum ServerForGraph {
     /// Nothing, for this reason.
     Nothing(&'static str),
 }
+
+// === impl NamedServers ===
+
+impl NamedServers {
+    /// Reads `mcpServers` of a request's params. Returns also the params without the malformed
+    /// servers, so that these do not refuse the whole request.
+    pub fn read(params: &Json) -> (Self, Json) {
+        let mut named = Self::default();
+        let members = json::members(params).unwrap_or_default();
+        let listed = members.get("mcpServers").map(RawValue::get);
+        let listed: Option<Vec<&RawValue>> =
+            listed.and_then(|list| serde_json::from_str(list).ok());
+        let Some(listed) = listed else { return (named, params.clone()) };
+        let mut kept = Vec::new();
+        for (at, server) in listed.into_iter().enumerate() {
+            if let Ok(read) = serde_json::from_str(server.get()) {
+                named.servers.push(read);
+                kept.push(Json::from(server));
+                continue;
+            }
+            let name = json::members(server).and_then(|all| Some(all.string("name")?.into_owned()));
+            let name = name.filter(|name| !name.is_empty());
+            named.malformed.push(name.unwrap_or_else(|| format!("number {}", at + 1)));
+        }
+        if named.malformed.is_empty() {
+            return (named, params.clone());
+        }
+        (named, json::with_member(params, "mcpServers", &list(&kept)))
+    }
+}
+
+// === impl ServerForGraph ===
 
 impl ServerForGraph {
     /// Prepares a server for the graph. An error if the server cannot be written.
@@ -169,6 +211,28 @@ mod tests {
             forwarded(sse, Secrets::Withheld),
             r#"{"type":"sse","name":"docs","url":"http://[::1]:8/","headers":[]}"#
         );
+    }
+
+    #[test]
+    fn a_malformed_server_is_left_out_alone() {
+        let good = http("https://h/mcp", r#","headers":[]"#);
+        for (bad, name) in [
+            (r#"{"name":"bad","command":"/bin/x","args":[],"env":{"K":"V"}}"#, "bad"),
+            (r#"{"type":"http","name":"bad","url":"https://h","headers":{"K":"V"}}"#, "bad"),
+            (r#"{"type":"http","name":"bad","url":7,"headers":[]}"#, "bad"),
+            (r#"{"name":"","url":"https://h"}"#, "number 2"),
+            ("7", "number 2"),
+            ("null", "number 2"),
+        ] {
+            let params = format!(r#"{{"cwd":"/w","mcpServers":[{good},{bad},{good}]}}"#);
+            let (named, rest) = NamedServers::read(&json::raw(params));
+            assert_eq!((named.servers.len(), &*named.malformed), (2, &[name.to_owned()][..]));
+            assert_eq!(rest.get(), format!(r#"{{"cwd":"/w","mcpServers":[{good},{good}]}}"#));
+        }
+        for whole in [r#"{"cwd":"/w"}"#, r#"{"mcpServers":{"a":1}}"#, r#"{"mcpServers":[]}"#] {
+            let (named, rest) = NamedServers::read(&json::raw(whole.to_owned()));
+            assert_eq!((named.servers.len(), named.malformed.len(), rest.get()), (0, 0, whole));
+        }
     }
 
     #[test]

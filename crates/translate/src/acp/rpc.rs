@@ -14,6 +14,9 @@ pub const MAX_ID_BYTES: usize = 1024;
 /// The longest name of a method, in bytes. The answer to an unknown one quotes it.
 const MAX_METHOD_BYTES: usize = 256;
 
+/// The mark of UTF-8 at the beginning of a text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// A message that came in on a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incoming {
@@ -96,6 +99,8 @@ impl Incoming {
     /// Reads a line. Errors do not quote the line, because it may hold secrets. Text that no server
     /// stores is mended: see [`json::mend`].
     pub fn parse(line: &[u8]) -> Result<Self, Malformed> {
+        // Some programs begin what they write with the mark of its encoding.
+        let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
         let value: &RawValue = serde_json::from_slice(line).map_err(|error| {
             let at = error.column();
             Malformed::without_id(Error::new(
@@ -146,7 +151,9 @@ impl Incoming {
                 })
             }
             (None, Some(_)) => {
-                let result = match (members.get("result"), members.get("error")) {
+                // Some libraries write both members, and null for the one that has no value.
+                let error = members.get("error").filter(|error| error.get() != "null");
+                let result = match (members.get("result"), error) {
                     (_, Some(error)) => Err(Error::read(error)),
                     (Some(result), None) => Ok(Json::mended(result)),
                     (None, None) => return Err(wrong("a message without method and result")),
@@ -390,6 +397,32 @@ mod tests {
             parse(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}"#),
             Incoming::Response { result: Err(Error { code: Code::MethodNotFound, .. }), .. }
         ));
+    }
+
+    #[test]
+    fn a_null_error_beside_a_result_is_no_error() {
+        let result = |rest: &str| {
+            let line = format!(r#"{{"jsonrpc":"2.0","id":1,{rest}}}"#);
+            match Incoming::parse(line.as_bytes()) {
+                Ok(Incoming::Response { result, .. }) => {
+                    Ok(result.map(|result| result.get().len()))
+                }
+                Ok(other) => panic!("{other:?}"),
+                Err(malformed) => Err(malformed.error.code),
+            }
+        };
+        assert_eq!(result(r#""result":{},"error":null"#), Ok(Ok(2)));
+        assert_eq!(result(r#""error": null ,"result":null"#), Ok(Ok(4)));
+        assert!(matches!(result(r#""result":null,"error":{"code":1,"message":"no"}"#), Ok(Err(_))));
+        assert_eq!(result(r#""error":null"#), Err(Code::InvalidRequest));
+    }
+
+    #[test]
+    fn a_byte_order_mark_before_a_line_is_passed_over() {
+        let line = b"\xef\xbb\xbf{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"m\"}";
+        assert!(matches!(Incoming::parse(line), Ok(Incoming::Request { .. })));
+        assert!(Incoming::parse(b"\xef\xbb\xbf").is_err());
+        assert!(Incoming::parse(&line[1..]).is_err());
     }
 
     #[test]

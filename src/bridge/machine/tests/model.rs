@@ -24,6 +24,8 @@ pub(super) struct Graph {
 pub(super) struct Thread {
     /// The kind, the id and the text of each message.
     pub(super) messages: Vec<(&'static str, String, String)>,
+    /// The same in pieces. A piece's event id is its place, counted from one.
+    log: Vec<(&'static str, String, String)>,
     /// The prompts whose runs were started.
     pub(super) runs: Vec<String>,
     /// How many pieces the live run has still to say.
@@ -55,6 +57,8 @@ pub(super) struct World {
     pub(super) held: Held,
     /// Every line that was sent to the gateway.
     pub(super) sent: Vec<Value>,
+    /// Whether the gateway finds no event any more.
+    pub(super) is_forgetful: bool,
     connection: Option<Connection>,
     /// What is on its way.
     to_gateway: VecDeque<Value>,
@@ -66,19 +70,18 @@ pub(super) struct World {
 impl World {
     pub(super) fn new() -> Self {
         let mut graph = Graph::default();
-        let old = Thread {
-            messages: vec![
-                ("user_message_chunk", "u0".to_owned(), "before".to_owned()),
-                ("agent_message_chunk", "a0".to_owned(), "long ago".to_owned()),
-            ],
-            ..Thread::default()
-        };
+        let messages = vec![
+            ("user_message_chunk", "u0".to_owned(), "before".to_owned()),
+            ("agent_message_chunk", "a0".to_owned(), "long ago".to_owned()),
+        ];
+        let old = Thread { log: messages.clone(), messages, ..Thread::default() };
         graph.threads.insert(OLD.to_owned(), old);
         Self {
             machine: Machine::new("http://gw".to_owned(), Uuid::from_u128(7)),
             graph,
             held: Held::default(),
             sent: Vec::new(),
+            is_forgetful: false,
             connection: None,
             to_gateway: VecDeque::new(),
             from_gateway: VecDeque::new(),
@@ -142,17 +145,15 @@ impl World {
             thread.left -= 1;
             let (_, message, text) = thread.messages.last_mut().unwrap();
             text.push_str(&piece);
-            told.push((id.clone(), message.clone(), piece, thread.left == 0));
+            let message = message.clone();
+            thread.log.push(("agent_message_chunk", message.clone(), piece.clone()));
+            told.push((id.clone(), message, piece, thread.log.len(), thread.left == 0));
         }
-        for (session, message, piece, is_over) in told {
+        for (session, message, piece, at, is_over) in told {
             let Some(connection) = &mut self.connection else { continue };
             if connection.sessions.get(&session) == Some(&true) {
-                self.from_gateway.push_back(chunk(
-                    &session,
-                    "agent_message_chunk",
-                    &message,
-                    &piece,
-                ));
+                let said = chunk(&session, "agent_message_chunk", &message, &piece);
+                self.from_gateway.push_back(with_id(said, at));
             }
             if is_over {
                 connection.waiting.retain(|(of, id)| {
@@ -234,13 +235,10 @@ impl World {
                 let Some(thread) = self.graph.threads.get(&session) else {
                     return out.push_back(refused(id, -32002));
                 };
-                for (kind, message, text) in &thread.messages {
-                    out.push_back(chunk(&session, kind, message, text));
-                }
-                let plan = json!({"sessionUpdate": "plan", "entries": []});
-                out.push_back(told(&session, &plan));
+                let after = params["_meta"]["threadway"]["eventId"].as_str();
+                let after = after.filter(|_| !self.is_forgetful);
+                out.extend(loaded(thread, &session, id, after));
                 connection.sessions.insert(session, true);
-                out.push_back(result(id, &json!({})));
             }
             "session/resume" => {
                 if !self.graph.threads.contains_key(&session) {
@@ -271,7 +269,9 @@ impl World {
                     return out.push_back(refused(id, -32600));
                 }
                 let prompt = params["_meta"]["threadway"]["promptId"].as_str().unwrap().to_owned();
-                thread.messages.push(("user_message_chunk", prompt.clone(), "hi".to_owned()));
+                let own = ("user_message_chunk", prompt.clone(), "hi".to_owned());
+                thread.log.push(own.clone());
+                thread.messages.push(own);
                 let said = format!("of-{prompt}");
                 thread.messages.push(("agent_message_chunk", said, String::new()));
                 thread.runs.push(prompt);
@@ -307,6 +307,32 @@ impl World {
 fn told(session: &str, update: &Value) -> Value {
     let params = json!({"sessionId": session, "update": update});
     json!({"jsonrpc": "2.0", "method": "session/update", "params": params})
+}
+
+/// The frames that load a session after an event, or from its beginning.
+fn loaded(thread: &Thread, session: &str, id: &Value, after: Option<&str>) -> Vec<Value> {
+    let mut out = Vec::new();
+    if let Some(after) = after {
+        let at = after.parse().unwrap();
+        for (number, (kind, message, text)) in thread.log.iter().enumerate().skip(at) {
+            out.push(with_id(chunk(session, kind, message, text), number + 1));
+        }
+    } else {
+        let messages = thread.messages.iter();
+        out.extend(messages.map(|(kind, message, text)| chunk(session, kind, message, text)));
+        out.push(told(session, &json!({"sessionUpdate": "plan", "entries": []})));
+    }
+    let position = told(session, &json!({"sessionUpdate": "session_info_update"}));
+    out.push(with_id(position, thread.log.len()));
+    let meta = json!({"threadway": {"isResumed": after.is_some()}});
+    out.push(result(id, &json!({"_meta": meta})));
+    out
+}
+
+fn with_id(mut update: Value, at: usize) -> Value {
+    let meta = json!({"threadway": {"eventId": at.to_string()}});
+    update["params"]["update"]["_meta"] = meta;
+    update
 }
 
 fn chunk(session: &str, kind: &str, message: &str, text: &str) -> Value {

@@ -1,8 +1,10 @@
 //! Connections that come and go.
 
-use super::requests::{Method, Request, Stage};
+use super::requests::{Request, Stage};
 use super::{Machine, Own, Phase};
+use crate::bridge::message::{self, Announced};
 use crate::bridge::session::State;
+use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{Code, Error, Id};
 use threadway_translate::json::{self, Json};
 
@@ -18,11 +20,10 @@ impl Machine {
         self.phase = Phase::Introducing;
         if introduction.answer.is_some() {
             let params = introduction.params.clone();
-            return self.send_own(Own::Initialize, "initialize", &params);
+            return self.send_own(Own::Initialize, Method::Initialize, &params);
         }
-        let is_first = |(id, request): (&Id, &Request)| {
-            (request.method == Method::Initialize).then(|| id.clone())
-        };
+        let is_first =
+            |(id, request): (&Id, &Request)| request.is(Method::Initialize).then(|| id.clone());
         if let Some(id) = self.requests.iter().find_map(is_first) {
             self.send(&id);
         }
@@ -37,8 +38,7 @@ impl Machine {
         let replaced =
             self.requests.values_mut().filter_map(|request| request.replaced.as_deref_mut());
         for session in self.sessions.values_mut().chain(replaced) {
-            session.state = State::Closed;
-            session.seen.repeat();
+            session.is_closed();
         }
         let ids: Vec<_> = self.requests.keys().cloned().collect();
         for id in &ids {
@@ -74,14 +74,13 @@ impl Machine {
                 ));
             }
         }
-        self.finds_prompts = crate::bridge::message::finds_prompts(answer);
+        self.gateway = Announced::in_answer(answer);
         self.phase = Phase::Ready;
         let sessions: Vec<_> = self.sessions.keys().cloned().collect();
         for session in sessions {
             // The editor's own load is sent again, and opens it.
             let is_loaded = self.requests.values().any(|request| {
-                matches!(request.method, Method::Open(_))
-                    && request.session.as_deref() == Some(&session)
+                request.is_opening() && request.session.as_deref() == Some(&session)
             });
             if !is_loaded {
                 self.open(&session);
@@ -101,9 +100,18 @@ impl Machine {
         self.send_own(Own::Open(session.to_owned()), method, &params);
     }
 
-    pub(super) fn reopened(&mut self, session: &str) {
-        let news = self.is_open(session);
-        self.write_all(news);
+    pub(super) fn reopened(&mut self, session: &str, answer: &Json) {
+        let Some(known) = self.sessions.get_mut(session) else { return };
+        let is_resumed = message::is_resumed(answer);
+        let is_unknown = known.after.is_some() && !is_resumed;
+        let lines = known.is_open(is_resumed);
+        if is_unknown {
+            self.warn(format!(
+                "the gateway does not find the last event of session {session} any more; what \
+                 follows the newest prompt is shown again"
+            ));
+        }
+        self.write_all(lines);
         self.ask_for_ends(session);
     }
 
@@ -111,7 +119,7 @@ impl Machine {
         let Some(known) = self.sessions.get(session) else { return };
         if error.code == Code::NotFound && !known.has_thread {
             let params = known.renewal();
-            return self.send_own(Own::Renew(session.to_owned()), "session/new", &params);
+            return self.send_own(Own::Renew(session.to_owned()), Method::NewSession, &params);
         }
         self.fail_session(session, error);
     }
@@ -120,13 +128,13 @@ impl Machine {
     pub(super) fn fail_session(&mut self, session: &str, error: &Error) {
         self.warn(format!("session {session} could not be opened again: {}", error.message));
         if let Some(known) = self.sessions.get_mut(session) {
-            known.state = State::Closed;
+            known.is_closed();
         }
         let is_gone = error.code == Code::NotFound;
         let waits = |(id, request): (&Id, &Request)| {
             let is_of = request.session.as_deref() == Some(session);
-            let closes = is_gone && matches!(request.method, Method::Close(_));
-            let is_open = matches!(request.method, Method::Open(_)) || closes;
+            let closes = is_gone && request.method.is_some_and(Method::is_closing);
+            let is_open = request.is_opening() || closes;
             let waits = matches!(request.stage, Stage::Queued | Stage::Lost);
             (is_of && waits && !is_open).then(|| id.clone())
         };
