@@ -27,11 +27,11 @@ use crate::metrics::{AcpMeter, Charge};
 use crate::offload::offload;
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Until};
-use threadway_translate::acp::NoticeForms;
 use threadway_translate::acp::destination::{Destination, session_in};
 use threadway_translate::acp::prompt::Accepts;
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming, Malformed};
 use threadway_translate::json::{self, Json};
+use threadway_translate::acp::{NoticeForms, PlanForm};
 
 /// The most requests in progress. Each prompt is one, and an editor shows a dozen sessions.
 pub const MAX_REQUESTS: usize = 256;
@@ -376,6 +376,11 @@ impl Connection {
                 notices: session.is_some_and(|session| session.notices.is_some()),
             },
             has_terminal_login: capabilities.auth.terminal,
+            plan_form: match capabilities.plan {
+                Some(_) => PlanForm::ById,
+                None => PlanForm::Only,
+            },
+            has_subagents: capabilities.subagents.is_some(),
         })
     }
 

@@ -7,6 +7,7 @@
 mod support;
 
 mod bridge;
+mod children;
 mod contact;
 mod follow;
 mod fork;

@@ -44,15 +44,16 @@ pub use call::Verdict;
 pub use ending::{StopReason, result_of, stop_reason};
 pub use glob::{Glob, GlobError};
 pub use profile::{GraphProfile, Paths, UnknownPaths};
-pub use project::{NoticeForms, Projector};
+pub use project::{NoticeForms, PlanForm, Projector};
 pub use prompt_planner::{PromptMessage, PromptPlanner};
 pub use update::{
     AvailableCommand, AvailableCommandInput, CompactionStatus, ContentBlock, EmbeddedFile,
-    FileContents, Location, NoticeSeverity, PlanEntry, PlanStatus, Priority, ToolCall, ToolContent,
-    ToolKind, ToolStatus, UnknownKind, Update,
+    FileContents, IdleReason, Location, NoticeSeverity, Plan, PlanEntry, PlanStatus, Priority,
+    StateError, SubagentState, SubagentUpdate, ToolCall, ToolContent, ToolKind, ToolStatus,
+    UnknownKind, Update,
 };
 
-/// Writes a `session/update` notification as one line.
+/// Writes a `session/update` notification as one line. The update of a child session names the child.
 pub fn notification(session_id: &str, update: &Update<'_>, out: &mut Vec<u8>) {
     #[derive(Serialize)]
     struct Notification<'a> {
@@ -66,7 +67,11 @@ pub fn notification(session_id: &str, update: &Update<'_>, out: &mut Vec<u8>) {
         session_id: &'a str,
         update: &'a Update<'a>,
     }
-    let params = Params { session_id, update };
+    let params = if let Update::OfChild { session_id, update } = *update {
+        Params { session_id, update }
+    } else {
+        Params { session_id, update }
+    };
     write_line(&Notification { jsonrpc: "2.0", method: "session/update", params }, out);
 }
 
