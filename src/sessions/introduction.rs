@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use agent_client_protocol_schema::v1::McpServer;
+use agent_client_protocol_schema::v1::{McpServer, SystemPrompt};
 use futures_util::FutureExt;
 
 use super::link::{Link, Work};
@@ -12,23 +12,36 @@ use threadway_translate::acp::Update;
 use threadway_translate::acp::mcp::{self, ServerForGraph};
 use threadway_translate::acp::notice::Notice;
 use threadway_translate::acp::prompt::Command;
-use threadway_translate::acp::rpc::Error;
+use threadway_translate::acp::rpc::{Code, Error};
+use threadway_translate::acp::system_prompt;
 use threadway_translate::json::Json;
 
-/// The MCP servers of a client.
+/// What a client gives the graph with each opening of a session: MCP servers and a system prompt.
 #[derive(Debug, Default)]
 pub(super) struct ClientServers {
     /// In the form that the graph gets. `None` if none are forwarded.
     pub(super) forwarded: Option<Json>,
+    /// The client's system prompt, in the form that the graph gets.
+    pub(super) system_prompt: Option<Json>,
     /// The names of the servers that are not forwarded, by reason.
     dropped: Vec<(&'static str, Vec<String>)>,
 }
 
 impl Link {
-    /// Decides which of the client's MCP servers the graph gets.
-    pub(super) fn servers(&self, servers: &[McpServer]) -> Result<ClientServers, Error> {
+    /// Decides which of the client's MCP servers the graph gets, and reads the system prompt for it.
+    pub(super) fn servers(
+        &self,
+        servers: &[McpServer],
+        system_prompt: Option<&SystemPrompt>,
+    ) -> Result<ClientServers, Error> {
         let settings = &self.service().settings;
-        let mut for_graph = ClientServers::default();
+        if system_prompt.is_some() && settings.system_prompt_key.is_none() {
+            let message = "this agent takes no `systemPrompt`; leave it out, or set \
+                           `acp.system_prompt_key` in the config file of threadway";
+            return Err(Error::new(Code::InvalidParams, message));
+        }
+        let system_prompt = system_prompt.map(system_prompt::for_graph).transpose()?;
+        let mut for_graph = ClientServers { system_prompt, ..ClientServers::default() };
         if settings.mcp_key.is_none() {
             let why = "`acp.forward_mcp_servers` is not set in the config file of threadway";
             for server in servers {
@@ -85,8 +98,8 @@ impl ClientServers {
     /// How many bytes are kept.
     pub(super) fn bytes(&self) -> usize {
         let names = self.dropped.iter().flat_map(|(_, names)| names);
-        self.forwarded.as_ref().map_or(0, |servers| servers.get().len())
-            + names.map(String::len).sum::<usize>()
+        let given = self.forwarded.iter().chain(&self.system_prompt);
+        given.map(|given| given.get().len()).sum::<usize>() + names.map(String::len).sum::<usize>()
     }
 
     fn leave_out(&mut self, server: &McpServer, why: &'static str) {

@@ -18,5 +18,6 @@ mod open_calls;
 mod person;
 mod prompt_end;
 mod stdio;
+mod system_prompt;
 mod threads;
 mod unnamed;

@@ -12,6 +12,7 @@
 //! - `ending`: the result of a prompt. [`notice`]: what a person should know besides.
 //! - [`prompt`]: what a person writes. `prompt_planner`: the run that it becomes. `file`: an attached
 //!   file as text. [`choice`]: modes and options. [`mcp`]: the client's servers.
+//!   [`system_prompt`]: the client's instructions.
 //! - [`destination`]: the session that a message belongs to.
 //! - [`permission`]: whether a tool may be called. [`question`]: questions as text.
 
@@ -23,6 +24,7 @@ pub mod permission;
 pub mod prompt;
 pub mod question;
 pub mod rpc;
+pub mod system_prompt;
 
 mod call;
 mod content;
