@@ -109,6 +109,9 @@ pub struct Settings {
     pub permissions: Rules,
     /// The key of `config.configurable` under which a graph gets the client's MCP servers.
     pub mcp_key: Option<String>,
+    /// The key of `config.configurable` under which a graph gets the client's system prompt. `None`
+    /// if it reads none.
+    pub system_prompt_key: Option<String>,
     /// Whether secrets of those servers are forwarded too.
     pub mcp_secrets: Secrets,
 }

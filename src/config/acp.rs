@@ -41,6 +41,7 @@ struct AcpTable {
     modes: IndexMap<String, ModeTable>,
     forward_mcp_servers: Option<String>,
     forward_mcp_secrets: bool,
+    system_prompt_key: Option<String>,
 }
 
 /// A kind of content that a prompt may hold besides text and links.
@@ -134,6 +135,16 @@ impl Acp {
                 "`forward_mcp_servers`: a key of the graph's own in `config.configurable`, not {key:?}"
             ));
         }
+        if let Some(key) = &written.system_prompt_key
+            && (key.is_empty()
+                || is_for_langgraph(key)
+                || written.forward_mcp_servers.as_ref() == Some(key))
+        {
+            return Err(format!(
+                "`system_prompt_key`: a key of the graph's own in `config.configurable`, other than \
+                 that of `forward_mcp_servers`, not {key:?}"
+            ));
+        }
         if written.agent.as_deref() == Some("") {
             return Err("`agent`: the name of an agent".to_owned());
         }
@@ -152,6 +163,7 @@ impl Acp {
             modes: modes.collect::<Result<_, String>>()?,
             permissions: rules("permissions", &written.permissions)?,
             mcp_key: written.forward_mcp_servers,
+            system_prompt_key: written.system_prompt_key,
             mcp_secrets,
         };
         Ok(Self { agent: written.agent, settings })

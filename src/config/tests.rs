@@ -138,6 +138,7 @@ fn the_example_holds_every_key_with_its_default() {
     let Acp { agent, settings } = all.acp;
     assert_eq!(agent.as_deref(), Some("agent"));
     assert_eq!(settings.mcp_key.as_deref(), Some("mcp_servers"));
+    assert_eq!(settings.system_prompt_key.as_deref(), Some("client_system_prompt"));
     assert_eq!(settings.mcp_secrets, Secrets::Withheld);
     assert_eq!(settings.profile.window("claude-opus"), Some(200_000));
     assert_eq!(settings.profile.kind("run_all"), ToolKind::Execute);
@@ -162,6 +163,11 @@ fn the_table_acp_keeps_its_order_and_names_its_mistakes() {
         ("[acp]\nprompt = [\"video\"]", "unknown variant `video`"),
         ("[acp]\npaths = \"here\"", "`paths`"),
         ("[acp]\nforward_mcp_secrets = true", "`forward_mcp_servers` beside"),
+        ("[acp]\nsystem_prompt_key = \"run_id\"", "`system_prompt_key`"),
+        (
+            "[acp]\nsystem_prompt_key = \"a\"\nforward_mcp_servers = \"a\"",
+            "other than that of `forward_mcp_servers`",
+        ),
         ("[acp.tool_kinds]\na = \"juggle\"", "`juggle` is no kind of tool"),
         ("[acp.permissions]\na = \"maybe\"", "unknown variant `maybe`"),
         ("[acp.modes.a]\nconfigurable = 1", "invalid type"),

@@ -12,7 +12,8 @@ use agent_client_protocol_schema::v1::{
     PromptCapabilities, PromptRequest, SessionAdditionalDirectoriesCapabilities,
     SessionCapabilities, SessionCloseCapabilities, SessionDeleteCapabilities,
     SessionForkCapabilities, SessionListCapabilities, SessionResumeCapabilities,
-    SetSessionConfigOptionRequest, SetSessionModeRequest,
+    SessionSystemPromptCapabilities, SessionSystemPromptModeCapabilities,
+    SessionSystemPromptOverrideCapabilities, SetSessionConfigOptionRequest, SetSessionModeRequest,
 };
 use futures_util::FutureExt;
 use serde::de::DeserializeOwned;
@@ -28,12 +29,12 @@ use crate::metrics::{AcpMeter, Charge};
 use crate::offload::offload;
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Until};
-use threadway_translate::acp::NoticeForms;
 use threadway_translate::acp::destination::{Destination, session_in};
 use threadway_translate::acp::mcp::NamedServers;
 use threadway_translate::acp::method::Method;
 use threadway_translate::acp::prompt::Accepts;
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming, Malformed};
+use threadway_translate::acp::{NoticeForms, PlanForm};
 use threadway_translate::json::{self, Json};
 
 /// The most requests in progress. Each prompt is one, and an editor shows a dozen sessions.
@@ -401,6 +402,11 @@ impl Connection {
                 compactions: session.is_some_and(|session| session.compaction.is_some()),
                 notices: session.is_some_and(|session| session.notices.is_some()),
             },
+            plan_form: match capabilities.plan {
+                Some(_) => PlanForm::ById,
+                None => PlanForm::Only,
+            },
+            has_subagents: capabilities.subagents.is_some(),
             has_terminal_login: capabilities.auth.terminal,
         })
     }
@@ -428,6 +434,10 @@ impl Connection {
     ) -> Result<Json, Error> {
         let has_mcp = settings.mcp_key.is_some();
         let lists = authentication.session_lists() == SessionLists::Allowed;
+        let replacing = SessionSystemPromptOverrideCapabilities::new();
+        let prompt_modes = SessionSystemPromptModeCapabilities::new().override_(replacing);
+        let system_prompt = SessionSystemPromptCapabilities::new().mode(prompt_modes);
+        let has_system_prompt = settings.system_prompt_key.is_some();
         let agent = AgentCapabilities::new()
             .load_session(true)
             .prompt_capabilities(
@@ -444,6 +454,7 @@ impl Connection {
                     .additional_directories(SessionAdditionalDirectoriesCapabilities::new())
                     .resume(SessionResumeCapabilities::new())
                     .fork(SessionForkCapabilities::new())
+                    .system_prompt(has_system_prompt.then_some(system_prompt))
                     .close(SessionCloseCapabilities::new()),
             );
         let logout = has_logout.then(LogoutCapabilities::new);

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use agent_client_protocol_schema::v1::SystemPrompt;
 use futures_util::FutureExt;
 
 use super::link::{Link, Work};
@@ -11,23 +12,41 @@ use threadway_translate::acp::Update;
 use threadway_translate::acp::mcp::{self, NamedServers, ServerForGraph};
 use threadway_translate::acp::notice::Notice;
 use threadway_translate::acp::prompt::Command;
-use threadway_translate::acp::rpc::Error;
+use threadway_translate::acp::rpc::{Code, Error};
+use threadway_translate::acp::system_prompt;
 use threadway_translate::json::Json;
 
 /// Why a server is left out that cannot be read.
 const MALFORMED: &str = "it is not in the form of ACP, in which `env` and `headers` are lists of \
                          objects with `name` and `value`";
 
-/// The MCP servers of a client.
+/// What a client gives the graph with each opening of a session: MCP servers and a system prompt.
 #[derive(Debug, Default)]
 pub(super) struct ClientServers {
     /// In the form that the graph gets. `None` if none are forwarded.
     pub(super) forwarded: Option<Json>,
+    /// The client's system prompt, in the form that the graph gets.
+    pub(super) system_prompt: Option<Json>,
     /// The names of the servers that are not forwarded, by reason.
     dropped: Vec<(&'static str, Vec<String>)>,
 }
 
 impl Link {
+    /// Adds the system prompt of a client to its servers.
+    pub(super) fn prompted(
+        &self,
+        servers: ClientServers,
+        system_prompt: Option<&SystemPrompt>,
+    ) -> Result<ClientServers, Error> {
+        if system_prompt.is_some() && self.service().settings.system_prompt_key.is_none() {
+            let message = "this agent takes no `systemPrompt`; leave it out, or set \
+                           `acp.system_prompt_key` in the config file of threadway";
+            return Err(Error::new(Code::InvalidParams, message));
+        }
+        let system_prompt = system_prompt.map(system_prompt::for_graph).transpose()?;
+        Ok(ClientServers { system_prompt, ..servers })
+    }
+
     /// Decides which of the client's MCP servers the graph gets.
     pub(super) fn servers(&self, named: &NamedServers) -> Result<ClientServers, Error> {
         let NamedServers { servers, malformed } = named;
@@ -92,8 +111,8 @@ impl ClientServers {
     /// How many bytes are kept.
     pub(super) fn bytes(&self) -> usize {
         let names = self.dropped.iter().flat_map(|(_, names)| names);
-        self.forwarded.as_ref().map_or(0, |servers| servers.get().len())
-            + names.map(String::len).sum::<usize>()
+        let given = self.forwarded.iter().chain(&self.system_prompt);
+        given.map(|given| given.get().len()).sum::<usize>() + names.map(String::len).sum::<usize>()
     }
 
     /// The same for a client that has opened the session before, and was warned then.

@@ -23,7 +23,7 @@ use crate::upstream::{self, Caller};
 use threadway_translate::acp::destination::Destination;
 use threadway_translate::acp::prompt::Accepts;
 use threadway_translate::acp::rpc::{self, Code, Error, Id};
-use threadway_translate::acp::{self, NoticeForms, Update};
+use threadway_translate::acp::{self, NoticeForms, PlanForm, Update};
 use threadway_translate::json::Json;
 
 /// One client. Clones share it.
@@ -56,6 +56,10 @@ pub(super) struct ClientAbilities {
     pub(super) has_switches: bool,
     /// How the client takes notices.
     pub(super) notice_forms: NoticeForms,
+    /// How the client takes plans.
+    pub(super) plan_form: PlanForm,
+    /// The client can show subagents as child sessions.
+    pub(super) has_subagents: bool,
     /// The client can run `threadway acp --login` in a terminal.
     pub(super) has_terminal_login: bool,
 }

@@ -36,6 +36,8 @@ enum Slot {
     Decided(Decision),
     /// A person chooses an option.
     Permission {
+        /// The child session that has the call.
+        child: Option<String>,
         call: Box<ToolCall<'static>>,
         offers: Vec<Offer>,
         action: Action,
@@ -143,7 +145,9 @@ impl Link {
                             let call = self.emit(session, |emit| {
                                 view.projector.ask(&question.id, at, action, emit)
                             });
+                            let child = view.projector.session_of(&question.id, at, action);
                             Slot::Permission {
+                                child: child.map(str::to_owned),
                                 call: Box::new(call),
                                 offers,
                                 action: action.clone(),
@@ -162,7 +166,7 @@ impl Link {
                 let call =
                     self.emit(session, |emit| view.projector.ask(&question.id, 0, &action, emit));
                 let offers = vec![Offer::Allow, Offer::Reject];
-                vec![Slot::Permission { call: Box::new(call), offers, action }]
+                vec![Slot::Permission { child: None, call: Box::new(call), offers, action }]
             }
         }
     }
@@ -178,17 +182,20 @@ impl Link {
             Slot::Prompt => Ok(Reply::Later),
             Slot::Form(form) => {
                 let call_id = None;
-                Ok(self.fill_in(session, call_id, &form).await?.map_or(Reply::Later, Reply::Answer))
+                let answer = self.fill_in(&session.id, session, call_id, &form).await?;
+                Ok(answer.map_or(Reply::Later, Reply::Answer))
             }
-            Slot::Permission { call, offers, action } => {
-                let chosen = self.choose(session, &call, &offers).await?;
+            Slot::Permission { child, call, offers, action } => {
+                let shown_in = child.as_deref().unwrap_or(&session.id);
+                let chosen = self.choose(shown_in, session, &call, &offers).await?;
                 tracing::debug!(
                     session_id = session.id,
                     question = &*question.id,
                     ?chosen,
                     "answered"
                 );
-                let (decision, always) = self.understand(session, &call, &action, chosen).await?;
+                let (decision, always) =
+                    self.understand(shown_in, session, &call, &action, chosen).await?;
                 let always = always.map(|always| Remembered::new(&action, always));
                 Ok(Reply::Verdict { decision, always })
             }
@@ -198,6 +205,7 @@ impl Link {
     /// Turns a chosen option into a decision. Shows a form if the option needs one.
     async fn understand(
         &self,
+        shown_in: &str,
         session: &Session,
         call: &ToolCall<'static>,
         action: &Action,
@@ -212,7 +220,8 @@ impl Link {
             Offer::Edit => Form::of_edit(action),
             Offer::Respond => Form::of_response(action),
         };
-        let answer = self.fill_in(session, Some(&*call.tool_call_id), &form).await?;
+        let call_id = Some(&*call.tool_call_id);
+        let answer = self.fill_in(shown_in, session, call_id, &form).await?;
         let decision = match answer {
             Some(args) if chosen == Offer::Edit && json::members(&args).is_some() => {
                 Decision::Edit { args }
@@ -227,15 +236,17 @@ impl Link {
         Ok((decision, None))
     }
 
-    /// Asks a person to choose one of the options.
+    /// Asks a person to choose one of the options. `shown_in` is the session that shows the call: a
+    /// child of `session`, or itself.
     async fn choose(
         &self,
+        shown_in: &str,
         session: &Session,
         call: &ToolCall<'static>,
         offers: &[Offer],
     ) -> Result<Offer, NoReply> {
         let params = PermissionRequest {
-            session_id: &session.id,
+            session_id: shown_in,
             tool_call: call,
             options: offers.iter().map(|offer| offer.option()).collect(),
         };
@@ -266,12 +277,13 @@ impl Link {
     /// The content that a person enters into a form; `None` if the person declines.
     async fn fill_in(
         &self,
+        shown_in: &str,
         session: &Session,
         call_id: Option<&str>,
         form: &Form,
     ) -> Result<Option<Json>, NoReply> {
         let params = FormRequest {
-            session_id: &session.id,
+            session_id: shown_in,
             tool_call_id: call_id,
             mode: "form",
             message: &form.message,

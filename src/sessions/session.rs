@@ -272,7 +272,8 @@ impl Session {
         // The `cwd` is kept for the thread's metadata, and by the projector.
         let kept_bytes = 2 * cwd.len() + directories + servers.bytes() + KEPT_BESIDES;
         let projector = Projector::new(Arc::clone(&settings.profile), cwd);
-        let projector = projector.noticing(client.notice_forms);
+        let projector = projector.noticing(client.notice_forms).planning(client.plan_form);
+        let projector = if client.has_subagents { projector.nesting(id) } else { projector };
         let view = ClientView {
             projector,
             is_synced: false,

@@ -7,6 +7,7 @@
 mod support;
 
 mod bridge;
+mod children;
 mod contact;
 mod follow;
 mod fork;
@@ -17,5 +18,6 @@ mod open_calls;
 mod person;
 mod prompt_end;
 mod stdio;
+mod system_prompt;
 mod threads;
 mod unnamed;

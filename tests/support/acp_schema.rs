@@ -108,10 +108,25 @@ fn closed(schema: &Value, definitions: &Value) -> Value {
         own.insert(name.clone(), value);
     }
     merge(&mut out, Value::Object(own));
-    if out.get("properties").is_some() && !out.contains_key("oneOf") && !out.contains_key("anyOf") {
-        out.insert("additionalProperties".to_owned(), json!(false));
+    if out.get("properties").is_some() {
+        let mut closing = "additionalProperties";
+        for name in ["oneOf", "anyOf"] {
+            if let Some(alternatives) = out.get_mut(name).and_then(Value::as_array_mut) {
+                // An alternative adds members to those of the object that has it.
+                alternatives.iter_mut().for_each(open);
+                closing = "unevaluatedProperties";
+            }
+        }
+        out.insert(closing.to_owned(), json!(false));
     }
     Value::Object(out)
+}
+
+/// Opens a closed object.
+fn open(schema: &mut Value) {
+    if let Some(members) = schema.as_object_mut() {
+        members.retain(|name, value| name != "additionalProperties" || *value == json!(true));
+    }
 }
 
 fn merge(into: &mut Map<String, Value>, from: Value) {

@@ -12,6 +12,7 @@
 //! - `ending`: the result of a prompt. [`notice`]: what a person should know besides.
 //! - [`prompt`]: what a person writes. `prompt_planner`: the run that it becomes. `file`: an attached
 //!   file as text. [`choice`]: modes and options. [`mcp`]: the client's servers.
+//!   [`system_prompt`]: the client's instructions.
 //! - [`method`]: what follows from each method. [`destination`]: the session that a message belongs
 //!   to.
 //! - [`permission`]: whether a tool may be called. [`question`]: questions as text.
@@ -25,6 +26,7 @@ pub mod permission;
 pub mod prompt;
 pub mod question;
 pub mod rpc;
+pub mod system_prompt;
 
 mod call;
 mod content;
@@ -46,15 +48,16 @@ pub use call::Verdict;
 pub use ending::{StopReason, result_of, stop_reason};
 pub use glob::{Glob, GlobError};
 pub use profile::{GraphProfile, Paths, UnknownPaths};
-pub use project::{NoticeForms, Projector};
+pub use project::{NoticeForms, PlanForm, Projector};
 pub use prompt_planner::{PromptMessage, PromptPlanner};
 pub use update::{
     AvailableCommand, AvailableCommandInput, CompactionStatus, ContentBlock, EmbeddedFile,
-    FileContents, Location, NoticeSeverity, PlanEntry, PlanStatus, Priority, ToolCall, ToolContent,
-    ToolKind, ToolStatus, UnknownKind, Update,
+    FileContents, IdleReason, Location, NoticeSeverity, Plan, PlanEntry, PlanStatus, Priority,
+    StateError, SubagentState, SubagentUpdate, ToolCall, ToolContent, ToolKind, ToolStatus,
+    UnknownKind, Update,
 };
 
-/// Writes a `session/update` notification as one line.
+/// Writes a `session/update` notification as one line. The update of a child session names the child.
 pub fn notification(session_id: &str, update: &Update<'_>, out: &mut Vec<u8>) {
     #[derive(Serialize)]
     struct Notification<'a> {
@@ -68,7 +71,11 @@ pub fn notification(session_id: &str, update: &Update<'_>, out: &mut Vec<u8>) {
         session_id: &'a str,
         update: &'a Update<'a>,
     }
-    let params = Params { session_id, update };
+    let params = if let Update::OfChild { session_id, update } = *update {
+        Params { session_id, update }
+    } else {
+        Params { session_id, update }
+    };
     write_line(&Notification { jsonrpc: "2.0", method: "session/update", params }, out);
 }
 

@@ -11,7 +11,7 @@ use crate::sessions::session::{ClientView, OpenQuestion};
 use crate::threads::{ThreadReader, Waits};
 use threadway_translate::acp::notice::Notice;
 use threadway_translate::acp::rpc::Error;
-use threadway_translate::acp::{ToolCall, ToolStatus, Update};
+use threadway_translate::acp::{ToolCall, ToolContent, ToolStatus, Update};
 use threadway_translate::run::{Loss, Outcome, RunEvent};
 
 /// How long the upstream may be away during a run before the person gets a notice. A connection that
@@ -198,10 +198,20 @@ fn is_too_slow(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Failed(failure) if failure.loss() == Some(Loss::TooSlow))
 }
 
+/// Whether an update shows a call that is open, or a child session that works for one.
 fn is_open_call(update: &Update<'_>) -> bool {
-    matches!(
-        update,
-        Update::ToolCall(ToolCall { status, .. })
-            if !matches!(status, Some(ToolStatus::Completed | ToolStatus::Failed))
-    )
+    if let Update::OfChild { update, .. } = update {
+        return is_open_call(update);
+    }
+    let is_open = |call: &ToolCall<'_>| {
+        !matches!(call.status, Some(ToolStatus::Completed | ToolStatus::Failed))
+    };
+    let is_child = |content: &ToolContent<'_>| matches!(content, ToolContent::Session { .. });
+    match update {
+        Update::ToolCall(call) => is_open(call),
+        Update::ToolCallUpdate(call) => {
+            is_open(call) && call.content.iter().flatten().any(is_child)
+        }
+        update => matches!(update, Update::SubagentUpdate(_)),
+    }
 }

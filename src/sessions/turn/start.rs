@@ -91,9 +91,13 @@ impl Turn {
     async fn new_run(&self, start: Start, kept: &[String]) -> Result<(Thread, NewRun), Error> {
         let config = self.session.config.lock().await;
         let thread = self.link.thread(&self.session, &config)?;
-        let servers = self.link.service().settings.mcp_key.as_deref();
+        let settings = &self.link.service().settings;
+        let servers = settings.mcp_key.as_deref();
         let servers = servers.zip(self.session.servers.forwarded.as_ref());
-        let chosen = config.kept.choices.configurable(&config.menu, servers);
+        let prompt = settings.system_prompt_key.as_deref();
+        let prompt = prompt.zip(self.session.servers.system_prompt.as_ref());
+        let given = servers.into_iter().chain(prompt);
+        let chosen = config.kept.choices.configurable(&config.menu, given);
         let configured = chosen.map_or(Configured::Not, Configured::Choices);
         let (hides, forgets) = (kept.to_vec(), kept.to_vec());
         let name = self.first_name.lock().clone();

@@ -32,6 +32,8 @@ pub(super) struct Calls {
     known: HashMap<Id, Call>,
     /// The calls without a result, in the order of their announcement. Some may have one by now.
     open: Vec<Id>,
+    /// The child sessions that work for each call.
+    sessions: HashMap<Id, Vec<String>>,
     /// Results of this run that came before their calls.
     early: HashMap<Id, (Content, bool)>,
     /// The number of runs so far.
@@ -100,7 +102,8 @@ impl Calls {
         }
         if let Some((content, is_error)) = self.early.remove(id) {
             let result = CallResult { content: &content, is_error };
-            emit(&Update::ToolCallUpdate(call.answered(id, result, reader)));
+            let news = call.answered(id, result, reader);
+            emit(&Update::ToolCallUpdate(referring(&self.sessions, id, news)));
         }
     }
 
@@ -114,7 +117,10 @@ impl Calls {
     ) {
         match self.known.get_mut(id) {
             Some(call) if call.stage == Stage::Answered => {}
-            Some(call) => emit(&Update::ToolCallUpdate(call.answered(id, result, reader))),
+            Some(call) => {
+                let news = call.answered(id, result, reader);
+                emit(&Update::ToolCallUpdate(referring(&self.sessions, id, news)));
+            }
             None => {
                 let result = (result.content.clone(), result.is_error);
                 self.early.insert(Arc::clone(id), result);
@@ -145,7 +151,11 @@ impl Calls {
                 None => none(),
             };
             let title = shown.title.clone().or(title);
-            emit(&Update::ToolCall(ToolCall { title, name, kind, ..shown }));
+            let mut shown = ToolCall { title, name, kind, ..shown };
+            if self.sessions.contains_key(id) {
+                shown.content.get_or_insert_default();
+            }
+            emit(&Update::ToolCall(referring(&self.sessions, id, shown)));
             return self.insert(id, new);
         };
         known.run = self.run;
@@ -177,7 +187,7 @@ impl Calls {
             }
         };
         if let Some(news) = news {
-            emit(&Update::ToolCallUpdate(news));
+            emit(&Update::ToolCallUpdate(referring(&self.sessions, id, news)));
         }
     }
 
@@ -203,6 +213,36 @@ impl Calls {
         call.stage = Stage::InProgress;
         let status = Some(ToolStatus::InProgress);
         emit(&Update::ToolCallUpdate(ToolCall { status, ..ToolCall::of(id) }));
+    }
+
+    /// A child session works for a call, from now on or again.
+    pub(super) fn delegate(
+        &mut self,
+        id: &Id,
+        session_id: &str,
+        emit: &mut dyn FnMut(&Update<'_>),
+    ) {
+        let sessions = self.sessions.entry(Arc::clone(id)).or_default();
+        let is_new = !sessions.iter().any(|known| known == session_id);
+        if is_new {
+            sessions.push(session_id.to_owned());
+        }
+        let Some(call) = self.known.get_mut(id).filter(|call| call.is_open()) else { return };
+        let waits = call.waits();
+        if waits {
+            call.stage = Stage::InProgress;
+        }
+        if waits || is_new {
+            let status = waits.then_some(ToolStatus::InProgress);
+            let news = ToolCall { status, content: Some(Vec::new()), ..ToolCall::of(id) };
+            emit(&Update::ToolCallUpdate(referring(&self.sessions, id, news)));
+        }
+    }
+
+    /// The arguments of a call without a result, as they were sent. `None` if they are not whole.
+    pub(super) fn args_of(&self, id: &str) -> Option<String> {
+        let args = self.known.get(id)?.args.to_text().decode().into_owned();
+        tool::is_complete(&args).then_some(args)
     }
 
     /// A person is asked about a call. The call is announced if it was not, and waits unless it
@@ -251,7 +291,8 @@ impl Calls {
             asked.content.get_or_insert_default().insert(0, note);
             call.has_note = true;
         }
-        ToolCall { kind: Some(call.kind), status: Some(status), ..asked }
+        let asked = ToolCall { kind: Some(call.kind), status: Some(status), ..asked };
+        referring(&self.sessions, id, asked)
     }
 
     /// A person has decided about a call.
@@ -315,4 +356,17 @@ impl Calls {
         }
         self.known.insert(Arc::clone(id), call);
     }
+}
+
+/// Adds the child sessions that work for a call to its content, if the content is sent.
+fn referring<'a>(
+    sessions: &HashMap<Id, Vec<String>>,
+    id: &Id,
+    mut call: ToolCall<'a>,
+) -> ToolCall<'a> {
+    if let (Some(content), Some(sessions)) = (&mut call.content, sessions.get(id)) {
+        let session = |id: &String| ToolContent::Session { session_id: id.clone() };
+        content.splice(0..0, sessions.iter().map(session));
+    }
+    call
 }

@@ -293,10 +293,10 @@ fn id_of_field(field: &ConfigField) -> String {
 impl Choices {
     /// The graph's `configurable` as one object: the mode's members, then the chosen settings that
     /// the graph offers, then the client's tool servers under the operator's key.
-    pub fn configurable(
-        &self,
-        options: &SessionOptions,
-        servers: Option<(&str, &Json)>,
+    pub fn configurable<'a>(
+        &'a self,
+        options: &'a SessionOptions,
+        given: impl IntoIterator<Item = (&'a str, &'a Json)>,
     ) -> Option<Json> {
         let mut all: IndexMap<&str, &RawValue> = IndexMap::new();
         let mode = options.mode(self);
@@ -306,7 +306,7 @@ impl Choices {
         for field in &options.fields {
             all.extend(self.value_of(field).map(|value| (&*field.key, &**value)));
         }
-        all.extend(servers.map(|(key, servers)| (key, &**servers)));
+        all.extend(given.into_iter().map(|(key, value)| (key, &**value)));
         let object =
             all.iter().fold(ObjectWriter::new(), |all, (key, value)| all.raw(key, value.get()));
         (!object.is_empty()).then(|| object.finish())

@@ -2,8 +2,9 @@
 //!
 //! One projector lives as long as its session. A loaded session is a snapshot for a client that was
 //! sent nothing, so its ids and final forms are those of the live stream. `message` is the state of
-//! one message.
+//! one message. `children` are the sessions of subagents, each with a projector of its own.
 
+mod children;
 mod message;
 
 use std::collections::{HashMap, HashSet};
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use indexmap::IndexSet;
 
+use children::Children;
 use message::{ChunkKind, MessageState, SentMessage, chunk_kind};
 
 use super::call::{CallResult, Calls, Verdict};
@@ -18,7 +20,9 @@ use super::notice::{Notice, SUMMARY};
 use super::plan::PlanState;
 use super::profile::GraphProfile;
 use super::tool::Reader;
-use super::update::{CompactionStatus, ContentBlock, ToolCall, Update};
+use super::update::{
+    CompactionStatus, ContentBlock, Plan, PlanEntry, SubagentState, ToolCall, Update,
+};
 use super::{content, strict};
 use crate::json::Text;
 use crate::run::{
@@ -30,7 +34,11 @@ use crate::run::{
 pub struct Projector {
     profile: Arc<GraphProfile>,
     cwd: String,
+    scope: Scope,
     notice_forms: NoticeForms,
+    plan_form: PlanForm,
+    /// `None` for a client without child sessions, and in a child.
+    children: Option<Children>,
     messages: HashMap<Id, MessageState>,
     /// The messages whose text may still be repeated or completed by the run.
     unsettled: IndexSet<Id>,
@@ -54,6 +62,28 @@ pub struct NoticeForms {
     /// Anything as a notice.
     pub notices: bool,
 }
+
+/// In which of ACP's forms a client takes a plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PlanForm {
+    /// As the only plan of the session.
+    #[default]
+    Only,
+    /// As one of several, by its id.
+    ById,
+}
+
+/// What a projector shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    /// The run's own agent.
+    Session,
+    /// One subagent, and what is a part of it. Other events do not come.
+    Child,
+}
+
+/// The id of the plan that is the graph's to-do list.
+const TODOS_PLAN: &str = "todos";
 
 /// Whether the client is shown the messages of a subagent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +114,10 @@ impl Projector {
         Self {
             profile,
             cwd: cwd.to_owned(),
+            scope: Scope::Session,
             notice_forms: NoticeForms::default(),
+            plan_form: PlanForm::default(),
+            children: None,
             messages: HashMap::new(),
             unsettled: IndexSet::new(),
             calls: Calls::default(),
@@ -102,6 +135,12 @@ impl Projector {
         Self { notice_forms, ..self }
     }
 
+    /// Sets the form of plans that the client takes.
+    #[must_use]
+    pub fn planning(self, plan_form: PlanForm) -> Self {
+        Self { plan_form, ..self }
+    }
+
     /// Marks a message as the client's own prompt, which is not sent to it.
     pub fn hold(&mut self, message_id: &Id) {
         self.messages.insert(Arc::clone(message_id), MessageState::Own);
@@ -109,6 +148,16 @@ impl Projector {
 
     /// Projects one event.
     pub fn project(&mut self, event: &RunEvent, emit: Emit<'_>) {
+        match self.child_of(event) {
+            Some(child) => {
+                self.in_child(&child, emit, |child, emit| child.project(event, emit));
+            }
+            None => self.apply(event, emit),
+        }
+        self.after_event(event, emit);
+    }
+
+    fn apply(&mut self, event: &RunEvent, emit: Emit<'_>) {
         let reader = Reader { profile: &self.profile, cwd: &self.cwd };
         match event {
             RunEvent::TextDelta { message_id, delta }
@@ -138,13 +187,16 @@ impl Projector {
             }
             RunEvent::StateSnapshot(state) => {
                 if let Some(entries) = self.plan.set(state) {
-                    emit(&Update::Plan { entries });
+                    emit(&plan_update(self.plan_form, entries));
                 }
             }
             RunEvent::StateDelta(patch) => {
                 if let Some(entries) = self.plan.change(patch) {
-                    emit(&Update::Plan { entries });
+                    emit(&plan_update(self.plan_form, entries));
                 }
+            }
+            RunEvent::Messages(messages) if self.children.is_some() => {
+                self.snapshot_nested(messages, emit);
             }
             RunEvent::Messages(messages) => self.snapshot(messages, emit),
             RunEvent::Spent { message_id: _, usage, agent } => {
@@ -161,6 +213,7 @@ impl Projector {
                 self.calls.next_run();
                 self.subagents.clear();
                 self.unattributed.clear();
+                self.children_start(event, emit);
             }
             RunEvent::Ended { outcome, usage: _ } => self.ended(outcome, emit),
             RunEvent::ReasoningSealed { .. }
@@ -183,8 +236,17 @@ impl Projector {
         action: &Action,
         emit: Emit<'_>,
     ) -> ToolCall<'static> {
+        let call_id = call_id_of(interrupt_id, at, action);
+        if let Some(child) = self.child_of_call(&call_id) {
+            self.set_state(&child, &SubagentState::RequiresAction, emit);
+            let asked = self
+                .in_child(&child, emit, |child, emit| child.ask(interrupt_id, at, action, emit));
+            if let Some(asked) = asked {
+                return asked;
+            }
+        }
         let reader = Reader { profile: &self.profile, cwd: &self.cwd };
-        self.calls.ask(&call_id_of(interrupt_id, at, action), action, reader, emit)
+        self.calls.ask(&call_id, action, reader, emit)
     }
 
     /// Sends the decision of a person or a rule about a call.
@@ -196,16 +258,29 @@ impl Projector {
         verdict: Verdict,
         emit: Emit<'_>,
     ) {
-        self.calls.decide(&call_id_of(interrupt_id, at, action), verdict, emit);
+        let call_id = call_id_of(interrupt_id, at, action);
+        match self.child_of_call(&call_id) {
+            Some(child) => {
+                self.in_child(&child, emit, |child, emit| {
+                    child.calls.decide(&call_id, verdict, emit);
+                });
+            }
+            None => self.calls.decide(&call_id, verdict, emit),
+        }
     }
 
     /// Ends the turn: ends open texts, and marks open calls as failed.
     pub fn settle(&mut self, emit: Emit<'_>) {
+        self.settle_children(emit);
+        self.end_texts(emit);
+        let reader = Reader { profile: &self.profile, cwd: &self.cwd };
+        self.calls.settle(reader, emit);
+    }
+
+    fn end_texts(&mut self, emit: Emit<'_>) {
         for id in std::mem::take(&mut self.unsettled) {
             self.end(&id, emit);
         }
-        let reader = Reader { profile: &self.profile, cwd: &self.cwd };
-        self.calls.settle(reader, emit);
     }
 
     fn start(&mut self, id: &Id, role: Role, agent: Option<&Id>) {
@@ -262,6 +337,11 @@ impl Projector {
         }
         let calls = messages.iter().flat_map(|message| &message.calls);
         self.calls.retract_others(&calls.map(|call| &call.id).collect());
+        self.show(messages, emit);
+    }
+
+    /// Sends what is new in messages of the conversation, and in their calls.
+    fn show(&mut self, messages: &[Arc<Message>], emit: Emit<'_>) {
         let mut results = HashMap::new();
         for message in messages.iter().filter(|message| message.role == Role::Tool) {
             if let Some(call_id) = &message.call_id {
@@ -374,7 +454,10 @@ impl Projector {
         let (parent, call_id) = (parent.clone(), call_id.clone());
         let seen = SeenSubagent { parent, call_id, is_over: false };
         self.subagents.insert(Arc::clone(id), seen);
-        if let Some(call_id) = &subagent.call_id {
+        let is_child = self.child_started(subagent, emit);
+        if let Some(call_id) = &subagent.call_id
+            && !is_child
+        {
             self.calls.run(call_id, emit);
         }
         let (known, unattributed) = std::mem::take(&mut self.unattributed)
@@ -382,6 +465,10 @@ impl Projector {
             .partition(|message| message.agent.as_ref() == Some(&subagent.id));
         self.unattributed = unattributed;
         let known: Vec<_> = known;
+        if self.children.is_some() {
+            let known: Vec<_> = known.into_iter().map(Arc::new).collect();
+            return self.attribute(&subagent.id, &known, emit);
+        }
         for message in &known {
             self.message(message, emit);
         }
@@ -391,6 +478,9 @@ impl Projector {
     /// announced.
     fn visibility(&self, agent: Option<&Id>) -> Option<Visibility> {
         let Some(agent) = agent else { return Some(Visibility::Shown) };
+        if self.scope == Scope::Child {
+            return Some(Visibility::Shown);
+        }
         self.subagents.get(agent)?;
         let works = |subagent: &SeenSubagent| {
             let call_id = subagent.call_id.as_ref();
@@ -421,12 +511,9 @@ impl Projector {
 
     /// The run ends. Open calls stay open if it waits for a person.
     fn ended(&mut self, outcome: &Outcome, emit: Emit<'_>) {
+        self.children_end(outcome, emit);
         match outcome {
-            Outcome::Interrupted(_) => {
-                for id in std::mem::take(&mut self.unsettled) {
-                    self.end(&id, emit);
-                }
-            }
+            Outcome::Interrupted(_) => self.end_texts(emit),
             Outcome::Finished { .. }
             | Outcome::Cancelled
             | Outcome::Idle { .. }
@@ -434,6 +521,15 @@ impl Projector {
         }
         self.subagents.clear();
         self.unattributed.clear();
+    }
+}
+
+/// The update with a plan. A list without entries is no plan.
+fn plan_update(form: PlanForm, entries: &[PlanEntry]) -> Update<'_> {
+    match form {
+        PlanForm::Only => Update::Plan { entries },
+        PlanForm::ById if entries.is_empty() => Update::PlanRemoved { plan_id: TODOS_PLAN },
+        PlanForm::ById => Update::PlanUpdate { plan: Plan::Items { plan_id: TODOS_PLAN, entries } },
     }
 }
 

@@ -331,7 +331,7 @@ impl fmt::Display for Error {
 // === impl Code ===
 
 impl Code {
-    fn number(self) -> i64 {
+    pub(super) fn number(self) -> i64 {
         match self {
             Self::Parse => -32_700,
             Self::InvalidRequest => -32_600,

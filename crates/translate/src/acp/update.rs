@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
+use super::ending::StopReason;
 use crate::json::{Json, Text};
 
 /// One update. It borrows from the run event that it projects.
@@ -31,6 +32,12 @@ pub enum Update<'a> {
     ToolCallUpdate(ToolCall<'a>),
     Plan {
         entries: &'a [PlanEntry],
+    },
+    PlanUpdate {
+        plan: Plan<'a>,
+    },
+    PlanRemoved {
+        plan_id: &'a str,
     },
     AvailableCommandsUpdate {
         available_commands: &'a [AvailableCommand],
@@ -62,6 +69,81 @@ pub enum Update<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         description: Option<&'a str>,
     },
+    SubagentUpdate(SubagentUpdate<'a>),
+    SessionMessage {
+        message_id: &'a str,
+        sender_session_id: &'a str,
+        recipient_session_id: &'a str,
+        content: Vec<ContentBlock<'a>>,
+    },
+    /// No kind of its own: an update of a child session.
+    #[serde(skip)]
+    OfChild {
+        session_id: &'a str,
+        update: &'a Self,
+    },
+}
+
+/// A plan with an id.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
+#[expect(missing_docs, reason = "the names are the specification's, which defines them")]
+pub enum Plan<'a> {
+    Items { plan_id: &'a str, entries: &'a [PlanEntry] },
+}
+
+/// A child session, and what has changed of it.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SubagentUpdate<'a> {
+    /// The id of the child session.
+    pub session_id: &'a str,
+    /// The name of the subagent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<&'a str>,
+    /// What it works on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<&'a str>,
+    /// Whether it works.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<&'a SubagentState>,
+}
+
+/// Whether a subagent works, and why it stopped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case", rename_all_fields = "camelCase")]
+#[expect(missing_docs, reason = "the names are the specification's, which defines them")]
+pub enum SubagentState {
+    Running,
+    RequiresAction,
+    Unknown,
+    Idle {
+        stop_reason: IdleReason,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<StateError>,
+    },
+}
+
+/// Why a subagent stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names are the specification's, which defines them")]
+pub enum IdleReason {
+    EndTurn,
+    MaxTokens,
+    MaxTurnRequests,
+    Refusal,
+    Cancelled,
+    Error,
+}
+
+/// The failure that stopped a subagent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StateError {
+    /// The code of a JSON-RPC error.
+    pub code: i64,
+    /// The text for a person.
+    pub message: String,
 }
 
 /// How far the summary of a conversation is.
@@ -199,6 +281,9 @@ pub enum ToolContent<'a> {
     Content {
         content: ContentBlock<'a>,
     },
+    Session {
+        session_id: String,
+    },
     Diff {
         path: String,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -271,6 +356,22 @@ impl ContentBlock<'_> {
     /// A text block.
     pub fn text(text: &str) -> Self {
         Self::Text { text: Cow::Owned(Text::new(text)) }
+    }
+}
+
+// === impl SubagentState ===
+
+impl SubagentState {
+    /// The state of a subagent that has stopped.
+    pub fn ended(reason: StopReason) -> Self {
+        let stop_reason = match reason {
+            StopReason::EndTurn => IdleReason::EndTurn,
+            StopReason::MaxTokens => IdleReason::MaxTokens,
+            StopReason::MaxTurnRequests => IdleReason::MaxTurnRequests,
+            StopReason::Refusal => IdleReason::Refusal,
+            StopReason::Cancelled => IdleReason::Cancelled,
+        };
+        Self::Idle { stop_reason, error: None }
     }
 }
 

@@ -49,6 +49,10 @@ pub(super) const HARNESS_SOURCE: &str = "lc_source";
 /// Where providers tell why their model stopped.
 const FINISH_REASONS: [&str; 4] = ["finish_reason", "stop_reason", "stopReason", "done_reason"];
 
+/// Where LangChain repeats it in its own words, since langchain-core 1.8. Not every provider's
+/// integration does.
+const NORMALIZED_REASON: &str = "normalized_finish_reason";
+
 /// Why a model stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Finish {
@@ -298,10 +302,20 @@ impl<'a> Message<'a> {
 // === impl Finish ===
 
 impl Finish {
-    /// Reads a provider's metadata: OpenAI's words, Anthropic's, Google's, Mistral's.
+    /// Reads a provider's metadata: LangChain's words, then OpenAI's, Anthropic's, Google's,
+    /// Mistral's. A normalized reason that says no more than that the model stopped gives way to the
+    /// provider's own.
     pub fn of(metadata: &json::Members<'_>) -> Option<Self> {
-        let reason = FINISH_REASONS.iter().find_map(|name| metadata.string(name))?;
-        Some(match reason.to_ascii_lowercase().as_str() {
+        let normalized = metadata.string(NORMALIZED_REASON).map(|reason| Self::read(&reason));
+        if let Some(Self::Length | Self::Refused) = normalized {
+            return normalized;
+        }
+        let reason = FINISH_REASONS.iter().find_map(|name| metadata.string(name));
+        reason.map(|reason| Self::read(&reason)).or(normalized)
+    }
+
+    fn read(reason: &str) -> Self {
+        match reason.to_ascii_lowercase().as_str() {
             "length"
             | "max_tokens"
             | "max_output_tokens"
@@ -317,7 +331,7 @@ impl Finish {
             | "guardrail_intervened"
             | "content_filtered" => Self::Refused,
             _ => Self::Done,
-        })
+        }
     }
 }
 

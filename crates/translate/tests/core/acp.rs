@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::support::acp::{self, Session};
 use crate::support::acp_schema::Schema;
 use serde_json::{Value, json};
-use threadway_translate::acp::{GraphProfile, Paths, Projector, Verdict};
+use threadway_translate::acp::{GraphProfile, Paths, PlanForm, Projector, Verdict};
 use threadway_translate::json::{Text, TextBuf};
 use threadway_translate::langgraph::{Finish, Media, MediaKind, MediaSource};
 use threadway_translate::run::{
@@ -592,6 +592,35 @@ fn todos_are_the_plan_and_their_call_is_a_thought() {
     );
     assert_eq!(entries[1]["entries"], json!([]));
     assert_eq!(session.calls()["w"].get("kind"), "think");
+}
+
+/// The same list for a client that takes plans by their ids. An empty list is no plan.
+#[test]
+fn a_plan_has_an_id_for_a_client_that_takes_several() {
+    let state = |todos: &Value| {
+        RunEvent::StateSnapshot(threadway_translate::json::raw(json!({"todos": todos}).to_string()))
+    };
+    let todo = |status: &str| json!([{"content": "a", "status": status}]);
+    let events = [
+        started(),
+        state(&json!([])),
+        state(&todo("pending")),
+        state(&todo("completed")),
+        state(&todo("completed")),
+        state(&json!([])),
+        finished(),
+    ];
+    let mut projector = acp::newcomer().planning(PlanForm::ById);
+    let session = acp::project(&mut projector, &events);
+    let schema = Schema::load();
+    session.updates.iter().for_each(|update| schema.check_update(update).unwrap());
+    let update = |status: &str| {
+        let entries = json!([{"content": "a", "priority": "medium", "status": status}]);
+        json!({"sessionUpdate": "plan_update",
+            "plan": {"type": "items", "planId": "todos", "entries": entries}})
+    };
+    let removed = json!({"sessionUpdate": "plan_removed", "planId": "todos"});
+    assert_eq!(session.updates, [update("pending"), update("completed"), removed]);
 }
 
 #[test]

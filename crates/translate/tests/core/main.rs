@@ -28,6 +28,7 @@ mod agui;
 mod attachments;
 mod below;
 mod cases;
+mod children;
 mod copilotkit;
 mod golden;
 mod kept;

@@ -61,6 +61,8 @@ pub(super) enum MessageEvent<'a> {
         usage: Option<Members<'a>>,
         /// What the provider said about its answer.
         metadata: Option<Members<'a>>,
+        /// Why the model stopped.
+        finish: Option<Finish>,
     },
     /// `content-block-finish`, which repeats the block, a block of another type, or `usage`, which
     /// `message-finish` repeats.
@@ -155,14 +157,23 @@ impl Messages {
             }),
         };
         let Some(id) = self.ids.get(place) else { return };
-        let finish = event.metadata().and_then(Finish::of).map(Piece::Finish);
-        let end = matches!(event, MessageEvent::Finish { .. }).then_some(Piece::End);
+        let (finish, end) = if let MessageEvent::Finish { finish, .. } = event {
+            (finish.map(Piece::Finish), Some(Piece::End))
+        } else {
+            (None, None)
+        };
         hear(Utterance::Pieces {
             speaker: Speaker { namespace, origin: &self.origin },
             message: MessageId::Own(id),
             pieces: &mut piece.into_iter().chain(finish).chain(end),
         });
     }
+}
+
+/// Why the model stopped. LangChain's own words are beside the provider's metadata, or inside.
+fn finish_of(event: &Members<'_>) -> Option<Finish> {
+    let metadata = || event.get("metadata").and_then(json::members);
+    Finish::of(event).or_else(|| Finish::of(&metadata()?))
 }
 
 // === impl MessageEvent ===
@@ -184,6 +195,7 @@ impl<'a> MessageEvent<'a> {
             "message-finish" => Self::Finish {
                 usage: members.get("usage").and_then(json::members),
                 metadata: members.get("metadata").and_then(json::members),
+                finish: finish_of(&members),
             },
             _ => return None,
         })

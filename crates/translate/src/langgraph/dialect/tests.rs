@@ -107,6 +107,36 @@ fn a_message_is_the_same_pieces_in_every_dialect() {
     }
 }
 
+/// LangChain's own word for why a model stopped, beside the provider's or instead of it.
+#[test]
+fn a_normalized_reason_to_stop_counts_in_every_dialect() {
+    for (reasons, expected) in [
+        (r#""finish_reason":"END","normalized_finish_reason":"length""#, "Length"),
+        (r#""normalized_finish_reason":"refusal""#, "Refused"),
+        (r#""normalized_finish_reason":"content_filter""#, "Refused"),
+        (r#""finish_reason":"max_tokens","normalized_finish_reason":"other""#, "Length"),
+        (r#""finish_reason":"END","normalized_finish_reason":"tool_call""#, "Done"),
+        (r#""normalized_finish_reason":null,"stop_reason":"end_turn""#, "Done"),
+    ] {
+        let start = envelope("", r#"{"event":"message-start","role":"ai","id":"m1"}"#);
+        let beside = envelope("", &format!(r#"{{"event":"message-finish",{reasons}}}"#));
+        let inside = format!(r#"{{"event":"message-finish","metadata":{{{reasons}}}}}"#);
+        let inside = envelope("", &inside);
+        let chunk = format!(
+            r#"[{{"id":"m1","type":"AIMessageChunk","content":"","response_metadata":{{{reasons}}},"chunk_position":"last"}},{NODE}]"#
+        );
+        for parts in [
+            vec![("messages", &*start), ("messages", &*beside)],
+            vec![("messages", &*start), ("messages", &*inside)],
+            vec![("messages", &*chunk)],
+        ] {
+            let heard = heard(&parts);
+            let (_, _, said) = heard.last().unwrap();
+            assert!(said.contains(expected), "{reasons}: {said}");
+        }
+    }
+}
+
 #[test]
 fn a_prefix_is_a_piece_until_it_is_whole() {
     let (prefix, last) = (format!("[{CHUNK}]"), format!("[{LAST}]"));
