@@ -196,9 +196,12 @@ def install_examples() -> Path:
             install(f"example-{example.name}", lock, copy, [["npm", "--ignore-scripts", "--no-audit", "--no-fund", *command[1].split()[1:]]],
                     before=lambda: shutil.copytree(example, copy, ignore=NOT_COPIED, dirs_exist_ok=True))
         shutil.copytree(example, copy, ignore=NOT_COPIED, dirs_exist_ok=True)
-    venv = copies / "graph" / ".venv"
-    if not venv.is_symlink():
-        venv.symlink_to(install_langgraph())
+    acp = CACHE / "examples-acp"
+    install_venv("examples-acp", HERE / "examples" / "requirements.lock.txt", acp)
+    for name, venv in {"graph": install_langgraph(), "acp": acp}.items():
+        link = copies / name / ".venv"
+        if not link.is_symlink():
+            link.symlink_to(venv)
     return copies
 
 
