@@ -144,7 +144,7 @@ class Walk {
     return undefined;
   }
 
-  /** One of them deletes the session. The others are told so, and nothing comes back. */
+  /** One of them deletes the session. A prompt of the other is refused, and nothing comes back. */
   async #delete() {
     const [a, b] = this.editors;
     const id = a.sessionId;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use threadway::cli;
 use threadway::upstream::{BaseUrl, BaseUrlError};
 
-use super::super::{failed, misused, say};
+use crate::commands::{failed, misused, say};
 
 /// The file, without the server.
 const MODES: &str = include_str!("init.toml");
