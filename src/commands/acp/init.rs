@@ -24,16 +24,19 @@ pub(super) fn run(args: &cli::Acp) -> Result<(), u8> {
              the gateway's own config file",
         ));
     }
-    let file = args.config.as_deref().unwrap_or(Path::new(NAME));
+    let file = args.config.as_deref().unwrap_or_else(|| Path::new(NAME));
     let text = text(args)?;
     let shown = absolute(file).unwrap_or_else(|_| file.to_owned());
     let shown = shown.display();
     let written = File::create_new(file).and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => failed(format_args!(
-            "{shown} exists and is not changed: name another file with --config"
-        )),
-        _ => failed(format_args!("{shown} cannot be written: {error}")),
+    written.map_err(|error| {
+        if error.kind() == io::ErrorKind::AlreadyExists {
+            failed(format_args!(
+                "{shown} exists and is not changed: name another file with --config"
+            ))
+        } else {
+            failed(format_args!("{shown} cannot be written: {error}"))
+        }
     })?;
     say(format_args!(
         "{shown} has four modes; print an editor's settings with `threadway acp --print-config \
