@@ -32,6 +32,8 @@ Clients and tools:
   --metrics        a Python with prometheus-client, in METRICS_PYTHON, and Debian's Prometheus, in PROMETHEUS and PROMTOOL
   --helm           a Python with Helm, in HELM_PYTHON
   --book           a Python with mdBook, in BOOK_PYTHON
+  --neovim         Neovim, in NEOVIM, and the folder of its plugins, in NEOVIM_PLUGINS, which may also name a folder that has them;
+                   NEOVIM_MISSING has the reason if they cannot be had
   --reducer, --proto   the example programs of those suites
   --wasm               the translation as WebAssembly
   --faults         nginx, Redis and faketime, in NGINX, REDIS and FAKETIME
@@ -82,6 +84,7 @@ ACP_PYTHON = HERE / "acp-python"
 BOOK = HERE / "book"
 PAGE = HERE.parent / "page"
 HELM = HERE / "helm"
+NEOVIM = HERE / "neovim"
 
 LANGGRAPH_READY_SECONDS = 240.0  # 3 s on an idle machine; 74 s seen on a busy one
 SCHEMAS_SECONDS = 120.0  # 5 s on an idle machine
@@ -91,6 +94,7 @@ POSTGRES_STOP_SECONDS = 10.0
 POSTGRES_CONNECTIONS = 300  # each aegra has two pools
 THREADWAY_STOP_SECONDS = 5.0
 POLL_SECONDS = 0.05
+CLONE_SECONDS = 120.0
 LOG_LINES_SHOWN = 30
 
 LANGGRAPH_ENVIRONMENT = {
@@ -192,9 +196,12 @@ def install_examples() -> Path:
             install(f"example-{example.name}", lock, copy, [["npm", "--ignore-scripts", "--no-audit", "--no-fund", *command[1].split()[1:]]],
                     before=lambda: shutil.copytree(example, copy, ignore=NOT_COPIED, dirs_exist_ok=True))
         shutil.copytree(example, copy, ignore=NOT_COPIED, dirs_exist_ok=True)
-    venv = copies / "graph" / ".venv"
-    if not venv.is_symlink():
-        venv.symlink_to(install_langgraph())
+    acp = CACHE / "examples-acp"
+    install_venv("examples-acp", HERE / "examples" / "requirements.lock.txt", acp)
+    for name, venv in {"graph": install_langgraph(), "acp": acp}.items():
+        link = copies / name / ".venv"
+        if not link.is_symlink():
+            link.symlink_to(venv)
     return copies
 
 
@@ -243,6 +250,47 @@ def install_python(package: Path) -> Path:
     venv = CACHE / package.name
     install_venv(package.name, package / "requirements.lock.txt", venv)
     return venv / "bin" / "python"
+
+
+# By commit, so that each machine has the same ones.
+NEOVIM_PLUGINS = {
+    "codecompanion.nvim": ("https://github.com/olimorris/codecompanion.nvim", "f1afd02537c68b3dd6e0d41d4adda5ef538e0473"),
+    "plenary.nvim": ("https://github.com/nvim-lua/plenary.nvim", "b9fd5226c2f76c951fc8ed5923d85e4de065e509"),
+}
+
+
+def install_neovim() -> dict[str, str]:
+    """Neovim and its plugins. They are not in a package registry, so a machine may not reach them; the suite is then skipped."""
+    try:
+        venv = install_python(NEOVIM).parent
+        return {"NEOVIM": str(venv / "nvim"), "NEOVIM_PLUGINS": os.environ.get("NEOVIM_PLUGINS") or str(install_neovim_plugins())}
+    except Failed as failure:
+        missing = f"{failure}: name a folder with {' and '.join(NEOVIM_PLUGINS)} in NEOVIM_PLUGINS"
+        print(f"# neovim is skipped: {missing}", file=sys.stderr)
+        return {"NEOVIM_MISSING": missing}
+
+
+def install_neovim_plugins() -> Path:
+    plugins = CACHE / "neovim-plugins"
+    log = INSTALL_LOGS / "neovim-plugins.log"
+    for name, (url, commit) in NEOVIM_PLUGINS.items():
+        stamp = plugins / f"{name}.commit"
+        if stamp.exists() and stamp.read_text() == commit:
+            continue
+        shutil.rmtree(plugins / name, ignore_errors=True)
+        (plugins / name).mkdir(parents=True)
+        git = ["git", "-C", str(plugins / name)]
+        with step(f"fetch {name}"), log.open("a") as out:
+            for command in ([*git, "init", "--quiet"], [*git, "fetch", "--quiet", "--depth", "1", url, commit], [*git, "checkout", "--quiet", "FETCH_HEAD"]):
+                try:
+                    environment = os.environ | {"GIT_TERMINAL_PROMPT": "0"}
+                    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=CLONE_SECONDS)
+                except (OSError, subprocess.TimeoutExpired) as error:
+                    raise Failed(f"{url} cannot be fetched ({type(error).__name__})", log) from error
+                if done.returncode != 0:
+                    raise Failed(f"{url} cannot be fetched", log)
+        stamp.write_text(commit)
+    return plugins
 
 
 def python_for_aegra() -> str:
@@ -343,6 +391,8 @@ def prepare(options: set[str]) -> dict[str, str]:
             found["PROMTOOL"] = install_package("prometheus", ["promtool"], "PROMTOOL")
         if "--helm" in options:
             found["HELM_PYTHON"] = str(install_python(HELM))
+        if "--neovim" in options:
+            found |= install_neovim()
         if "--copilot" in options:
             install_client(COPILOT)
         if "--tanstack" in options:
@@ -732,7 +782,7 @@ def show(log: Path) -> None:
 
 
 OPTIONS = {"--python", "--js", "--python-js", "--aegra", "--demo", "--none", "--upstream-only", "--validate", "--metrics",
-           "--book", "--copilot", "--tanstack", "--wire", "--chromium", "--examples", "--page", "--helm",
+           "--book", "--neovim", "--copilot", "--tanstack", "--wire", "--chromium", "--examples", "--page", "--helm",
            "--acp", "--acp-python", "--reducer", "--proto", "--wasm", "--spare", "--auth", "--proxies", "--faults"}
 
 

@@ -287,6 +287,10 @@ pub struct Acp {
     /// gateway's token; store them for later sessions, and exit.
     #[arg(long)]
     pub login: bool,
+    /// Write a config file with four modes (ask, accept edits, plan, bypass permissions) to the
+    /// file of --config, or to threadway.toml, and exit. An existing file is not changed.
+    #[arg(long, conflicts_with_all = ["print_config", "login"])]
+    pub init: bool,
 }
 
 /// An ACP client whose settings `--print-config` prints.
@@ -413,6 +417,7 @@ impl fmt::Debug for Acp {
             gateway_token,
             print_config,
             login,
+            init,
         } = self;
         f.debug_struct("Acp")
             .field("upstream", upstream)
@@ -423,6 +428,7 @@ impl fmt::Debug for Acp {
             .field("gateway_token", &gateway_token.as_ref().map(|_| "[redacted]"))
             .field("print_config", print_config)
             .field("login", login)
+            .field("init", init)
             .finish()
     }
 }

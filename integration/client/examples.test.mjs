@@ -3,9 +3,13 @@
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
+import { Editor } from "./editors.mjs";
 import { LOGS } from "./logs.mjs";
 import { commandsOf, Example, freePort } from "./readme.mjs";
 
@@ -121,6 +125,80 @@ describe("the examples", { concurrency: 2, ...SUITE }, () => {
     assert.match(failed, /This is the last that \n! RuntimeError: the script says that this run fails\n/);
     example.isDone();
   });
+
+  for (const [name, { roll }] of Object.entries({ acp: { roll: "dice_roll" }, "acp-js": { roll: "dice__roll" } })) {
+    test(`${name} obeys the modes of an editor, and uses its MCP servers`, OPTIONS, async () => {
+      const port = await freePort();
+      const example = await Example.open(name, { [README.LANGGRAPH]: port });
+      if (name === "acp") await example.run(example.take(/pip install/));
+      await example.start(example.take(/langgraph(js)? dev/), `http://127.0.0.1:${port}/ok`, { LANGGRAPH_CLI_NO_ANALYTICS: "1", LANGSMITH_TRACING: "false" });
+      rmSync(`${example.folder}/threadway.toml`, { force: true });
+      await example.run(example.take(/^threadway acp --init/));
+      assert.match(await example.run(example.take(/^threadway acp --print-config/)), /threadway\.toml/);
+      const mcp = await freePort();
+      await example.start(example.take(/mcp_server/), `http://127.0.0.1:${mcp}/mcp`, { PORT: mcp }, () => true);
+
+      const cwd = mkdtempSync(join(tmpdir(), "threadway-example-"));
+      const editor = new Editor(name, ["--config", `${example.folder}/threadway.toml`]);
+      try {
+        await editor.initialize();
+        const servers = { dice: `http://127.0.0.1:${mcp}/mcp`, away: "http://127.0.0.1:9/mcp" };
+        await editor.new({ cwd, mcpServers: Object.entries(servers).map(([name, url]) => ({ type: "http", name, url, headers: [] })) });
+        editor.answer = () => "allow_once";
+        /** The titles of the permissions, and what the agent says. */
+        const say = async (words) => {
+          editor.asked.length = 0;
+          editor.said.clear();
+          assert.deepEqual(await editor.prompt(words), { stopReason: "end_turn" });
+          const said = editor.shown().filter(([role]) => role === "agent");
+          return { asked: editor.asked.map(({ toolCall }) => toolCall.title), said: said.map(([, text]) => text).join(" ") };
+        };
+        const asks = async (words, asked, said) => {
+          const found = await say(words);
+          assert.deepEqual(found.asked, asked);
+          assert.match(found.said, said);
+        };
+        const notes = join(cwd, "notes.txt");
+
+        assert.equal(editor.mode, "ask");
+        await asks("write", ["Write notes.txt"], /Done: Wrote notes\.txt/);
+        assert.equal(readFileSync(notes, "utf8"), "Buy milk.\n");
+        await asks("read", [], /Done: Buy milk\./);
+
+        await editor.setMode("accept_edits");
+        await asks("write", [], /Done: Wrote notes\.txt/);
+        editor.answer = () => "reject_once";
+        await asks("delete", ["Delete notes.txt"], /Done: /);
+        assert.ok(existsSync(notes));
+
+        await editor.setMode("plan");
+        await asks("who are you", [], /person's editor\.\s+Make a plan and explain it\./);
+        await asks("write", [], /My tools: list_files, read_file\./);
+        await asks("list", [], /Done: notes\.txt/);
+
+        await editor.setMode("bypass");
+        await asks("delete", [], /Done: Deleted notes\.txt/);
+        assert.ok(!existsSync(notes));
+        await asks("who are you", [], /person's editor\.$/);
+
+        await editor.set("assistant", "mcp");
+        await asks("hello", [], new RegExp(`My tools: ${roll}\\.`));
+        await asks("roll", [], /Done: It shows [1-6] of 6/);
+      } finally {
+        await editor.stop();
+        rmSync(cwd, { recursive: true, force: true });
+      }
+      assert.deepEqual(editor.judge.faults, []);
+
+      if (name === "acp-js") {
+        const gateway = await example.gateway();
+        const painted = await example.run(example.take(/^curl/, { "http://127.0.0.1:8484": gateway, '"t1"': `"${randomUUID()}"` }));
+        assert.match(painted, /"toolCallName":"paint"/);
+        assert.match(painted, /"pendingToolCallIds":\["call_2"\]/);
+      }
+      example.isDone();
+    });
+  }
 
   test("event-source follows a thread with runs of any client, and reconnects", OPTIONS, async () => {
     const example = await open("event-source");

@@ -39,11 +39,11 @@ export class Example {
   }
 
   /** Starts a server, and waits until it answers at this address; returns its process. */
-  async start(command, url, environment) {
+  async start(command, url, environment, isReady = ({ ok }) => ok) {
     const child = this.spawn(command, environment);
     child.unref(); // servers.py stops the process at the end, with its process group
     const deadline = performance.now() + READY_MS;
-    while (!(await fetch(url).then(({ ok }) => ok, () => false))) {
+    while (!(await fetch(url).then(isReady, () => false))) {
       assert.equal(child.exitCode, null, `\`${command}\` of ${this.name} has ended`);
       assert.ok(performance.now() < deadline, `\`${command}\` of ${this.name} does not answer at ${url}`);
       await new Promise((wake) => setTimeout(wake, 100));

@@ -1,6 +1,7 @@
-//! `threadway acp`: serves one editor on stdin and stdout, prints its settings, or stores a key and a
-//! server. `login`: what it asks in a terminal.
+//! `threadway acp`: serves one editor on stdin and stdout, prints its settings, writes a config file,
+//! or stores a key and a server. `login`: what it asks in a terminal.
 
+mod init;
 mod login;
 
 use std::env;
@@ -48,6 +49,9 @@ enum Problem {
 }
 
 pub(super) fn run(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
+    if args.init {
+        return init::run(args);
+    }
     if let Some(gateway) = bridge::chosen(args)? {
         return bridge::run(args, gateway, log);
     }

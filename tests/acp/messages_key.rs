@@ -76,12 +76,19 @@ fn schemas(keys: &[&str]) -> Value {
 
 #[tokio::test]
 async fn a_graph_without_messages_says_so_at_the_prompt() {
+    // The second is what Python before 3.12 makes of a `typing.TypedDict`.
+    let state = schemas(&["question", "docs"])["input_schema"].take();
+    for schemas in
+        [json!({"input_schema": state}), json!({"input_schema": null, "state_schema": state})]
+    {
+        the_prompt_is_refused(schemas).await;
+    }
+}
+
+async fn the_prompt_is_refused(of_agent: Value) {
     let (mut server, mut editor) = open_with(Setup::default()).await;
     server.books().assistants.push(assistant("chat"));
-    server.books().schemas = json!({
-        "agent": schemas(&["question", "docs"]),
-        "chat": schemas(&["messages", "docs"]),
-    });
+    server.books().schemas = json!({"agent": of_agent, "chat": schemas(&["messages", "docs"])});
     let session = editor.session().await;
     let prompt = editor.prompt(&session, "hi").await;
     let told = editor.until(prompt).await;

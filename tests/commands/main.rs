@@ -13,6 +13,8 @@ mod demo;
 #[cfg(unix)]
 mod first_steps;
 #[cfg(unix)]
+mod init;
+#[cfg(unix)]
 mod lines;
 mod manual;
 #[cfg(target_os = "linux")]

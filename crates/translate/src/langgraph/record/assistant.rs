@@ -91,9 +91,14 @@ impl InputKeys {
             let keys = json::members(json::members(schema)?.get("properties")?)?;
             Some(keys.0.iter().map(|(key, _)| key.0.clone().into_owned()).collect::<HashSet<_>>())
         };
-        let Some(input) = schemas.get("input_schema").and_then(properties) else {
-            return Some(Self::Undescribed);
+        let input = match schemas.get("input_schema").filter(|schema| schema.get() != "null") {
+            Some(input) => properties(input),
+            // The Python server cannot describe the input of a `typing.TypedDict` before Python
+            // 3.12, nor the JavaScript server that of some types. The state has each key of the
+            // input.
+            None => schemas.get("state_schema").and_then(properties).and_then(state_keys),
         };
+        let Some(input) = input else { return Some(Self::Undescribed) };
         // The Python server has the schema of a JavaScript graph under the older name alone.
         let declared = ["context_schema", "config_schema"].map(|name| schemas.get(name));
         let context = match declared.into_iter().flatten().find_map(properties) {
@@ -176,6 +181,13 @@ impl InputKeys {
     }
 }
 
+/// The keys of a state that a client can name. `None` if there are none: the state is then one
+/// value, such as the `__root__` of a graph, and its schema does not describe the input.
+fn state_keys(mut keys: HashSet<String>) -> Option<HashSet<String>> {
+    keys.retain(|key| !key.starts_with("__"));
+    (!keys.is_empty()).then_some(keys)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,6 +219,25 @@ mod tests {
         assert!(lost.contains("no key `nope`, but `a b`, `messages`;"), "{lost}");
         assert_eq!(keys.lost_messages(&MessagesKey::MESSAGES), None);
         assert_eq!(InputKeys::Undescribed.lost_messages(&MessagesKey::MESSAGES), None);
+        for state in
+            [r#"{"properties":{"question":{},"__x":{}}}"#, r#"{"properties":{"question":{}}}"#]
+        {
+            for input in [r#""input_schema":null,"#, ""] {
+                let schemas = format!(r#"{{{input}"state_schema":{state}}}"#);
+                let keys = InputKeys::parse(&schemas).unwrap();
+                assert!(keys.lacks("messages") && keys.takes("question"), "{schemas}");
+                assert_eq!(keys.names(), "`question`");
+            }
+        }
+        for schemas in [
+            // An input that is described counts, even if its keys cannot be read.
+            r##"{"input_schema":{"$ref":"#/x"},"state_schema":{"properties":{"question":{}}}}"##,
+            r#"{"input_schema":null,"state_schema":null}"#,
+            r#"{"input_schema":null,"state_schema":{"properties":{}}}"#,
+            r#"{"input_schema":null,"state_schema":{"properties":{"__root__":{}}}}"#,
+        ] {
+            assert_eq!(InputKeys::parse(schemas).unwrap(), InputKeys::Undescribed, "{schemas}");
+        }
         for no_answer in ["", "<html>", "[]", "null", "7"] {
             assert_eq!(InputKeys::parse(no_answer), None, "{no_answer}");
         }
