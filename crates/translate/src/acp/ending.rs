@@ -153,7 +153,7 @@ mod tests {
             let message = message(code, &said);
             assert_eq!(message.chars().count(), 500, "{message}");
         }
-        let long = RunError::new("E", &"paper\n".repeat(100_000));
+        let long = RunError::new("E", "paper\n".repeat(100_000));
         let error = stop_reason(&Outcome::Failed(Failure::Graph(long))).unwrap_err();
         assert!(error.details.unwrap().len() < MAX_DETAILS_BYTES + 100);
     }

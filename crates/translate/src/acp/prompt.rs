@@ -450,14 +450,11 @@ mod tests {
             (vec![word("see"), word("/review it")], word("see\n\n/review it")),
         ] {
             let read = read(&format!("[{}]", blocks.join(",")), ALL).unwrap();
-            let read = match json::items(&json::raw(read.clone())) {
-                Some(blocks) => {
-                    blocks.iter().map(|block| block.get()).collect::<Vec<_>>().join(",")
-                }
-                None => {
-                    let text: String = serde_json::from_str(&read).unwrap();
-                    word(&text)
-                }
+            let read = if let Some(blocks) = json::items(&json::raw(read.clone())) {
+                blocks.iter().map(|block| block.get()).collect::<Vec<_>>().join(",")
+            } else {
+                let text: String = serde_json::from_str(&read).unwrap();
+                word(&text)
             };
             assert_eq!(read, expected, "{blocks:?}");
         }
