@@ -37,6 +37,7 @@ struct AcpTable {
     context_windows: IndexMap<String, u64>,
     tool_kinds: IndexMap<String, String>,
     permissions: IndexMap<String, Rule>,
+    always_by_tool: Option<Vec<String>>,
     commands: IndexMap<String, CommandTable>,
     modes: IndexMap<String, ModeTable>,
     forward_mcp_servers: Option<String>,
@@ -106,10 +107,14 @@ impl Acp {
             0 => Err(format!("`context_windows.\"{model}\"`: a number of tokens, at least 1")),
             size => Ok((glob("context_windows", model)?, *size)),
         });
+        let by_tool = written.always_by_tool.map(|tools| {
+            tools.iter().map(|tool| glob("always_by_tool", tool)).collect::<Result<_, String>>()
+        });
         let profile = GraphProfile {
             kinds: kinds.collect::<Result<_, String>>()?,
             paths: paths.unwrap_or_default(),
             windows: windows.collect::<Result<_, String>>()?,
+            always_by_tool: by_tool.transpose()?,
         };
         let commands = written.commands.into_iter().map(|(name, command)| {
             let CommandTable { description, hint, prompt } = command;

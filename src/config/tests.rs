@@ -142,6 +142,7 @@ fn the_example_holds_every_key_with_its_default() {
     assert_eq!(settings.mcp_secrets, Secrets::Withheld);
     assert_eq!(settings.profile.window("claude-opus"), Some(200_000));
     assert_eq!(settings.profile.kind("run_all"), ToolKind::Execute);
+    assert_eq!(settings.profile.always_by_tool.as_ref().map(Vec::len), Some(2));
     assert_eq!(settings.permissions.of("read_file"), Some(Rule::Allow));
     assert_eq!(settings.commands[0].prompt.as_deref(), Some("Review {args}."));
     let modes: Vec<_> = settings.modes.iter().map(|mode| &*mode.id).collect();
@@ -170,6 +171,7 @@ fn the_table_acp_keeps_its_order_and_names_its_mistakes() {
         ),
         ("[acp.tool_kinds]\na = \"juggle\"", "`juggle` is no kind of tool"),
         ("[acp.permissions]\na = \"maybe\"", "unknown variant `maybe`"),
+        ("[acp]\nalways_by_tool = [\"\"]", "`always_by_tool`: a pattern is not empty"),
         ("[acp.modes.a]\nconfigurable = 1", "invalid type"),
         ("[acp.commands.\"a b\"]\ndescription = \"x\"", "name without spaces"),
         ("[acp.commands.a]\nhint = \"x\"", "missing field `description`"),

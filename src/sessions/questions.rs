@@ -12,9 +12,7 @@ pub(super) use answers::{Answers, expect_answerable};
 
 use super::link::Link;
 use super::session::{ClientView, OpenQuestion, Session};
-use threadway_translate::acp::permission::{
-    self, Always, Form, Offer, PermissionOption, Remembered,
-};
+use threadway_translate::acp::permission::{self, Form, Offer, PermissionOption, Remembered};
 use threadway_translate::acp::rpc::Error;
 use threadway_translate::acp::{ContentBlock, ToolCall, Update, Verdict, question};
 use threadway_translate::json::{self, Json, Text};
@@ -130,14 +128,16 @@ impl Link {
             Ask::Approval { actions, .. } => {
                 let config = session.config.lock().await;
                 let mode = config.menu.mode(&config.kept.choices).map(|mode| &mode.permissions);
+                let profile = &*self.service().settings.profile;
                 let rules: Vec<_> =
                     mode.into_iter().chain([&self.service().settings.permissions]).collect();
                 let mut slots = Vec::with_capacity(actions.len());
                 for (at, (action, decided)) in actions.iter().zip(decided).enumerate() {
+                    let known = &config.kept.always;
                     let decided = decided
                         .clone()
-                        .or_else(|| permission::decided(action, &config.kept.always, &rules));
-                    let offers = permission::offers(action, has_forms);
+                        .or_else(|| permission::decided(action, profile, known, &rules));
+                    let offers = permission::offers(action, profile, has_forms);
                     slots.push(match decided {
                         Some(decision) => Slot::Decided(decision),
                         None if offers.is_empty() => Slot::Prompt,
@@ -187,17 +187,15 @@ impl Link {
             }
             Slot::Permission { child, call, offers, action } => {
                 let shown_in = child.as_deref().unwrap_or(&session.id);
-                let chosen = self.choose(shown_in, session, &call, &offers).await?;
+                let chosen = self.choose(shown_in, session, &call, &action, &offers).await?;
                 tracing::debug!(
                     session_id = session.id,
                     question = &*question.id,
                     ?chosen,
                     "answered"
                 );
-                let (decision, always) =
-                    self.understand(shown_in, session, &call, &action, chosen).await?;
-                let always = always.map(|always| Remembered::new(&action, always));
-                Ok(Reply::Verdict { decision, always })
+                let decision = self.understand(shown_in, session, &call, &action, chosen).await?;
+                Ok(Reply::Verdict { decision, always: chosen.remembers(&action) })
             }
         }
     }
@@ -210,19 +208,18 @@ impl Link {
         call: &ToolCall<'static>,
         action: &Action,
         chosen: Offer,
-    ) -> Result<(Decision, Option<Always>), NoReply> {
-        let reject = Decision::Reject { message: None };
+    ) -> Result<Decision, NoReply> {
         let form = match chosen {
-            Offer::Allow => return Ok((Decision::Approve, None)),
-            Offer::AllowAlways => return Ok((Decision::Approve, Some(Always::Allow))),
-            Offer::Reject => return Ok((reject, None)),
-            Offer::RejectAlways => return Ok((reject, Some(Always::Reject))),
+            Offer::Allow | Offer::AllowAlways | Offer::AllowTool => return Ok(Decision::Approve),
+            Offer::Reject | Offer::RejectAlways | Offer::RejectTool => {
+                return Ok(Decision::Reject { message: None });
+            }
             Offer::Edit => Form::of_edit(action),
             Offer::Respond => Form::of_response(action),
         };
         let call_id = Some(&*call.tool_call_id);
         let answer = self.fill_in(shown_in, session, call_id, &form).await?;
-        let decision = match answer {
+        Ok(match answer {
             Some(args) if chosen == Offer::Edit && json::members(&args).is_some() => {
                 Decision::Edit { args }
             }
@@ -232,8 +229,7 @@ impl Link {
             }
             // Closing the form is not an approval.
             Some(_) | None => permission::rejected(action).ok_or(NoReply::Cancelled)?,
-        };
-        Ok((decision, None))
+        })
     }
 
     /// Asks a person to choose one of the options. `shown_in` is the session that shows the call: a
@@ -243,12 +239,13 @@ impl Link {
         shown_in: &str,
         session: &Session,
         call: &ToolCall<'static>,
+        action: &Action,
         offers: &[Offer],
     ) -> Result<Offer, NoReply> {
         let params = PermissionRequest {
             session_id: shown_in,
             tool_call: call,
-            options: offers.iter().map(|offer| offer.option()).collect(),
+            options: offers.iter().map(|offer| offer.option(action)).collect(),
         };
         let answer = self
             .ask(session, "session/request_permission", &params)
@@ -367,8 +364,11 @@ impl Link {
             self.emit(session, |emit| {
                 for (at, (action, decided)) in actions.iter().zip(decided).enumerate() {
                     if let Some(decision) = decided {
-                        let verdict = verdict(decision);
-                        view.projector.decide(&question.id, at, action, verdict, emit);
+                        let (id, verdict) = (&question.id, verdict(decision));
+                        if let Decision::Edit { args } = decision {
+                            view.projector.change(id, at, action, args, emit);
+                        }
+                        view.projector.decide(id, at, action, verdict, emit);
                     }
                 }
             });

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::support::clock::HeldClock;
 use crate::support::editor::{CWD, Editor, Setup, outline};
 use crate::support::gateway::{part, token};
-use crate::support::langgraph::{LangGraph, Run, soon, state};
+use crate::support::langgraph::{LangGraph, soon, state};
 
 const SESSION: &str = "11111111-1111-4111-8111-111111111111";
 

@@ -34,7 +34,7 @@ async fn an_attached_file_goes_up_as_a_block_and_comes_back_as_a_resource() {
     run.ends_with(&json!([message])).await;
     let told = editor.until(prompt).await;
     assert_eq!(told.stop_reason(), "end_turn");
-    assert_eq!(server.books().threads[&session].metadata["title"], "Read [a.md](file:///w/a.md)");
+    assert_eq!(server.books().threads[&session].metadata["title"], "Read a.md");
 
     let load = editor.request("session/load", load_params(&session)).await;
     let told = editor.until(load).await;

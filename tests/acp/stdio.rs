@@ -995,7 +995,7 @@ async fn a_run_that_fails_says_why() {
     run.sends("error", &json!({"error": "ValueError", "message": "no such thing"})).await;
     run.ends("error", None).await;
     let told = editor.until(prompt).await;
-    let error = json!({"code": -32603, "message": "the run failed: ValueError",
+    let error = json!({"code": -32603, "message": "the run failed: ValueError: no such thing",
         "data": {"details": "no such thing"}});
     assert_eq!(told.response["error"], error);
     assert_eq!(outline(&told.of(&session)).last().unwrap(), "tool_call_update c failed");
@@ -1295,7 +1295,16 @@ async fn each_wire_form_is_asked_and_answered_in_its_own() {
         server.replay(&bytes).await;
         let (email, delete, updates) = both_questions(&mut editor).await;
         let yes_no = ["allow", "allow_always", "reject", "reject_always"];
-        let all = ["allow", "allow_always", "edit", "reject", "reject_always", "respond"];
+        let all = [
+            "allow",
+            "allow_always",
+            "allow_always_tool",
+            "edit",
+            "reject",
+            "reject_always",
+            "reject_always_tool",
+            "respond",
+        ];
         // The JavaScript middleware does not support `respond`.
         let all = all.iter().filter(|option| form != "actionRequests" || **option != "respond");
         assert_eq!(options(&email), all.copied().collect::<Vec<_>>(), "{form}");
@@ -1362,7 +1371,12 @@ async fn an_edit_and_a_response_are_asked_for_by_forms() {
             let run = server.run().await;
             assert_eq!(decisions(&run.body)[0], expected, "{form} {option}");
             run.ends("success", None).await;
-            assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+            let told = editor.until(prompt).await;
+            assert_eq!(told.stop_reason(), "end_turn");
+            let is_shown =
+                |update: &Value| update["toolCallId"] == *call_id && update["rawInput"] == args;
+            let is_changed = expected["type"] == "edit";
+            assert_eq!(told.of(&session).iter().any(is_shown), is_changed, "{form} {option}");
             editor.ended().await;
         }
     }
@@ -1430,6 +1444,41 @@ async fn what_is_answered_for_good_is_remembered_for_this_call() {
         run.ends("success", None).await;
         let told = editor.until(prompt).await;
         assert_eq!((told.stop_reason(), told.requests.len()), ("end_turn".to_owned(), 0));
+        editor.ended().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_answered_for_a_tool_holds_for_its_other_calls_and_for_no_other_tool() {
+    for (always, decision) in [("allow_always_tool", "approve"), ("reject_always_tool", "reject")] {
+        let (mut server, mut editor) = open().await;
+        let session = editor.session().await;
+        let (prompt, request) = asked_to_write(&mut server, &mut editor, &session, "c").await;
+        editor.reply(&request, selected(always)).await;
+        server.run().await.ends_with(&json!([])).await;
+        assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+        editor.ended().await;
+        // Another process.
+        let mut editor = Editor::initialized(&server.url, &Setup::default()).await;
+        let resume = of(&session, json!({"cwd": CWD, "mcpServers": []}));
+        editor.call("session/resume", resume).await;
+        let prompt = editor.prompt(&session, "again").await;
+        let mut run = server.run().await;
+        let args = json!({"path": "/srv/app/other.txt", "text": "z"});
+        run.calls("p", "f", "write", &args).await;
+        let messages = json!([{"type": "ai", "id": "p", "content": "",
+            "tool_calls": [call("f", "write", &args)]}]);
+        run.asks(&messages, &json!([approval("q-f", &[("write", args.clone())])])).await;
+        let mut run = server.run().await;
+        assert_eq!(decisions(&run.body), [json!({"type": decision})]);
+        run.calls("r", "g", "write_all", &args).await;
+        let messages = json!([{"type": "ai", "id": "r", "content": "",
+            "tool_calls": [call("g", "write_all", &args)]}]);
+        run.asks(&messages, &json!([approval("q-g", &[("write_all", args)])])).await;
+        let (_, request) = editor.until_asked().await;
+        editor.reply(&request, selected("allow")).await;
+        server.run().await.ends_with(&json!([])).await;
+        assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
         editor.ended().await;
     }
 }
@@ -1821,7 +1870,10 @@ async fn whoever_approves_is_shown_all_that_was_asked() {
         run.asks(&json!([ai]), &json!([question])).await;
         let (_, request) = editor.until_asked().await;
         assert_eq!(request["method"], "session/request_permission", "{value}");
-        assert_eq!(options(&request), ["allow", "allow_always", "reject", "reject_always"]);
+        let (allow, reject) = (["allow", "allow_always"], ["reject", "reject_always"]);
+        let expected =
+            [&allow[..], &["allow_always_tool"], &reject[..], &["reject_always_tool"]].concat();
+        assert_eq!(options(&request), expected);
         let asked = &request["params"]["toolCall"];
         assert_eq!(asked["toolCallId"], "c", "{value}");
         let text = format!("{description}\n\nrisk: high");

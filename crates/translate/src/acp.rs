@@ -8,11 +8,12 @@
 //! - `call`: the state of tool calls. `tool`: what a call's arguments show. `sent_text`: the text
 //!   of a message, sent once. `content`: messages and results as content blocks. `plan`: the
 //!   graph's to-do list. `strict`: JSON that every parser accepts.
+//! - `limit`: how much of an update is sent, so that every client can read it.
 //! - `profile`: what the operator says about tools and models. `glob`: patterns for their names.
 //! - `ending`: the result of a prompt. [`notice`]: what a person should know besides.
 //! - [`prompt`]: what a person writes. `prompt_planner`: the run that it becomes. `file`: an attached
-//!   file as text. [`choice`]: modes and options. [`mcp`]: the client's servers.
-//!   [`system_prompt`]: the client's instructions.
+//!   file as text. `reference`: URIs and mentions of files. [`choice`]: modes and options. [`mcp`]:
+//!   the client's servers. [`system_prompt`]: the client's instructions.
 //! - [`method`]: what follows from each method. [`destination`]: the session that a message belongs
 //!   to.
 //! - [`permission`]: whether a tool may be called. [`question`]: questions as text.
@@ -33,10 +34,12 @@ mod content;
 mod ending;
 mod file;
 mod glob;
+mod limit;
 mod plan;
 mod profile;
 mod project;
 mod prompt_planner;
+mod reference;
 mod sent_text;
 mod strict;
 mod tool;
@@ -47,6 +50,7 @@ use serde::Serialize;
 pub use call::Verdict;
 pub use ending::{StopReason, result_of, stop_reason};
 pub use glob::{Glob, GlobError};
+pub use limit::MAX_LINE_BYTES;
 pub use profile::{GraphProfile, Paths, UnknownPaths};
 pub use project::{NoticeForms, PlanForm, Projector};
 pub use prompt_planner::{PromptMessage, PromptPlanner};
@@ -57,8 +61,23 @@ pub use update::{
     UnknownKind, Update,
 };
 
-/// Writes a `session/update` notification as one line. The update of a child session names the child.
+/// Writes a `session/update` notification, as one line or several that are not too long for any
+/// client: see [`MAX_LINE_BYTES`]. The update of a child session names the child.
 pub fn notification(session_id: &str, update: &Update<'_>, out: &mut Vec<u8>) {
+    limit::fitted(update, &mut |update| {
+        let before = out.len();
+        write_update(session_id, update, out);
+        let written = out.len() - before;
+        if written > MAX_LINE_BYTES {
+            out.truncate(before);
+            let note = format!("\n[cut: an update of {written} bytes is not shown]\n");
+            let content = ContentBlock::text(&note);
+            write_update(session_id, &Update::AgentMessageChunk { content, message_id: None }, out);
+        }
+    });
+}
+
+fn write_update(session_id: &str, update: &Update<'_>, out: &mut Vec<u8>) {
     #[derive(Serialize)]
     struct Notification<'a> {
         jsonrpc: &'static str,

@@ -70,7 +70,9 @@ pub use failure::{Failure, Loss};
 pub use filter::Filter;
 pub use interrupt::{Action, Ask, Interrupt, KeptDecision};
 pub(crate) use interrupt::{BREAKPOINT, asked, is_breakpoint, question_key};
-pub use message::{Call, CallForm, Content, ContentPart, HarnessNotice, Message, Role};
+pub use message::{
+    Between, Call, CallForm, Content, ContentPart, HarnessNotice, Inserted, Message, Role,
+};
 pub use new_run::{Configured, NewRun, Plan, Planner};
 pub use open::Open;
 pub use patch::{Operation, Patch};

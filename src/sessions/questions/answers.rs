@@ -81,7 +81,7 @@ impl Answers {
                 Ask::Approval { actions, .. } => {
                     for (action, decided) in actions.iter().zip(&mut waiting.decided) {
                         let is_open =
-                            decided.is_none() && permission::offers(action, has_forms).is_empty();
+                            decided.is_none() && !permission::has_offers(action, has_forms);
                         if is_open && !is_used {
                             is_used = true;
                             *decided = permission::answered_by_prompt(action, prompt);

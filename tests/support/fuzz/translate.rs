@@ -188,8 +188,7 @@ fn ask(
     match &interrupt.ask {
         Ask::Approval { actions, form } => {
             for (at, action) in actions.iter().enumerate() {
-                let offers = permission::offers(action, true);
-                if !offers.is_empty() {
+                if permission::has_offers(action, true) {
                     projector.ask(&interrupt.id, at, action, emit);
                 }
                 check_form(&Form::of_edit(action));

@@ -23,7 +23,7 @@ use state::{Call, CallOrigin, Stage, with_details};
 use super::question;
 use super::tool::{self, Reader};
 use super::update::{ContentBlock, ToolCall, ToolContent, ToolStatus, Update};
-use crate::json::{Text, TextBuf};
+use crate::json::{Json, Text, TextBuf};
 use crate::run::{self, Action, Content, Id};
 
 /// The calls of a session.
@@ -150,7 +150,7 @@ impl Calls {
                 }
                 None => none(),
             };
-            let title = shown.title.clone().or(title);
+            let (title, kind) = (shown.title.clone().or(title), shown.kind.or(kind));
             let mut shown = ToolCall { title, name, kind, ..shown };
             if self.sessions.contains_key(id) {
                 shown.content.get_or_insert_default();
@@ -175,11 +175,11 @@ impl Calls {
                 Some(known.answered(id, result, reader))
             }
             (Stage::Pending | Stage::InProgress | Stage::Abandoned, Some(result)) => {
-                known.args.clone_from(&call.args);
+                known.set_args(&call.args);
                 Some(known.answered(id, result, reader))
             }
             (Stage::Pending | Stage::InProgress, None) => {
-                known.args.clone_from(&call.args);
+                known.set_args(&call.args);
                 // A person who was asked may have changed the arguments.
                 let is_news = known.sent_args.is_some() || is_whole();
                 let details = if is_news { known.read(reader) } else { None };
@@ -272,7 +272,7 @@ impl Calls {
         if is_new {
             let ToolCall { title, name, kind, .. } = call.announcement(id);
             let news = news.unwrap_or_else(|| ToolCall::of(id));
-            let title = news.title.clone().or(title);
+            let (title, kind) = (news.title.clone().or(title), news.kind.or(kind));
             emit(&Update::ToolCall(ToolCall { title, name, kind, ..news }));
         } else if news.is_some() || waits_again {
             let news = news.unwrap_or_else(|| ToolCall::of(id));
@@ -293,6 +293,28 @@ impl Calls {
         }
         let asked = ToolCall { kind: Some(call.kind), status: Some(status), ..asked };
         referring(&self.sessions, id, asked)
+    }
+
+    /// A person has changed a call. The changed call takes place.
+    pub(super) fn change(
+        &mut self,
+        id: &str,
+        args: &Json,
+        reader: Reader<'_>,
+        emit: &mut dyn FnMut(&Update<'_>),
+    ) {
+        let Some(call) = self.known.get_mut(id).filter(|call| call.is_open()) else { return };
+        let asked = std::mem::replace(&mut call.args, TextBuf::from(&Text::new(args.get())));
+        call.replaced = Some(asked);
+        let Some(details) = call.read(reader) else { return };
+        // Nothing that the client shows of the call as it was may stay.
+        let (locations, diffs) = (details.locations.clone(), details.diffs.clone());
+        call.has_note = false;
+        emit(&Update::ToolCallUpdate(ToolCall {
+            locations: Some(locations),
+            content: Some(diffs),
+            ..with_details(id, details)
+        }));
     }
 
     /// A person has decided about a call.
@@ -341,6 +363,7 @@ impl Calls {
             stage: Stage::Pending,
             args: TextBuf::default(),
             sent_args: None,
+            replaced: None,
             has_diff: false,
             has_note: false,
             is_over: false,

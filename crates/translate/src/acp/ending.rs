@@ -2,10 +2,21 @@
 
 use serde::Serialize;
 
+use super::limit;
 use super::rpc::{self, Code, Error};
+use super::tool::one_line;
 use crate::json::Json;
 use crate::langgraph::Finish;
 use crate::run::{ErrorReport, Failure, Outcome};
+
+/// The longest message of a failed run's error, in characters.
+const MAX_MESSAGE_CHARS: usize = 500;
+
+/// The longest part of it that is not the graph's reason, in characters.
+const MAX_CODE_CHARS: usize = 200;
+
+/// The longest details of a failed run's error, in bytes.
+const MAX_DETAILS_BYTES: usize = 64 * 1024;
 
 /// Why a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -40,13 +51,23 @@ pub fn stop_reason(outcome: &Outcome) -> Result<StopReason, Error> {
             let text = if message.is_empty() { code } else { message };
             let lines: Vec<_> = failure.reports().iter().map(ErrorReport::line).collect();
             let details = [&[text.to_owned()][..], &lines].concat().join("\n");
+            let error = one_line(&format!("the run failed: {code}"), MAX_CODE_CHARS);
+            let rest = MAX_MESSAGE_CHARS.saturating_sub(error.chars().count() + ": ".len());
             Err(Error {
                 code: Code::Internal,
-                message: format!("the run failed: {code}"),
-                details: Some(details),
+                reason: reason(code, message).map(|reason| one_line(reason, rest)),
+                message: error,
+                details: Some(limit::cut(&details, MAX_DETAILS_BYTES).into_owned()),
             })
         }
     }
+}
+
+/// The first line of an exception's message, without the exception's name. `None` if that is all.
+fn reason<'a>(code: &str, message: &'a str) -> Option<&'a str> {
+    let line = message.lines().map(str::trim).find(|line| !line.is_empty())?;
+    let line = line.strip_prefix(code).map_or(line, |rest| rest.trim_start_matches([':', ' ']));
+    (!line.is_empty()).then_some(line)
 }
 
 /// The result of `session/prompt`.
@@ -90,11 +111,11 @@ mod tests {
             (failed("GraphRecursionError"), r#""result":{"stopReason":"max_turn_requests"}"#),
             (
                 failed("ValueError"),
-                r#""error":{"code":-32603,"message":"the run failed: ValueError","data":{"details":"m"}}"#,
+                r#""error":{"code":-32603,"message":"the run failed: ValueError: m","data":{"details":"m"}}"#,
             ),
             (
                 full,
-                r#""error":{"code":-32603,"message":"the run failed: ValueError","data":{"details":"m\nthe run's stream: ValueError: m"}}"#,
+                r#""error":{"code":-32603,"message":"the run failed: ValueError: m","data":{"details":"m\nthe run's stream: ValueError: m"}}"#,
             ),
             (
                 with("Boom", ""),
@@ -106,5 +127,34 @@ mod tests {
             let response = rpc::response(&rpc::Id::number(1), &result);
             assert_eq!(response, format!("{{\"jsonrpc\":\"2.0\",\"id\":1,{expected}}}\n"));
         }
+    }
+
+    #[test]
+    fn a_failed_run_says_why_on_one_line() {
+        let message = |code: &str, message: &str| {
+            let error = stop_reason(&Outcome::Failed(Failure::Graph(RunError::new(code, message))));
+            let error = error.unwrap_err();
+            // A log has nothing of the graph's words.
+            assert!(!error.to_string().contains("paper"), "{error}");
+            let line = rpc::response(&rpc::Id::number(1), &Err(error));
+            let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+            line["error"]["message"].as_str().unwrap().to_owned()
+        };
+        for (code, said, expected) in [
+            ("E", "429 rate limit", "the run failed: E: 429 rate limit"),
+            ("E", "\n\n no\tpaper \u{1b}[1m\nsecond", "the run failed: E: no paper [1m"),
+            ("E", "E: no paper", "the run failed: E: no paper"),
+            ("E", "E", "the run failed: E"),
+            ("E", " \n", "the run failed: E"),
+        ] {
+            assert_eq!(message(code, said), expected);
+        }
+        for (code, said) in [("E", "é".repeat(2000)), (&*"E".repeat(2000), "x".repeat(2000))] {
+            let message = message(code, &said);
+            assert_eq!(message.chars().count(), 500, "{message}");
+        }
+        let long = RunError::new("E", "paper\n".repeat(100_000));
+        let error = stop_reason(&Outcome::Failed(Failure::Graph(long))).unwrap_err();
+        assert!(error.details.unwrap().len() < MAX_DETAILS_BYTES + 100);
     }
 }

@@ -5,17 +5,26 @@
 
 mod form;
 
+use std::borrow::Cow;
+
 pub use form::{Form, answer_of_prompt};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::Glob;
+use super::update::ToolKind;
+use super::{Glob, GraphProfile, tool};
 use crate::json::{self, Json, Text};
 use crate::run::{Action, Decision};
 
 /// How many answers a session remembers. The oldest is dropped first, because the thread's metadata
 /// is always read whole.
 pub const MAX_REMEMBERED: usize = 100;
+
+/// The longest name of a tool in an option, in characters.
+const MAX_TOOL_CHARS: usize = 60;
+
+/// The largest arguments that a form shows, in bytes of JSON.
+const MAX_FORM_BYTES: usize = 256 * 1024;
 
 /// The operator's rules. The first whose pattern matches the tool's name counts.
 ///
@@ -35,15 +44,30 @@ pub enum Rule {
     Reject,
 }
 
-/// An answer that holds for every later call of this tool with these arguments.
+/// An answer that holds for later calls of a tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remembered {
     /// The tool.
     pub name: String,
-    /// The arguments as JSON.
+    /// The arguments as JSON. Empty if they do not matter.
     pub args: String,
+    /// Which calls of the tool.
+    #[serde(default)]
+    pub calls: Calls,
     /// The answer.
     pub decision: Always,
+}
+
+/// The calls of a tool that an answer holds for. A stored answer that does not say so holds for the
+/// same arguments only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Calls {
+    /// Those with the same arguments.
+    #[default]
+    Same,
+    /// All, if the operator does not exclude the tool.
+    All,
 }
 
 /// The answer to all later calls.
@@ -63,6 +87,8 @@ pub enum Offer {
     Allow,
     /// Approve this call and all later ones with the same arguments.
     AllowAlways,
+    /// Approve this call and all later ones of the tool.
+    AllowTool,
     /// Approve the call with other arguments, which a form asks for.
     Edit,
     /// Give the tool's answer, which a form asks for. The call does not take place.
@@ -71,14 +97,16 @@ pub enum Offer {
     Reject,
     /// Reject this call and all later ones with the same arguments.
     RejectAlways,
+    /// Reject this call and all later ones of the tool.
+    RejectTool,
 }
 
 /// An option in ACP's form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PermissionOption {
     option_id: &'static str,
-    name: &'static str,
+    name: Cow<'static, str>,
     kind: &'static str,
 }
 
@@ -100,16 +128,47 @@ impl Rules {
     }
 }
 
-/// The decision about a call without asking: by a remembered answer, or else by the first matching
-/// rule. `None` if the person must be asked.
-pub fn decided(action: &Action, remembered: &[Remembered], rules: &[&Rules]) -> Option<Decision> {
+/// Whether an answer may hold for all calls of a tool: `always_by_tool` names it. Without that
+/// setting, each tool that neither runs commands nor deletes, as far as its name and its arguments
+/// say.
+pub fn may_cover_tool(action: &Action, profile: &GraphProfile) -> bool {
+    let name = action.name.decode();
+    let args = json::members(&action.args).unwrap_or_default();
+    if let Some(patterns) = &profile.always_by_tool {
+        return patterns.iter().any(|pattern| pattern.matches(&name));
+    }
+    let of_call = profile.kind_of_call(&name, args.string("command").as_deref());
+    let is_safe = |kind| !matches!(kind, ToolKind::Execute | ToolKind::Delete);
+    is_safe(profile.kind(&name)) && is_safe(of_call)
+}
+
+/// The decision about a call without asking. A remembered answer about the same call comes first,
+/// then one about the tool, then the first matching rule. A rule that rejects comes before an answer
+/// that allows the tool. `None` if the person must be asked.
+pub fn decided(
+    action: &Action,
+    profile: &GraphProfile,
+    remembered: &[Remembered],
+    rules: &[&Rules],
+) -> Option<Decision> {
     let tool = action.name.decode();
-    let is_same =
-        |known: &&Remembered| known.name == *tool && json::same(&known.args, action.args.get());
-    let rule = match remembered.iter().rfind(is_same).map(|known| known.decision) {
-        Some(Always::Allow) => Rule::Allow,
-        Some(Always::Reject) => Rule::Reject,
-        None => rules.iter().find_map(|rules| rules.of(&tool))?,
+    let known = |calls: Calls| {
+        let is_meant = |known: &&Remembered| {
+            known.calls == calls
+                && known.name == *tool
+                && (calls == Calls::All || json::same(&known.args, action.args.get()))
+        };
+        remembered.iter().rfind(is_meant).map(|known| known.decision)
+    };
+    let of_rules = rules.iter().find_map(|rules| rules.of(&tool));
+    let of_tool = || known(Calls::All).filter(|_| may_cover_tool(action, profile));
+    let rule = match known(Calls::Same) {
+        Some(always) => Rule::from(always),
+        None => match (of_tool(), of_rules) {
+            (Some(Always::Allow), Some(Rule::Reject)) => Rule::Reject,
+            (Some(always), _) => Rule::from(always),
+            (None, of_rules) => of_rules?,
+        },
     };
     match rule {
         Rule::Ask => None,
@@ -121,22 +180,33 @@ pub fn decided(action: &Action, remembered: &[Remembered], rules: &[&Rules]) -> 
 }
 
 /// The options for a call. None if all need a form and the client has no forms.
-pub fn offers(action: &Action, has_forms: bool) -> Vec<Offer> {
+pub fn offers(action: &Action, profile: &GraphProfile, has_forms: bool) -> Vec<Offer> {
     let mut offers = Vec::new();
+    let by_tool = may_cover_tool(action, profile);
+    // Some clients choose the first option of a kind, so the one without side effects comes first,
+    // and of two that are permanent the narrower.
     if may(action, DecisionKind::Approve) {
         offers.extend([Offer::Allow, Offer::AllowAlways]);
+        offers.extend(by_tool.then_some(Offer::AllowTool));
     }
-    if has_forms && may(action, DecisionKind::Edit) {
+    // A form that shows a part of the arguments would lose the rest.
+    let fits = action.args.get().len() <= MAX_FORM_BYTES;
+    if has_forms && fits && may(action, DecisionKind::Edit) {
         offers.push(Offer::Edit);
     }
-    // Some clients choose the first option of a kind, so the one without side effects comes first.
     if may(action, DecisionKind::Reject) {
         offers.extend([Offer::Reject, Offer::RejectAlways]);
+        offers.extend(by_tool.then_some(Offer::RejectTool));
     }
     if has_forms && may(action, DecisionKind::Respond) {
         offers.push(Offer::Respond);
     }
     offers
+}
+
+/// Whether a person can choose an option. If not, the next prompt answers.
+pub fn has_offers(action: &Action, has_forms: bool) -> bool {
+    !offers(action, &GraphProfile::default(), has_forms).is_empty()
 }
 
 /// A rejection, if the graph allows one.
@@ -176,14 +246,21 @@ fn may(action: &Action, what: DecisionKind) -> bool {
 
 impl Remembered {
     /// The answer to calls like this one.
-    pub fn new(action: &Action, decision: Always) -> Self {
-        let (name, args) = (action.name.decode().into_owned(), action.args.get().to_owned());
-        Self { name, args, decision }
+    pub fn new(action: &Action, calls: Calls, decision: Always) -> Self {
+        let args = match calls {
+            Calls::Same => action.args.get().to_owned(),
+            Calls::All => String::new(),
+        };
+        Self { name: action.name.decode().into_owned(), args, calls, decision }
     }
 
-    /// Adds the answer to a session's. It replaces an older answer about the same call.
+    /// Adds the answer to a session's. It replaces an older answer about the same calls.
     pub fn add_to(self, remembered: &mut Vec<Self>) {
-        let is_same = |known: &Self| known.name == self.name && json::same(&known.args, &self.args);
+        let is_same = |known: &Self| {
+            known.name == self.name
+                && known.calls == self.calls
+                && (known.args == self.args || json::same(&known.args, &self.args))
+        };
         remembered.retain(|known| !is_same(known));
         remembered.push(self);
         let surplus = remembered.len().saturating_sub(MAX_REMEMBERED);
@@ -191,38 +268,68 @@ impl Remembered {
     }
 }
 
+// === impl Rule ===
+
+impl From<Always> for Rule {
+    fn from(always: Always) -> Self {
+        match always {
+            Always::Allow => Self::Allow,
+            Always::Reject => Self::Reject,
+        }
+    }
+}
+
 // === impl Offer ===
 
 impl Offer {
-    const ALL: [Self; 6] = [
-        Self::Allow,
-        Self::AllowAlways,
-        Self::Edit,
-        Self::Respond,
-        Self::Reject,
-        Self::RejectAlways,
-    ];
-
     /// The offer that a client has chosen by its id. `None` if it was not offered.
     pub fn chosen(offers: &[Self], id: &str) -> Option<Self> {
-        let known = Self::ALL.into_iter().find(|offer| offer.option().option_id == id)?;
-        offers.contains(&known).then_some(known)
+        offers.iter().copied().find(|offer| offer.id() == id)
+    }
+
+    /// What the offer remembers of a call. `None` if it is about this call only.
+    pub fn remembers(self, action: &Action) -> Option<Remembered> {
+        let (calls, always) = match self {
+            Self::AllowAlways => (Calls::Same, Always::Allow),
+            Self::AllowTool => (Calls::All, Always::Allow),
+            Self::RejectAlways => (Calls::Same, Always::Reject),
+            Self::RejectTool => (Calls::All, Always::Reject),
+            Self::Allow | Self::Edit | Self::Respond | Self::Reject => return None,
+        };
+        Some(Remembered::new(action, calls, always))
     }
 
     /// The option in ACP's form.
-    pub fn option(self) -> PermissionOption {
-        let (option_id, name, kind) = match self {
-            Self::Allow => ("allow", "Allow", "allow_once"),
-            Self::AllowAlways => ("allow_always", "Always allow exactly this call", "allow_always"),
-            // Kinds are hints for an icon. No kind fits these two.
-            Self::Edit => ("edit", "Allow with changes…", "allow_once"),
-            Self::Respond => ("respond", "Answer it myself…", "reject_once"),
-            Self::Reject => ("reject", "Reject", "reject_once"),
-            Self::RejectAlways => {
-                ("reject_always", "Always reject exactly this call", "reject_always")
-            }
+    pub fn option(self, action: &Action) -> PermissionOption {
+        let of_tool = |verb| {
+            let tool = tool::one_line(&action.name.decode(), MAX_TOOL_CHARS);
+            Cow::Owned(format!("Always {verb} {tool} in this session"))
         };
-        PermissionOption { option_id, name, kind }
+        let (name, kind) = match self {
+            Self::Allow => ("Allow".into(), "allow_once"),
+            Self::AllowAlways => ("Always allow exactly this call".into(), "allow_always"),
+            Self::AllowTool => (of_tool("allow"), "allow_always"),
+            // Kinds are hints for an icon. No kind fits these two.
+            Self::Edit => ("Allow with changes…".into(), "allow_once"),
+            Self::Respond => ("Answer it myself…".into(), "reject_once"),
+            Self::Reject => ("Reject".into(), "reject_once"),
+            Self::RejectAlways => ("Always reject exactly this call".into(), "reject_always"),
+            Self::RejectTool => (of_tool("reject"), "reject_always"),
+        };
+        PermissionOption { option_id: self.id(), name, kind }
+    }
+
+    fn id(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::AllowAlways => "allow_always",
+            Self::AllowTool => "allow_always_tool",
+            Self::Edit => "edit",
+            Self::Respond => "respond",
+            Self::Reject => "reject",
+            Self::RejectAlways => "reject_always",
+            Self::RejectTool => "reject_always_tool",
+        }
     }
 }
 
@@ -242,6 +349,10 @@ mod tests {
             details: None,
             kept: None,
         }
+    }
+
+    fn decided(action: &Action, known: &[Remembered], rules: &[&Rules]) -> Option<Decision> {
+        super::decided(action, &GraphProfile::default(), known, rules)
     }
 
     fn rules(rules: &[(&str, Rule)]) -> Rules {
@@ -265,8 +376,8 @@ mod tests {
     fn an_answer_for_good_holds_for_exactly_these_arguments() {
         let call = action(&[], r#"{"to":"a","n":1}"#);
         let mut remembered = Vec::new();
-        Remembered::new(&call, Always::Reject).add_to(&mut remembered);
-        Remembered::new(&call, Always::Allow).add_to(&mut remembered);
+        Remembered::new(&call, Calls::Same, Always::Reject).add_to(&mut remembered);
+        Remembered::new(&call, Calls::Same, Always::Allow).add_to(&mut remembered);
         assert_eq!(remembered.len(), 1);
         let spelled_otherwise = action(&[], r#"{"n": 1, "to": "a"}"#);
         let reject = rules(&[("*", Rule::Reject)]);
@@ -274,7 +385,7 @@ mod tests {
         assert_eq!(decided(&action(&[], r#"{"to":"b","n":1}"#), &remembered, &[]), None);
         for at in 0..MAX_REMEMBERED {
             let call = action(&[], &format!(r#"{{"at":{at}}}"#));
-            Remembered::new(&call, Always::Allow).add_to(&mut remembered);
+            Remembered::new(&call, Calls::Same, Always::Allow).add_to(&mut remembered);
         }
         assert_eq!(remembered.len(), MAX_REMEMBERED);
         assert_eq!(decided(&call, &remembered, &[]), None);
@@ -283,6 +394,8 @@ mod tests {
     #[test]
     fn the_offers_are_what_the_graph_allows() {
         use Offer::{Allow, AllowAlways, Edit, Reject, RejectAlways, Respond};
+        // No tool at all.
+        let profile = GraphProfile { always_by_tool: Some(Vec::new()), ..GraphProfile::default() };
         for (decisions, has_forms, expected) in [
             (&[][..], true, vec![Allow, AllowAlways, Reject, RejectAlways]),
             (&["approve"], true, vec![Allow, AllowAlways]),
@@ -301,11 +414,103 @@ mod tests {
             ),
             (&["response"], false, vec![]),
         ] {
-            assert_eq!(offers(&action(decisions, "{}"), has_forms), expected, "{decisions:?}");
+            let offered = offers(&action(decisions, "{}"), &profile, has_forms);
+            assert_eq!(offered, expected, "{decisions:?}");
         }
+        let large = format!(r#"{{"a":"{}"}}"#, "x".repeat(MAX_FORM_BYTES));
+        assert_eq!(offers(&action(&["edit"], &large), &profile, true), []);
         assert_eq!(Offer::chosen(&[Allow, Reject], "reject"), Some(Reject));
         assert_eq!(Offer::chosen(&[Allow, Reject], "edit"), None);
         assert_eq!(Offer::chosen(&[Allow], "made up"), None);
+    }
+
+    #[test]
+    fn an_answer_about_a_tool_holds_for_all_its_calls_and_for_no_other_tool() {
+        let call = |tool: &str, args: &str| {
+            let name = Text::new(tool);
+            Action { name, ..action(&[], args) }
+        };
+        let of_tool = |always| Remembered::new(&call("pay", "{}"), Calls::All, always);
+        let of_call = Remembered::new(&call("pay", r#"{"n":1}"#), Calls::Same, Always::Reject);
+        let reject = rules(&[("pay", Rule::Reject)]);
+        let ask = rules(&[("*", Rule::Ask)]);
+        let allow = rules(&[("*", Rule::Allow)]);
+        let (yes, no) = (Some(Decision::Approve), Some(Decision::Reject { message: None }));
+        for (tool, args, known, rule, expected) in [
+            ("pay", r#"{"n":1}"#, vec![of_tool(Always::Allow)], &ask, &yes),
+            ("pay", r#"{"n":2}"#, vec![of_tool(Always::Reject)], &allow, &no),
+            ("payout", "{}", vec![of_tool(Always::Allow)], &ask, &None),
+            // What is known of the very call comes first.
+            ("pay", r#"{"n":1}"#, vec![of_call.clone(), of_tool(Always::Allow)], &ask, &no),
+            ("pay", r#"{"n":2}"#, vec![of_call, of_tool(Always::Allow)], &ask, &yes),
+            // A mode that rejects is not left by an answer that was given in another mode.
+            ("pay", "{}", vec![of_tool(Always::Allow)], &reject, &no),
+            // An answer about all calls has no arguments, also none that are empty.
+            (
+                "pay",
+                "",
+                vec![Remembered { calls: Calls::Same, ..of_tool(Always::Allow) }],
+                &ask,
+                &None,
+            ),
+        ] {
+            let args = if args.is_empty() { "{}" } else { args };
+            assert_eq!(
+                decided(&call(tool, args), &known, &[rule]),
+                *expected,
+                "{tool} {args} {known:?}"
+            );
+        }
+        let mut known = vec![of_tool(Always::Allow)];
+        of_tool(Always::Reject).add_to(&mut known);
+        assert_eq!(known, [of_tool(Always::Reject)]);
+        let stored = serde_json::to_string(&known).unwrap();
+        assert_eq!(stored, r#"[{"name":"pay","args":"","calls":"all","decision":"reject"}]"#);
+        assert_eq!(serde_json::from_str::<Vec<Remembered>>(&stored).unwrap(), known);
+    }
+
+    #[test]
+    fn the_operator_says_which_tools_an_answer_may_cover() {
+        let profile = |patterns: Option<&[&str]>| GraphProfile {
+            always_by_tool: patterns
+                .map(|patterns| patterns.iter().map(|pattern| pattern.parse().unwrap()).collect()),
+            ..GraphProfile::default()
+        };
+        let (default, chosen, none) =
+            (profile(None), profile(Some(&["rm", "get_*"])), profile(Some(&[])));
+        for (tool, args, by_default, by_choice) in [
+            ("transfer_money", "{}", true, false),
+            ("get_weather", "{}", true, true),
+            ("edit_file", "{}", true, false),
+            ("rm", "{}", false, true),
+            ("bash", "{}", false, false),
+            ("mcp__files__delete_file", "{}", false, false),
+            ("memory", r#"{"command":"view"}"#, true, false),
+            ("memory", r#"{"command":"delete"}"#, false, false),
+        ] {
+            let action = Action { name: Text::new(tool), ..action(&[], args) };
+            for (profile, expected) in
+                [(&default, by_default), (&chosen, by_choice), (&none, false)]
+            {
+                let offered = offers(&action, profile, false);
+                let by_tool =
+                    [Offer::AllowTool, Offer::RejectTool].map(|offer| offered.contains(&offer));
+                assert_eq!(by_tool, [expected; 2], "{tool} {args}");
+                // An answer that was stored earlier does not hold for a tool that is excluded now.
+                let known = [Remembered::new(&action, Calls::All, Always::Allow)];
+                let decided = super::decided(&action, profile, &known, &[]);
+                assert_eq!(decided.is_some(), expected, "{tool} {args}");
+            }
+        }
+        let action = Action { name: Text::new("delete_file\n"), ..action(&[], "{}") };
+        let options = [Offer::AllowTool, Offer::RejectTool].map(|offer| offer.option(&action));
+        assert_eq!(
+            serde_json::to_value(options).unwrap(),
+            serde_json::json!([
+                {"optionId": "allow_always_tool", "name": "Always allow delete_file in this session", "kind": "allow_always"},
+                {"optionId": "reject_always_tool", "name": "Always reject delete_file in this session", "kind": "reject_always"},
+            ])
+        );
     }
 
     #[test]

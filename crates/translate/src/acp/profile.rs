@@ -15,6 +15,9 @@ pub struct GraphProfile {
     pub paths: Paths,
     /// The context windows of models in tokens, by name. The first match counts.
     pub windows: Vec<(Glob, u64)>,
+    /// The tools for which a permanent answer may hold whatever the arguments are. `None` for all
+    /// that neither run commands nor delete.
+    pub always_by_tool: Option<Vec<Glob>>,
 }
 
 /// What absolute paths in a tool's arguments refer to.
@@ -42,6 +45,8 @@ const KINDS: &[(&str, ToolKind)] = &[
     ("view_file", ToolKind::Read),
     ("open_file", ToolKind::Read),
     ("cat", ToolKind::Read),
+    ("get_file", ToolKind::Read),
+    ("view", ToolKind::Read),
     ("ls", ToolKind::Search),
     ("glob", ToolKind::Search),
     ("grep", ToolKind::Search),
@@ -60,7 +65,9 @@ const KINDS: &[(&str, ToolKind)] = &[
     ("write_file", ToolKind::Edit),
     ("write", ToolKind::Edit),
     ("create_file", ToolKind::Edit),
+    ("modify_file", ToolKind::Edit),
     ("append_file", ToolKind::Edit),
+    ("append_to_file", ToolKind::Edit),
     ("insert_edit", ToolKind::Edit),
     ("str_replace", ToolKind::Edit),
     ("str_replace_editor", ToolKind::Edit),
@@ -74,6 +81,7 @@ const KINDS: &[(&str, ToolKind)] = &[
     ("delete_directory", ToolKind::Delete),
     ("remove_file", ToolKind::Delete),
     ("rm", ToolKind::Delete),
+    ("unlink", ToolKind::Delete),
     ("mv", ToolKind::Move),
     ("move", ToolKind::Move),
     ("move_file", ToolKind::Move),
@@ -83,6 +91,7 @@ const KINDS: &[(&str, ToolKind)] = &[
     ("bash", ToolKind::Execute),
     ("shell", ToolKind::Execute),
     ("terminal", ToolKind::Execute),
+    ("command", ToolKind::Execute),
     ("run_command", ToolKind::Execute),
     ("run_shell_command", ToolKind::Execute),
     ("run_terminal_cmd", ToolKind::Execute),
@@ -102,6 +111,8 @@ const KINDS: &[(&str, ToolKind)] = &[
     ("tavily_search_results_json", ToolKind::Fetch),
     ("duckduckgo_search", ToolKind::Fetch),
     ("think", ToolKind::Think),
+    ("reason", ToolKind::Think),
+    ("analyze", ToolKind::Think),
     ("write_todos", ToolKind::Think),
     ("get_url", ToolKind::Fetch),
     ("download", ToolKind::Fetch),
@@ -109,7 +120,26 @@ const KINDS: &[(&str, ToolKind)] = &[
     ("read_multiple_files", ToolKind::Read),
     ("read_media_file", ToolKind::Read),
     ("directory_tree", ToolKind::Search),
+    ("switch_mode", ToolKind::SwitchMode),
+    ("set_mode", ToolKind::SwitchMode),
+    ("change_mode", ToolKind::SwitchMode),
+    ("switch_context", ToolKind::SwitchMode),
 ];
+
+/// The commands of tools that have one name for all that they do with a file, as Anthropic's text
+/// editor and memory do.
+const FILE_COMMANDS: &[(&str, ToolKind)] = &[
+    ("view", ToolKind::Read),
+    ("create", ToolKind::Edit),
+    ("str_replace", ToolKind::Edit),
+    ("insert", ToolKind::Edit),
+    ("undo_edit", ToolKind::Edit),
+    ("delete", ToolKind::Delete),
+    ("rename", ToolKind::Move),
+];
+
+/// The tool of that form whose name says nothing of files.
+const MEMORY: &str = "memory";
 
 /// Words that give a kind to the names that have them, such as `query_db` and `http_get`. Each is a
 /// word that is seldom used for anything else: `read`, `get`, `run` and `delete` are not here.
@@ -144,6 +174,19 @@ impl GraphProfile {
         set.or_else(|| known_kind(without_server(name))).unwrap_or(ToolKind::Other)
     }
 
+    /// The kind of a call of a tool. `command` is its argument of that name: a tool that reads and
+    /// writes files by commands is of the command's kind.
+    pub fn kind_of_call(&self, name: &str, command: Option<&str>) -> ToolKind {
+        let kind = self.kind(name);
+        let is_set = self.kinds.iter().any(|(glob, _)| glob.matches(name));
+        let has_commands = kind == ToolKind::Edit || without_server(name) == MEMORY;
+        let command = command.filter(|_| has_commands && !is_set);
+        let known = command.and_then(|command| {
+            FILE_COMMANDS.iter().find(|(known, _)| *known == command).map(|(_, kind)| *kind)
+        });
+        known.unwrap_or(kind)
+    }
+
     /// The context window of a model in tokens, if the operator has set it.
     pub fn window(&self, model: &str) -> Option<u64> {
         self.windows.iter().find(|(glob, _)| glob.matches(model)).map(|(_, window)| *window)
@@ -154,13 +197,16 @@ fn known_kind(name: &str) -> Option<ToolKind> {
     let of = |table: &[(&str, ToolKind)], name: &str| {
         table.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
     };
-    // A name of one word may end a name with another meaning: `user_find` finds no file.
+    // A name of one word may end a name with another meaning: `user_find` finds no file, and
+    // `heating_set_mode` changes no mode of the agent.
     let behind_server = || {
-        let is_end = |known: &str| {
+        let is_end = |(known, kind): &&(&str, ToolKind)| {
             let before = name.strip_suffix(known);
-            known.contains('_') && before.is_some_and(|before| before.ends_with(SEPARATORS))
+            known.contains('_')
+                && *kind != ToolKind::SwitchMode
+                && before.is_some_and(|before| before.ends_with(SEPARATORS))
         };
-        KINDS.iter().find(|(known, _)| is_end(known)).map(|(_, kind)| *kind)
+        KINDS.iter().find(is_end).map(|(_, kind)| *kind)
     };
     let by_word = || {
         let mut words = name.split(SEPARATORS);
@@ -232,11 +278,48 @@ mod tests {
             ("run_payroll", ToolKind::Other),
             ("mcp__", ToolKind::Other),
             ("", ToolKind::Other),
+            // The specification's table.
+            ("get_file", ToolKind::Read),
+            ("view", ToolKind::Read),
+            ("modify_file", ToolKind::Edit),
+            ("unlink", ToolKind::Delete),
+            ("command", ToolKind::Execute),
+            ("reason", ToolKind::Think),
+            ("analyze", ToolKind::Think),
+            ("set_mode", ToolKind::SwitchMode),
+            ("change_mode", ToolKind::SwitchMode),
+            ("switch_context", ToolKind::SwitchMode),
+            ("mcp__fs__modify_file", ToolKind::Edit),
+            ("fs_get_file", ToolKind::Read),
+            ("heating_set_mode", ToolKind::Other),
+            ("code_review", ToolKind::Other),
         ] {
             assert_eq!(profile.kind(name), kind, "{name}");
         }
         let kinds = vec![("mcp__*".parse::<Glob>().unwrap(), ToolKind::Think)];
         let profile = GraphProfile { kinds, ..GraphProfile::default() };
         assert_eq!(profile.kind("mcp__filesystem__read_file"), ToolKind::Think);
+    }
+
+    #[test]
+    fn a_tool_with_commands_is_of_the_commands_kind_unless_the_operator_says_otherwise() {
+        let profile = GraphProfile::default();
+        for (name, command, kind) in [
+            ("str_replace_based_edit_tool", Some("view"), ToolKind::Read),
+            ("str_replace_based_edit_tool", Some("create"), ToolKind::Edit),
+            ("str_replace_based_edit_tool", Some("juggle"), ToolKind::Edit),
+            ("str_replace_based_edit_tool", None, ToolKind::Edit),
+            ("mcp__x__memory", Some("delete"), ToolKind::Delete),
+            ("memory", Some("rename"), ToolKind::Move),
+            ("memory", None, ToolKind::Other),
+            // The command of a shell is no command of an editor.
+            ("bash", Some("view"), ToolKind::Execute),
+            ("remote", Some("view"), ToolKind::Other),
+        ] {
+            assert_eq!(profile.kind_of_call(name, command), kind, "{name} {command:?}");
+        }
+        let kinds = vec![("str_*".parse::<Glob>().unwrap(), ToolKind::Other)];
+        let profile = GraphProfile { kinds, ..GraphProfile::default() };
+        assert_eq!(profile.kind_of_call("str_replace_editor", Some("view")), ToolKind::Other);
     }
 }

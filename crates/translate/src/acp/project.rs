@@ -23,10 +23,11 @@ use super::tool::Reader;
 use super::update::{
     CompactionStatus, ContentBlock, Plan, PlanEntry, SubagentState, ToolCall, Update,
 };
-use super::{content, strict};
-use crate::json::Text;
+use super::{content, limit, strict};
+use crate::json::{Json, Text, TextBuf};
 use crate::run::{
-    Action, ContentPart, HarnessNotice, Id, Message, Outcome, Role, RunEvent, Subagent, Usage,
+    Action, Between, Content, ContentPart, HarnessNotice, Id, Inserted, Message, Outcome, Role,
+    RunEvent, Subagent, Usage,
 };
 
 /// Projects the events of a session's runs, one after the other.
@@ -246,7 +247,27 @@ impl Projector {
             }
         }
         let reader = Reader { profile: &self.profile, cwd: &self.cwd };
-        self.calls.ask(&call_id, action, reader, emit)
+        limit::call(self.calls.ask(&call_id, action, reader, emit))
+    }
+
+    /// Sends what a person has made of a call by changing its arguments.
+    pub fn change(
+        &mut self,
+        interrupt_id: &Id,
+        at: usize,
+        action: &Action,
+        args: &Json,
+        emit: Emit<'_>,
+    ) {
+        let call_id = call_id_of(interrupt_id, at, action);
+        if let Some(child) = self.child_of_call(&call_id) {
+            self.in_child(&child, emit, |child, emit| {
+                child.change(interrupt_id, at, action, args, emit);
+            });
+            return;
+        }
+        let reader = Reader { profile: &self.profile, cwd: &self.cwd };
+        self.calls.change(&call_id, args, reader, emit);
     }
 
     /// Sends the decision of a person or a rule about a call.
@@ -349,7 +370,25 @@ impl Projector {
                 results.entry(call_id).or_insert(CallResult { content, is_error });
             }
         }
-        for message in messages {
+        let placed = self.placed(messages);
+        for message in messages.iter().filter(|message| !placed.contains_key(&message.id)) {
+            let is_new = self.is_new(&message.id);
+            for Between { at, what } in message.between.iter().filter(|_| is_new) {
+                self.beginning(message, *at, emit);
+                let reader = Reader { profile: &self.profile, cwd: &self.cwd };
+                match what {
+                    Inserted::Message(id) => {
+                        if let Some(part) = placed.get(id) {
+                            self.message(part, emit);
+                        }
+                    }
+                    Inserted::Call(number) => {
+                        if let Some(call) = message.calls.get(*number) {
+                            self.calls.show(call, results.get(&call.id).copied(), reader, emit);
+                        }
+                    }
+                }
+            }
             self.message(message, emit);
             let reader = Reader { profile: &self.profile, cwd: &self.cwd };
             for call in &message.calls {
@@ -357,6 +396,36 @@ impl Projector {
             }
         }
         self.calls.prune_open();
+    }
+
+    /// The thoughts and attachments that stand between the pieces of texts which are new to the
+    /// client.
+    fn placed<'a>(&self, messages: &'a [Arc<Message>]) -> HashMap<&'a Id, &'a Arc<Message>> {
+        let new = messages.iter().filter(|message| self.is_new(&message.id));
+        let between = new.flat_map(|message| message.between.iter());
+        let ids: HashSet<_> = between
+            .filter_map(|part| match &part.what {
+                Inserted::Message(id) => Some(id),
+                Inserted::Call(_) => None,
+            })
+            .collect();
+        let is_placed = |message: &&Arc<Message>| !ids.is_empty() && ids.contains(&message.id);
+        messages.iter().filter(is_placed).map(|message| (&message.id, message)).collect()
+    }
+
+    /// Whether the client was sent nothing of a message.
+    fn is_new(&self, id: &Id) -> bool {
+        matches!(self.messages.get(id), None | Some(MessageState::Hidden))
+    }
+
+    /// Sends the beginning of a message's text. The rest follows.
+    fn beginning(&mut self, message: &Message, at: usize, emit: Emit<'_>) {
+        let Content::Text(text) = &message.content else { return };
+        let Some(beginning) = text.escaped().get(..at) else { return };
+        let mut part = Message::new(Arc::clone(&message.id), message.role);
+        part.agent.clone_from(&message.agent);
+        part.content = Content::Text(TextBuf::from(&Text::from_escaped(beginning)));
+        self.message(&part, emit);
     }
 
     /// Finds the messages of a snapshot that this run has sent under another id, which the snapshot

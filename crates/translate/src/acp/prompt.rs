@@ -2,9 +2,9 @@
 
 use agent_client_protocol_schema::v1::{ContentBlock, EmbeddedResourceResource};
 
-use super::file;
 use super::rpc::{Code, Error};
 use super::update::{self, AvailableCommandInput};
+use super::{file, reference};
 use crate::json::{self, Json, ObjectWriter, Text};
 use crate::langgraph::{self, Media, MediaKind, MediaSource, ModelInput};
 
@@ -116,9 +116,10 @@ impl Prompt {
         accepts: Accepts,
         commands: &[Command],
     ) -> Result<Self, Error> {
-        let mut typed = String::new();
+        let mut typed = Joined::default();
         let mut pieces = Pieces::default();
         let mut files = Vec::new();
+        let mut first_text = FirstText::Ahead;
         for (at, block) in blocks.iter().enumerate() {
             let refused = |kind| {
                 let message =
@@ -135,15 +136,16 @@ impl Prompt {
             };
             match block {
                 ContentBlock::Text(text) => {
-                    typed.push_str(&text.text);
-                    pieces.text(&text.text);
+                    typed.push(&text.text, Piece::Words);
+                    let prompt = first_text.take(&text.text).and_then(|t| expanded(t, commands));
+                    pieces.text(prompt.as_deref().unwrap_or(&text.text), Piece::Words);
                 }
                 // ACP demands that every agent takes resource links. The graph's tools may read
                 // them.
                 ContentBlock::ResourceLink(link) => {
-                    let mention = format!("[{}]({})", link.name, link.uri);
-                    typed.push_str(&mention);
-                    pieces.text(&mention);
+                    let mention = reference::mention(&link.name, &link.uri);
+                    typed.push(&mention, Piece::Mention);
+                    pieces.text(&mention, Piece::Mention);
                 }
                 ContentBlock::Image(_) if !accepts.image => {
                     return Err(not_accepted("images", "image"));
@@ -162,9 +164,10 @@ impl Prompt {
                 }
                 ContentBlock::Resource(resource) => match &resource.resource {
                     EmbeddedResourceResource::TextResourceContents(file) => {
-                        let mention = format!("[{}]({})", name_of(&file.uri), file.uri);
-                        typed.push_str(&mention);
-                        pieces.text(&mention);
+                        let name = reference::name_of(&file.uri);
+                        let mention = reference::mention(&name, &file.uri);
+                        typed.push(&mention, Piece::Mention);
+                        pieces.text(&mention, Piece::Mention);
                         files.push(file::block(&file.uri, &file.text));
                     }
                     EmbeddedResourceResource::BlobResourceContents(file) => {
@@ -172,15 +175,13 @@ impl Prompt {
                         let mime = mime.unwrap_or_else(|| MediaKind::File.default_mime_type());
                         let is_image = mime.starts_with("image/");
                         let kind = if is_image { MediaKind::Image } else { MediaKind::File };
-                        pieces.media(kind, &file.blob, mime, Some(name_of(&file.uri)));
+                        let name = reference::name_of(&file.uri);
+                        pieces.media(kind, &file.blob, mime, Some(&name));
                     }
                     _ => return Err(refused("resources of this kind")),
                 },
                 _ => return Err(refused("content of this kind")),
             }
-        }
-        if let Some(prompt) = expanded(&typed, commands) {
-            pieces.replace_text(&prompt);
         }
         for file in &files {
             pieces.file(file);
@@ -189,7 +190,7 @@ impl Prompt {
             let message = "`prompt` is empty; send at least one content block";
             return Err(Error::new(Code::InvalidParams, message));
         }
-        Ok(Self { text: typed, content: pieces.finish() })
+        Ok(Self { text: typed.text, content: pieces.finish() })
     }
 
     /// The message that is sent to the graph.
@@ -202,7 +203,7 @@ impl Prompt {
     }
 }
 
-/// The prompt of the command that was typed. `None` if none was.
+/// The prompt of the command that a text block is. `None` if it is none.
 fn expanded(typed: &str, commands: &[Command]) -> Option<String> {
     let line = typed.trim().strip_prefix('/')?;
     let (name, args) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -210,22 +211,78 @@ fn expanded(typed: &str, commands: &[Command]) -> Option<String> {
     Some(prompt.replace(ARGS, args.trim()))
 }
 
-fn name_of(uri: &str) -> &str {
-    uri.trim_end_matches('/').rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(uri)
+/// Whether the block with a command was read. Only the first text that is not blank may be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FirstText {
+    Ahead,
+    Read,
 }
+
+impl FirstText {
+    /// The text, if it is the first.
+    fn take<'a>(&mut self, text: &'a str) -> Option<&'a str> {
+        if text.trim().is_empty() {
+            return None;
+        }
+        (std::mem::replace(self, Self::Read) == Self::Ahead).then_some(text)
+    }
+}
+
+/// What a part of a text was in the prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Piece {
+    /// A text block.
+    Words,
+    /// A link or a file, mentioned in place.
+    Mention,
+}
+
+/// Blocks as one text, in which none runs into the next.
+#[derive(Debug, Default)]
+struct Joined {
+    text: String,
+    last: Option<Piece>,
+}
+
+impl Joined {
+    fn push(&mut self, text: &str, piece: Piece) {
+        if let (Some(end), Some(start)) = (self.text.chars().next_back(), text.chars().next())
+            && !end.is_whitespace()
+            && !start.is_whitespace()
+        {
+            self.text.push_str(match (self.last, piece) {
+                (Some(Piece::Words), Piece::Words) => PARAGRAPH,
+                (Some(Piece::Mention), Piece::Words) if CLOSING.contains(start) => "",
+                (Some(Piece::Words), Piece::Mention) if OPENING.contains(end) => "",
+                _ => " ",
+            });
+        }
+        if !text.is_empty() {
+            self.text.push_str(text);
+            self.last = Some(piece);
+        }
+    }
+}
+
+/// The break between two text blocks without white space at their border.
+const PARAGRAPH: &str = "\n\n";
+
+/// The characters that follow a mention without a space, and those that precede one.
+const CLOSING: &str = ".,;:!?)]}…»”’'、。，";
+const OPENING: &str = "([{«“‘'\"";
 
 /// The blocks of a message, with adjacent texts joined.
 #[derive(Default)]
 struct Pieces {
-    text: String,
+    text: Joined,
     blocks: Vec<Json>,
     /// Whether there is more than text that was typed.
     has_more: bool,
 }
 
 impl Pieces {
-    fn text(&mut self, text: &str) {
-        self.text.push_str(text);
+    fn text(&mut self, text: &str, piece: Piece) {
+        self.text.push(text, piece);
     }
 
     fn media(&mut self, kind: MediaKind, base64: &str, mime_type: &str, name: Option<&str>) {
@@ -241,38 +298,25 @@ impl Pieces {
     fn file(&mut self, block: &str) {
         self.flush();
         self.has_more = true;
-        self.text(block);
+        self.text.push(block, Piece::Words);
         self.flush();
     }
 
-    /// Replaces all text. Media follow the new text.
-    fn replace_text(&mut self, text: &str) {
-        let is_text =
-            |block: &Json| json::members(block).is_some_and(|b| b.string("text").is_some());
-        self.blocks.retain(|block| !is_text(block));
-        text.clone_into(&mut self.text);
-        let media = std::mem::take(&mut self.blocks);
-        if self.has_more {
-            self.flush();
-            self.blocks.extend(media);
-        }
-    }
-
     fn flush(&mut self) {
-        if !self.text.is_empty() {
-            let text = std::mem::take(&mut self.text);
+        let Joined { text, last: _ } = std::mem::take(&mut self.text);
+        if !text.is_empty() {
             self.blocks
                 .push(ObjectWriter::new().string("type", "text").string("text", &text).finish());
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.blocks.is_empty() && self.text.trim().is_empty()
+        self.blocks.is_empty() && self.text.text.trim().is_empty()
     }
 
     fn finish(mut self) -> Json {
         if !self.has_more {
-            return Json::from(Text::new(&self.text));
+            return Json::from(Text::new(&self.text.text));
         }
         self.flush();
         json::array(self.blocks.iter().map(|block| block.get()))
@@ -366,5 +410,96 @@ mod tests {
             read(blocks, ALL).unwrap(),
             r#"[{"type":"text","text":"Review it well."},{"type":"image","base64":"AA","mime_type":"image/png"}]"#
         );
+    }
+
+    const FILE: &str =
+        r#"{"type":"resource","resource":{"uri":"file:///w/a%20b.rs","text":"fn a() {}"}}"#;
+    const FILE_BLOCK: &str =
+        r#"{"type":"text","text":"\n\n<file uri=\"file:///w/a%20b.rs\">\nfn a() {}\n</file>"}"#;
+    const IMAGE: &str = r#"{"type":"image","data":"AA","mimeType":"image/png"}"#;
+    const IMAGE_BLOCK: &str = r#"{"type":"image","base64":"AA","mime_type":"image/png"}"#;
+
+    fn text_block(text: &str) -> String {
+        ObjectWriter::new().string("type", "text").string("text", text).finish().get().to_owned()
+    }
+
+    #[test]
+    fn a_command_is_the_first_text_block_whatever_stands_beside_it() {
+        let word = |text: &str| text_block(text);
+        let mention = "[a b.rs](file:///w/a%20b.rs)";
+        for (blocks, expected) in [
+            (
+                vec![word("/review"), word("<context>open: b.rs</context>")],
+                word("Review  well.\n\n<context>open: b.rs</context>"),
+            ),
+            (
+                vec![FILE.to_owned(), word("/review it")],
+                [word(&format!("{mention} Review it well.")), FILE_BLOCK.to_owned()].join(","),
+            ),
+            (
+                vec![word("/review it"), FILE.to_owned()],
+                [word(&format!("Review it well. {mention}")), FILE_BLOCK.to_owned()].join(","),
+            ),
+            (
+                vec![IMAGE.to_owned(), word("/review it")],
+                [IMAGE_BLOCK.to_owned(), word("Review it well.")].join(","),
+            ),
+            (vec![word(" \n"), word("/review it"), word("/review that")], {
+                word(" \nReview it well.\n\n/review that")
+            }),
+            (vec![word("see"), word("/review it")], word("see\n\n/review it")),
+        ] {
+            let read = read(&format!("[{}]", blocks.join(",")), ALL).unwrap();
+            let read = if let Some(blocks) = json::items(&json::raw(read.clone())) {
+                blocks.iter().map(|block| block.get()).collect::<Vec<_>>().join(",")
+            } else {
+                let text: String = serde_json::from_str(&read).unwrap();
+                word(&text)
+            };
+            assert_eq!(read, expected, "{blocks:?}");
+        }
+    }
+
+    #[test]
+    fn a_mention_stands_apart_from_words_but_not_from_punctuation() {
+        let link = r#"{"type":"resource_link","name":"a]b","uri":"file:///w/ab"}"#;
+        let cases = [
+            ("", "explain", "[a\\]b](file:///w/ab) explain"),
+            ("see", "", "see [a\\]b](file:///w/ab)"),
+            ("see ", "", "see [a\\]b](file:///w/ab)"),
+            ("(", ")", "([a\\]b](file:///w/ab))"),
+            ("", "'s end", "[a\\]b](file:///w/ab)'s end"),
+        ];
+        for (before, after, expected) in cases {
+            let blocks = [text_block(before), link.to_owned(), text_block(after)].join(",");
+            let read = read(&format!("[{blocks}]"), ALL).unwrap();
+            let read: String = serde_json::from_str(&read).unwrap();
+            assert_eq!(read, expected);
+        }
+        let two = read(&format!("[{link},{link}]"), ALL).unwrap();
+        assert!(two.contains(") ["), "{two}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn two_text_blocks_never_run_together(texts in proptest::collection::vec("[ab /\n.,(]{0,4}", 1..5)) {
+            let blocks: Vec<_> = texts.iter().map(|text| text_block(text)).collect();
+            let Ok(content) = read(&format!("[{}]", blocks.join(",")), ALL) else {
+                return Ok(());
+            };
+            let content: String = serde_json::from_str(&content).unwrap();
+            let mut rest = content.as_str();
+            let mut end = None::<char>;
+            for text in texts.iter().filter(|text| !text.is_empty()) {
+                let is_border = |c: char| !c.is_whitespace();
+                let needs_gap = end.is_some_and(is_border) && text.starts_with(is_border);
+                if needs_gap {
+                    rest = rest.strip_prefix("\n\n").unwrap();
+                }
+                rest = rest.strip_prefix(text.as_str()).unwrap();
+                end = text.chars().next_back();
+            }
+            proptest::prop_assert_eq!(rest, "");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! JSON-RPC 2.0 as ACP uses it: one message a line, no batches. Ids are echoed byte for byte.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::Serialize;
@@ -56,6 +57,9 @@ pub struct Error {
     pub code: Code,
     /// The text for a person: what happened, to which input, and what to do.
     pub message: String,
+    /// The graph's own words about it, on one line. A client gets them at the end of `message`,
+    /// since several clients show nothing else. No log has them.
+    pub reason: Option<String>,
     /// More text for a person, sent as `data` with the only member `details`. Zed shows the details
     /// of an internal error only if there is no other member.
     pub details: Option<String>,
@@ -286,7 +290,7 @@ impl Malformed {
 impl Error {
     /// An error without details.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), details: None }
+        Self { code, message: message.into(), reason: None, details: None }
     }
 
     /// The error for an invalid request.
@@ -298,7 +302,7 @@ impl Error {
     /// the text.
     pub fn internal(what: impl Into<String>) -> Self {
         let message: String = what.into();
-        Self { code: Code::Internal, details: Some(message.clone()), message }
+        Self { code: Code::Internal, details: Some(message.clone()), reason: None, message }
     }
 
     fn read(error: &RawValue) -> Self {
@@ -309,9 +313,13 @@ impl Error {
     }
 
     fn to_json(&self) -> Json {
+        let message = match &self.reason {
+            Some(reason) => Cow::Owned(format!("{}: {reason}", self.message)),
+            None => Cow::Borrowed(&*self.message),
+        };
         let error = ObjectWriter::new()
             .raw("code", &self.code.number().to_string())
-            .string("message", &self.message);
+            .string("message", &message);
         match &self.details {
             Some(details) => {
                 let data = ObjectWriter::new().string("details", details).finish();

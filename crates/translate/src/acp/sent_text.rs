@@ -2,7 +2,8 @@
 //!
 //! A run may retract text: a second attempt starts again, or a node rewrites the state. ACP cannot
 //! retract text. So repeated text is compared with the sent text, and only what is new is sent.
-//! Text that differs is sent whole under another id.
+//! Text that differs is sent whole under another id. White space at the ends is no difference: nodes
+//! trim what has streamed, and a person sees no change.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -56,11 +57,13 @@ impl SentText {
         self.repeated.is_none() && self.half.is_empty() && self.sent.escaped() == text.escaped()
     }
 
-    /// Whether exactly this text was sent, also if it was retracted since.
+    /// Whether this text was sent but for white space at its ends, also if it was retracted since.
     pub(super) fn was_sent(&self, text: &TextBuf) -> bool {
+        let (sent, text) = (self.sent.escaped(), text.escaped());
+        let words = trimmed(text);
         self.repeated.is_none_or(|repeated| repeated == 0)
             && self.half.is_empty()
-            && self.sent.escaped() == text.escaped()
+            && (sent == text || (!words.is_empty() && trimmed(sent) == words))
     }
 
     /// Whether the run has repeated only a part of the sent text, or has sent half a character.
@@ -107,8 +110,14 @@ impl SentText {
         }
         match self.repeated {
             Some(repeated) if repeated > 0 => {
-                let said = self.sent.escaped().get(..repeated).unwrap_or_default();
+                let (said, rest) =
+                    self.sent.escaped().split_at_checked(repeated).unwrap_or_default();
                 let said = Text::from_escaped(said);
+                if trimmed(rest).is_empty() {
+                    self.repeated = None;
+                    self.sent = TextBuf::from(&said);
+                    return None;
+                }
                 self.restart(id, &said)
             }
             Some(_) | None => None,
@@ -122,7 +131,23 @@ impl SentText {
             return self.send(Cow::Owned(rest));
         }
         let mut all = TextBuf::from(whole);
-        let Some(rest) = all.rest_of(&self.sent.to_text()) else { return self.restart(id, whole) };
+        let rest = match all.rest_of(&self.sent.to_text()) {
+            Some(rest) => rest,
+            None => match Apart::of(&self.sent.decode(), &whole.decode()) {
+                Apart::InWords => return self.restart(id, whole),
+                Apart::InSpace => {
+                    self.repeated = None;
+                    self.sent = all;
+                    return None;
+                }
+                Apart::WholeGoesOn { before, after } => {
+                    self.repeated = None;
+                    self.sent = TextBuf::from(&before);
+                    return self.send(Cow::Owned(after));
+                }
+                Apart::SentGoesOn(rest) => rest,
+            },
+        };
         // Keeps the run's spelling, so that its next pieces can be compared as bytes.
         self.repeated = Some(all.escaped().len());
         all.push(&rest);
@@ -157,6 +182,56 @@ impl SentText {
         }
         Some(Cow::Owned(Text::from_escaped(&clean)))
     }
+}
+
+/// How a text differs from the sent text, of which it is no prefix and no continuation.
+enum Apart {
+    /// In white space at the ends.
+    InSpace,
+    /// In white space at the beginning, and the text has more.
+    WholeGoesOn {
+        before: Text,
+        after: Text,
+    },
+    /// In white space at the beginning, and the sent text has this more.
+    SentGoesOn(Text),
+    InWords,
+}
+
+impl Apart {
+    fn of(sent: &str, whole: &str) -> Self {
+        let (shown, said) = (sent.trim_start(), whole.trim_start());
+        if shown.trim_end() == said.trim_end() {
+            Self::InSpace
+        } else if let Some(after) = said.strip_prefix(shown) {
+            let before = whole.strip_suffix(after).unwrap_or_default();
+            Self::WholeGoesOn { before: Text::new(before), after: Text::new(after) }
+        } else if let Some(after) = shown.strip_prefix(said).filter(|_| !said.is_empty()) {
+            Self::SentGoesOn(Text::new(after))
+        } else {
+            Self::InWords
+        }
+    }
+}
+
+/// An escaped text without the white space at its ends.
+fn trimmed<'a>(mut escaped: &'a str) -> &'a str {
+    const SPACES: [&str; 4] = [" ", "\\n", "\\t", "\\r"];
+    while let Some(rest) = SPACES.iter().find_map(|space| escaped.strip_prefix(space)) {
+        escaped = rest;
+    }
+    // A backslash that is escaped itself is no part of an escape.
+    let is_whole = |rest: &str| {
+        let backslashes = rest.len() - rest.trim_end_matches('\\').len();
+        backslashes.is_multiple_of(2)
+    };
+    let shorter = |text: &'a str| {
+        SPACES.iter().find_map(|space| text.strip_suffix(*space).filter(|rest| is_whole(rest)))
+    };
+    while let Some(rest) = shorter(escaped) {
+        escaped = rest;
+    }
+    escaped
 }
 
 #[cfg(test)]
@@ -237,5 +312,40 @@ mod tests {
         let mut recorder = Recorder::new();
         recorder.push("\\ud83d").set("😀");
         assert_eq!(recorder.chunks, ["m=😀"]);
+    }
+
+    #[test]
+    fn white_space_at_the_ends_is_no_other_text() {
+        for (sent, committed) in [
+            ("Hello \\n", "Hello"),
+            ("Hello", "Hello\\n"),
+            ("\\n\\nHello", "Hello"),
+            ("Hello", "\\nHello"),
+            (" Hello \\t", "\\nHello\\r\\n"),
+            ("Hello \\\\n ", "Hello \\\\n"),
+        ] {
+            let mut recorder = Recorder::new();
+            recorder.push(sent).set(committed).end().set(committed).end();
+            let added = committed.strip_prefix(sent).filter(|added| !added.is_empty());
+            let expected =
+                [Some(sent), added].into_iter().flatten().map(|text| format!("m={text}"));
+            assert_eq!(recorder.chunks, expected.collect::<Vec<_>>(), "{sent} {committed}");
+            assert!(recorder.text.was_sent(&TextBuf::from(&Text::from_escaped(sent))));
+            // A second attempt says it in pieces.
+            let mut recorder = Recorder::new();
+            recorder.push(sent);
+            recorder.text.retract();
+            for piece in committed.split_inclusive('l') {
+                recorder.push(piece);
+            }
+            recorder.end();
+            let said: String =
+                recorder.chunks.iter().map(|chunk| chunk.trim_start_matches("m=")).collect();
+            assert_eq!(trimmed(&said), trimmed(sent), "{committed}");
+        }
+        let mut recorder = Recorder::new();
+        recorder.push("\\nHello").set("Hello world").end().set("Hello\\nworld").end();
+        assert_eq!(recorder.chunks, ["m=\\nHello", "m= world", "m:2=Hello\\nworld"]);
+        assert!(!recorder.text.was_sent(&TextBuf::from(&Text::new("Hello"))));
     }
 }

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use super::profile::{GraphProfile, Paths};
+use super::reference;
 use super::strict;
 use super::update::{Location, ToolContent, ToolKind};
 use crate::json::{self, Json, Members, Text};
@@ -54,11 +55,45 @@ const LINE: [&str; 4] = ["line", "start_line", "startLine", "line_number"];
 
 const OLD_TEXT: [&str; 5] = ["old_string", "oldString", "old_str", "old_text", "oldText"];
 const NEW_TEXT: [&str; 5] = ["new_string", "newString", "new_str", "new_text", "newText"];
-const FILE_TEXT: [&str; 3] = ["content", "contents", "file_text"];
+const FILE_TEXT: [&str; 4] = ["content", "contents", "file_text", "text"];
+
+/// The arguments that say where in a file a text is put.
+const PLACE: [&str; 10] = [
+    "line",
+    "start_line",
+    "startLine",
+    "line_number",
+    "end_line",
+    "endLine",
+    "insert_line",
+    "insertLine",
+    "position",
+    "offset",
+];
+
+/// The words of a tool's name by which the text is put into a file.
+const INSERTS: [&str; 4] = ["insert", "prepend", "add_to", "add_line"];
+
+/// What an edit does with its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Edit {
+    /// The arguments have the whole file.
+    Write,
+    /// A part of the file becomes another, or it is not known what.
+    Replace,
+    /// A text is added at the file's end.
+    Append,
+    /// A text is added elsewhere, or takes the place of lines.
+    Insert,
+    /// The last edit is undone.
+    Undo,
+}
 
 /// What the client gets of a call's arguments.
 #[derive(Clone, Debug)]
 pub(super) struct CallDetails {
+    /// What the call does, as far as its arguments say it. `None` if the client knows it.
+    pub(super) kind: Option<ToolKind>,
     pub(super) title: String,
     pub(super) locations: Vec<Location>,
     pub(super) diffs: Vec<ToolContent<'static>>,
@@ -86,16 +121,21 @@ pub(super) fn bare_title(name: &str, kind: ToolKind) -> String {
 
 impl Reader<'_> {
     /// Reads arguments as the model wrote them.
-    pub(super) fn read(self, name: &str, kind: ToolKind, args: &Text) -> CallDetails {
+    pub(super) fn read(self, name: &str, args: &Text) -> CallDetails {
         let spelled = args.decode();
         let spelled = if spelled.trim().is_empty() { Cow::Borrowed("{}") } else { spelled };
         let raw_input = strict::value(&spelled);
         let raw_input = raw_input.unwrap_or_else(|| strict::text(args).into_owned().into());
         let members = json::members(&raw_input).unwrap_or_default();
+        let kind = self.profile.kind_of_call(name, members.string("command").as_deref());
+        let is_edit = kind == ToolKind::Edit;
+        let diffs = is_edit.then(|| self.diffs(edit(name, &members), &members));
+        let diffs = diffs.unwrap_or_default();
         CallDetails {
+            kind: Some(kind),
             title: title(name, kind, &members),
             locations: self.locations(kind, &members),
-            diffs: if kind == ToolKind::Edit { self.diffs(&members) } else { Vec::new() },
+            diffs,
             raw_input: raw_input.clone(),
         }
     }
@@ -112,31 +152,59 @@ impl Reader<'_> {
         };
         let one = |names: &&[&str]| {
             first(args, names)
-                .and_then(|path| self.absolute(&path))
-                .map(|path| Location { path, line: line(args) })
+                .and_then(|path| self.location(&path))
+                .map(|found| Location { line: line(args).or(found.line), ..found })
         };
         let mut locations: Vec<_> = names.iter().filter_map(one).collect();
         for list in ["paths", "file_paths"].iter().filter_map(|name| args.get(name)) {
             let paths = json::items(list).unwrap_or_default().into_iter().take(MAX_LOCATIONS);
-            let paths = paths.filter_map(json::string).filter_map(|path| self.absolute(&path));
-            locations.extend(paths.map(|path| Location { path, line: None }));
+            let paths = paths.filter_map(json::string);
+            locations.extend(paths.filter_map(|path| self.location(&path)));
         }
         locations
     }
 
-    fn diffs(self, args: &Members<'_>) -> Vec<ToolContent<'static>> {
-        let Some(path) = first(args, &PATH).and_then(|path| self.absolute(&path)) else {
+    /// What is known of the changes. A text that is put into a file is no diff, because the text
+    /// around it was not read.
+    fn diffs(self, edit: Edit, args: &Members<'_>) -> Vec<ToolContent<'static>> {
+        let Some(Location { path, .. }) = first(args, &PATH).and_then(|path| self.location(&path))
+        else {
             return Vec::new();
+        };
+        let diff =
+            |old_text, new_text| ToolContent::Diff { path: path.clone(), old_text, new_text };
+        let replaced = |edit: &Members<'_>| {
+            let new = || text(edit, &NEW_TEXT).unwrap_or_else(|| Text::new(""));
+            text(edit, &OLD_TEXT).map(|old| diff(Some(old), new()))
         };
         let edits = args.get("edits").and_then(json::items).unwrap_or_default();
         let mut diffs: Vec<_> =
-            edits.iter().filter_map(|edit| diff(&path, &json::members(edit)?)).collect();
-        diffs.extend(diff(&path, args));
+            edits.iter().filter_map(|edit| replaced(&json::members(edit)?)).collect();
+        match edit {
+            // A file that is written whole has no old text, because it was not read.
+            Edit::Write => diffs.extend(text(args, &FILE_TEXT).map(|new| diff(None, new))),
+            Edit::Replace => diffs.extend(replaced(args)),
+            Edit::Append | Edit::Insert | Edit::Undo => {}
+        }
         diffs
     }
 
+    /// The place in a file, with the absolute path on the editor's disk. `None` for a text that is
+    /// no path.
+    fn location(self, path: &str) -> Option<Location> {
+        let paths = self.profile.paths;
+        let Some(file) = reference::file_path(path) else {
+            return Some(Location { path: self.absolute(paths, path)?, line: None });
+        };
+        // A person has mentioned a file of the session by its path on the editor's disk.
+        let inside = file.path.strip_prefix(self.cwd.trim_end_matches('/'));
+        let is_of_session = inside.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let paths = if is_of_session { Paths::Host } else { paths };
+        Some(Location { path: self.absolute(paths, &file.path)?, line: file.line })
+    }
+
     /// The absolute path on the editor's disk. `None` for a text that is no path.
-    fn absolute(self, path: &str) -> Option<String> {
+    fn absolute(self, paths: Paths, path: &str) -> Option<String> {
         let is_path = !path.is_empty()
             && path.len() <= MAX_PATH_BYTES
             && !path.contains("://")
@@ -149,7 +217,7 @@ impl Reader<'_> {
             matches!(path.as_bytes(), [b'a'..=b'z' | b'A'..=b'Z', b':', b'/' | b'\\', ..])
                 || path.starts_with("\\\\")
         };
-        match self.profile.paths {
+        match paths {
             Paths::Host if path.starts_with('/') || is_windows(path) => Some(path.to_owned()),
             Paths::Host => Some(join(self.cwd, path, Bounds::None)),
             // The graph's own file system is inside the session's directory.
@@ -187,14 +255,34 @@ fn join(base: &str, path: &str, bounds: Bounds) -> String {
     if joined.is_empty() { separator.to_string() } else { joined }
 }
 
-/// The diff of one edit. A file that is written whole has no old text, because it was not read.
-fn diff(path: &str, edit: &Members<'_>) -> Option<ToolContent<'static>> {
-    let old = text(edit, &OLD_TEXT);
-    let new = match &old {
-        Some(_) => text(edit, &NEW_TEXT).unwrap_or_else(|| Text::new("")),
-        None => text(edit, &FILE_TEXT)?,
-    };
-    Some(ToolContent::Diff { path: path.to_owned(), old_text: old, new_text: new })
+/// What an edit does, by the tool's name and its arguments.
+fn edit(name: &str, args: &Members<'_>) -> Edit {
+    let name = name.to_ascii_lowercase();
+    let mode = args.string("mode");
+    let is_mode = |modes: &[&str]| mode.as_deref().is_some_and(|mode| modes.contains(&mode));
+    match args.string("command").as_deref() {
+        Some("create") => return Edit::Write,
+        Some("insert") => return Edit::Insert,
+        Some("undo_edit") => return Edit::Undo,
+        Some(_) | None => {}
+    }
+    let appends = name.contains("append")
+        || args.get("append").is_some_and(|append| append.get() == "true")
+        || is_mode(&["a", "a+", "ab", "at", "append"]);
+    let inserts = INSERTS.iter().any(|word| name.contains(word))
+        || PLACE.iter().any(|place| args.number(place).is_some())
+        || is_mode(&["insert", "prepend"]);
+    if text(args, &OLD_TEXT).is_some() {
+        Edit::Replace
+    } else if appends {
+        Edit::Append
+    } else if inserts {
+        Edit::Insert
+    } else if text(args, &FILE_TEXT).is_some() && !name.contains("patch") {
+        Edit::Write
+    } else {
+        Edit::Replace
+    }
 }
 
 fn text(args: &Members<'_>, names: &[&str]) -> Option<Text> {
@@ -205,27 +293,40 @@ fn first<'a>(args: &Members<'a>, names: &[&str]) -> Option<Cow<'a, str>> {
     names.iter().find_map(|name| args.string(name).filter(|value| !value.is_empty()))
 }
 
-/// The first line that a call reads, counted from one. An offset is the number of lines to skip.
+/// The first line that a call is about, counted from one. An offset is the number of lines to skip,
+/// and a text is inserted after a number of lines.
 fn line(args: &Members<'_>) -> Option<u32> {
-    let offset = || args.number("offset").and_then(|offset| offset.checked_add(1));
-    let line = LINE.iter().find_map(|name| args.number(name)).or_else(offset)?;
+    let skipped = ["offset", "insert_line", "insertLine"];
+    let behind = || skipped.iter().find_map(|name| args.number(name))?.checked_add(1);
+    let range = || {
+        let range = args.get("view_range").and_then(json::items)?;
+        range.first()?.get().parse().ok()
+    };
+    let line = LINE.iter().find_map(|name| args.number(name)).or_else(range).or_else(behind)?;
     u32::try_from(line).ok().filter(|line| *line > 0)
 }
 
 /// A short line for a person: the action and its object.
 fn title(name: &str, kind: ToolKind, args: &Members<'_>) -> String {
-    let path = || first(args, &PATH);
+    let named_path = |names| first(args, names).map(reference::shown_path);
+    let path = || named_path(&PATH[..]);
     let with = |verb: &str, what: Option<Cow<'_, str>>| what.map(|what| format!("{verb} {what}"));
     let text = match kind {
         ToolKind::Read => with("Read", path()),
-        ToolKind::Edit if text(args, &OLD_TEXT).is_none() && text(args, &FILE_TEXT).is_some() => {
-            with("Write", path())
+        ToolKind::Edit => {
+            let verb = match edit(name, args) {
+                Edit::Write => "Write",
+                Edit::Replace => "Edit",
+                Edit::Append => "Append to",
+                Edit::Insert => "Insert into",
+                Edit::Undo => "Undo the last edit of",
+            };
+            with(verb, path())
         }
-        ToolKind::Edit => with("Edit", path()),
         ToolKind::Delete => with("Delete", path()),
         ToolKind::Move => {
-            let from = first(args, &FROM).or_else(path);
-            match (from, first(args, &TO)) {
+            let from = named_path(&FROM[..]).or_else(path);
+            match (from, named_path(&TO[..])) {
                 (Some(from), Some(to)) => Some(format!("Move {from} to {to}")),
                 (Some(from), None) => Some(format!("Move {from}")),
                 (None, _) => None,
@@ -241,7 +342,7 @@ fn title(name: &str, kind: ToolKind, args: &Members<'_>) -> String {
         ToolKind::Think if name == "write_todos" => Some("Update the plan".to_owned()),
         ToolKind::Think | ToolKind::SwitchMode | ToolKind::Other => None,
     };
-    one_line(&text.unwrap_or_else(|| named(name, kind, args)))
+    one_line(&text.unwrap_or_else(|| named(name, kind, args)), MAX_TITLE_CHARS)
 }
 
 /// The tool's name and its first short texts, such as `get_weather Lisbon`. Without a text, its
@@ -274,6 +375,7 @@ fn named(name: &str, kind: ToolKind, args: &Members<'_>) -> String {
 /// A text that fits in a title. `None` for all else.
 fn short_text(value: &RawValue) -> Option<Cow<'_, str>> {
     let text = json::string(value)?;
+    let text = reference::shown_path(text);
     (is_short(&text) && !text.trim().is_empty()).then_some(text)
 }
 
@@ -295,19 +397,20 @@ fn command(args: &Members<'_>) -> Option<Cow<'static, str>> {
     (!words.is_empty()).then(|| Cow::Owned(words.join(" ")))
 }
 
-fn one_line(text: &str) -> String {
+/// The beginning of a text on one line, at most so many characters.
+pub(super) fn one_line(text: &str, max_chars: usize) -> String {
     // A command may be a whole program, so only its beginning is looked at.
-    let start: String = text.chars().take(MAX_TITLE_CHARS * 4).collect();
+    let start: String = text.chars().take(max_chars.saturating_mul(4)).collect();
     let is_gap = |character: char| {
         character.is_whitespace() || character.is_control() || turns_text(character)
     };
     let words = start.split(is_gap).filter(|word| !word.is_empty());
     let line = words.collect::<Vec<_>>().join(" ");
-    let is_cut = line.chars().count() > MAX_TITLE_CHARS || start.len() < text.len();
+    let is_cut = line.chars().count() > max_chars || start.len() < text.len();
     if !is_cut {
         return line;
     }
-    let mut cut: String = line.chars().take(MAX_TITLE_CHARS - 1).collect();
+    let mut cut: String = line.chars().take(max_chars.saturating_sub(1)).collect();
     cut.push('…');
     cut
 }
@@ -330,7 +433,7 @@ mod tests {
     fn read(paths: Paths, name: &str, args: &str) -> CallDetails {
         let profile = GraphProfile { paths, ..GraphProfile::default() };
         let reader = Reader { profile: &profile, cwd: CWD };
-        reader.read(name, profile.kind(name), &Text::new(args))
+        reader.read(name, &Text::new(args))
     }
 
     fn paths(details: &CallDetails) -> Vec<(&str, Option<u32>)> {
@@ -363,6 +466,26 @@ mod tests {
             ("mcp__filesystem__read_file", r#"{"path":"a.rs"}"#, "Read a.rs"),
             ("write_file", r#"{"content":"x"}"#, "write_file"),
             ("think", r#"{"thought":"x"}"#, "think"),
+            ("append_file", r#"{"path":"a","content":"x"}"#, "Append to a"),
+            ("write_file", r#"{"file_path":"a","text":"x","append":true}"#, "Append to a"),
+            ("insert_edit", r#"{"path":"a","content":"x"}"#, "Insert into a"),
+            ("write_file", r#"{"path":"a","content":"x","start_line":3}"#, "Insert into a"),
+            ("str_replace_editor", r#"{"command":"view","path":"a"}"#, "Read a"),
+            ("str_replace_editor", r#"{"command":"create","path":"a","file_text":"x"}"#, "Write a"),
+            (
+                "str_replace_editor",
+                r#"{"command":"insert","path":"a","new_str":"x"}"#,
+                "Insert into a",
+            ),
+            (
+                "str_replace_editor",
+                r#"{"command":"undo_edit","path":"a"}"#,
+                "Undo the last edit of a",
+            ),
+            ("memory", r#"{"command":"rename","old_path":"a","new_path":"b"}"#, "Move a to b"),
+            ("edit_file", r#"{"path":"file:///w/a%20b.rs#L3","old_string":"x"}"#, "Edit /w/a b.rs"),
+            ("mv", r#"{"source":"file:///w/a%20b","destination":"c"}"#, "Move /w/a b to c"),
+            ("weigh", r#"{"what":"file:///w/a%20b"}"#, "weigh /w/a b"),
             ("read_file", "", "read_file"),
             ("read_file", r#"{"file_path":"#, "read_file"),
         ];
@@ -396,8 +519,25 @@ mod tests {
         for (path, expected) in own {
             assert_eq!(paths(&details(Paths::Virtual, "read_file", path)), [(expected, Some(10))]);
         }
-        for path in ["https://x/y", "~/x", "a\nb"] {
+        for path in ["https://x/y", "~/x", "a\nb", "file:///a%0Ab", "file://host/x"] {
             assert!(paths(&details(Paths::Host, "read_file", path)).is_empty(), "{path}");
+        }
+        let uris = [
+            (Paths::Host, "file:///etc/a%20b", "/etc/a b"),
+            (Paths::Host, "file:///C:/x", "C:/x"),
+            (Paths::Virtual, "file:///srv/app/x", "/srv/app/x"),
+            (Paths::Virtual, "file:///srv/application/x", "/srv/app/srv/application/x"),
+        ];
+        for (kind, path, expected) in uris {
+            assert_eq!(paths(&details(kind, "read_file", path)), [(expected, Some(10))]);
+        }
+        let lines = [
+            ("read_file", r#"{"path":"file:///x#L7"}"#, 7),
+            ("str_replace_editor", r#"{"command":"view","path":"/x","view_range":[4,-1]}"#, 4),
+            ("str_replace_editor", r#"{"command":"insert","path":"/x","insert_line":4}"#, 5),
+        ];
+        for (name, args, line) in lines {
+            assert_eq!(paths(&read(Paths::Host, name, args)), [("/x", Some(line))], "{args}");
         }
         assert!(paths(&details(Paths::Host, "weather", "/x")).is_empty());
         assert!(paths(&details(Paths::Host, "fetch", "/x")).is_empty());
@@ -424,6 +564,25 @@ mod tests {
             r#"[{"type":"diff","path":"/srv/app/a","oldText":"1","newText":"2"},{"type":"diff","path":"/srv/app/a","oldText":"3","newText":""}]"#
         );
         assert_eq!(of("read_file", r#"{"file_path":"/a","content":"x"}"#), "[]");
+        assert_eq!(
+            of("str_replace_editor", r#"{"command":"create","path":"/a","file_text":"x"}"#),
+            r#"[{"type":"diff","path":"/srv/app/a","newText":"x"}]"#
+        );
+        for (name, args) in [
+            ("append_file", r#"{"path":"/a","content":"x"}"#),
+            ("write_file", r#"{"path":"/a","content":"x","mode":"a"}"#),
+            ("insert_edit", r#"{"path":"/a","content":"x"}"#),
+            ("modify_file", r#"{"path":"/a","content":"x","start_line":1,"end_line":2}"#),
+            ("apply_patch", r#"{"path":"/a","content":"@@"}"#),
+            ("multi_edit", r#"{"path":"/a","edits":[{"line":3,"content":"x"}]}"#),
+            (
+                "str_replace_editor",
+                r#"{"command":"insert","path":"/a","insert_line":1,"new_str":"x"}"#,
+            ),
+            ("str_replace_editor", r#"{"command":"view","path":"/a"}"#),
+        ] {
+            assert_eq!(of(name, args), "[]", "{name} {args}");
+        }
         assert_eq!(of("write_file", r#"{"content":"x"}"#), "[]");
     }
 

@@ -31,6 +31,26 @@ pub struct Message {
     pub sealed: Option<Text>,
     /// The subagent that wrote it. `None` for the run's own agent.
     pub agent: Option<Id>,
+    /// What an assistant has done between pieces of its text, in order. Empty if that is not known.
+    pub between: Arc<[Between]>,
+}
+
+/// What stands between two pieces of a message's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Between {
+    /// How much of the text is before it, in bytes of its escaped form.
+    pub at: usize,
+    /// What it is.
+    pub what: Inserted,
+}
+
+/// What an assistant does between pieces of its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// A thought or an attachment: the message with this id.
+    Message(Id),
+    /// The call with this number among those of the message.
+    Call(usize),
 }
 
 /// The author of a message.
@@ -140,12 +160,13 @@ impl Message {
             error: None,
             sealed: None,
             agent: None,
+            between: Arc::default(),
         }
     }
 
     /// Attachment number `at` of a message.
     fn attachment(owner: &Id, at: usize, part: ContentPart) -> Self {
-        let mut message = Self::new(Id::from(format!("{owner}{ATTACHED}{at}")), Role::Attachment);
+        let mut message = Self::new(attachment_id(owner, at), Role::Attachment);
         message.content = Content::Parts([part].into());
         message
     }
@@ -193,7 +214,18 @@ impl Message {
     /// commit a message (langchain 1.5.14). A name is not worth a snapshot of the whole
     /// conversation after each run.
     pub(crate) fn shows_same(&self, other: &Self) -> bool {
-        let Self { id, role, name: _, content, calls, call_id, error, sealed, agent: _ } = self;
+        let Self {
+            id,
+            role,
+            name: _,
+            content,
+            calls,
+            call_id,
+            error,
+            sealed,
+            agent: _,
+            between: _,
+        } = self;
         *id == other.id
             && *role == other.role
             && content.shows_same(&other.content)
@@ -204,10 +236,14 @@ impl Message {
             && *sealed == other.sealed
     }
 
-    /// Whether another message says the same, whatever its id is.
+    /// Whether another message says the same, whatever its id is. A node may have trimmed its text.
     pub(super) fn says_same(&self, other: &Self) -> bool {
+        let says_same = || match (&self.content, &other.content) {
+            (Content::Text(a), Content::Text(b)) => a.decode().trim() == b.decode().trim(),
+            _ => false,
+        };
         self.role == other.role
-            && self.content.shows_same(&other.content)
+            && (self.content.shows_same(&other.content) || says_same())
             && self.calls.len() == other.calls.len()
             && self.calls.iter().zip(&other.calls).all(|(a, b)| a.shows_same(b))
             && self.sealed == other.sealed
@@ -255,18 +291,46 @@ impl Message {
         };
         let blocks = message.blocks();
         let mut messages = Vec::new();
+        let mut between = Vec::new();
         if role == Role::Assistant {
             let mut thoughts = Thoughts::default();
+            let (mut at, mut calls, mut attachments) = (0, 0_usize, 0_usize);
+            let attached = |number| Inserted::Message(attachment_id(id, number));
             for block in &blocks {
-                match block {
-                    Block::Reasoning(piece) => thoughts.add(id, piece, &mut messages),
-                    Block::Text(_)
-                    | Block::Media(_)
-                    | Block::Annotations(_)
-                    | Block::Call
-                    | Block::Other(_) => thoughts.interrupt(),
-                }
+                let before = messages.len();
+                let what = match block {
+                    Block::Reasoning(piece) => {
+                        thoughts.add(id, piece, &mut messages);
+                        let new = messages.get(before);
+                        between.extend(new.map(|new| {
+                            let what = Inserted::Message(Arc::clone(&new.id));
+                            Between { at, what }
+                        }));
+                        continue;
+                    }
+                    Block::Text(text) => {
+                        at += text.escaped().len();
+                        None
+                    }
+                    Block::Call => {
+                        calls += 1;
+                        Some(Inserted::Call(calls - 1))
+                    }
+                    Block::Other(raw) if raw.get() == "null" => None,
+                    Block::Media(_) | Block::Other(_) => {
+                        attachments += 1;
+                        Some(attached(attachments - 1))
+                    }
+                    Block::Annotations(_) => None,
+                };
+                thoughts.interrupt();
+                between.extend(what.map(|what| Between { at, what }));
             }
+            // A provider may say in its content less, or more, than LangChain reads as calls.
+            let all_calls = message.calls().len();
+            let is_meant =
+                |what: &Inserted| !matches!(what, Inserted::Call(_)) || calls == all_calls;
+            between.retain(|part| part.at > 0 && is_meant(&part.what));
         }
         let mut own = Self::new(Arc::clone(id), role);
         own.name = message.name().filter(|_| role != Role::Tool);
@@ -276,6 +340,7 @@ impl Message {
         } else {
             Content::from_blocks(blocks, role, message.content())
         };
+        own.between = between.into();
         if role == Role::Assistant {
             own.calls = message.calls().iter().map(Call::from_whole).collect();
         }
@@ -396,6 +461,10 @@ impl ContentPart {
             (one, other) => one == other,
         }
     }
+}
+
+fn attachment_id(owner: &Id, at: usize) -> Id {
+    Id::from(format!("{owner}{ATTACHED}{at}"))
 }
 
 fn json_as_text(raw: &RawValue) -> TextBuf {

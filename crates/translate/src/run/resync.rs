@@ -147,7 +147,8 @@ fn more(holder: &View, view: &View) -> Option<Vec<RunEvent>> {
 /// the message.
 fn say(message: &Arc<Message>, view: &View, out: &mut Vec<RunEvent>) -> Option<()> {
     let now = view.open();
-    let Message { id, role, name, content, calls, call_id, error, sealed, agent } = &**message;
+    let Message { id, role, name, content, calls, call_id, error, sealed, agent, between: _ } =
+        &**message;
     if agent.is_some() {
         return None;
     }

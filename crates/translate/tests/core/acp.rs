@@ -7,10 +7,10 @@ use crate::support::acp_schema::Schema;
 use serde_json::{Value, json};
 use threadway_translate::acp::{GraphProfile, Paths, PlanForm, Projector, Verdict};
 use threadway_translate::json::{Text, TextBuf};
-use threadway_translate::langgraph::{Finish, Media, MediaKind, MediaSource};
+use threadway_translate::langgraph::{Finish, Media, MediaKind, MediaSource, ThreadState};
 use threadway_translate::run::{
     Action, Call, CallForm, Content, ContentPart, Failure, Id, Message, Outcome, Role, RunError,
-    RunEvent, Subagent, Usage,
+    RunEvent, Subagent, Translator, Usage,
 };
 
 fn id(id: &str) -> Id {
@@ -103,6 +103,14 @@ fn result(call: &str, said: &str, is_error: bool) -> RunEvent {
 
 fn snapshot(messages: &[Message]) -> RunEvent {
     RunEvent::Messages(messages.iter().cloned().map(Arc::new).collect())
+}
+
+/// The conversation of an idle thread with these messages.
+fn at_rest(messages: &Value) -> RunEvent {
+    let state = json!({"values": {"messages": messages}, "next": [], "tasks": []}).to_string();
+    let (mut translator, mut out) = (Translator::named("T", None, "connect"), Vec::new());
+    translator.on_state(&ThreadState::parse(&state).unwrap(), &mut out);
+    RunEvent::Messages(translator.view().messages().into())
 }
 
 /// Projects events for a client that has received nothing, and checks every update.
@@ -349,7 +357,12 @@ fn parallel_calls_go_by_their_own_ids_and_a_failure_is_one() {
     assert_eq!(calls["a"].get("kind"), "read");
     assert_eq!(calls["a"].get("locations"), &json!([{"path": "/srv/app/x", "line": 5}]));
     assert_eq!(calls["a"].get("rawInput"), &json!({"file_path": "x", "offset": 4}));
-    assert_eq!(calls["a"].get("rawOutput"), &json!({"n": 1}));
+    // A result is sent once.
+    assert_eq!(calls["a"].get("rawOutput"), &Value::Null);
+    assert_eq!(
+        calls["a"].get("content"),
+        &json!([{"type": "content", "content": {"type": "text", "text": "{\"n\": 1}"}}])
+    );
     assert_eq!(calls["b"].get("rawOutput"), &Value::Null);
     assert_eq!(
         calls["b"].get("content"),
@@ -527,6 +540,49 @@ fn what_was_asked_is_the_content_of_the_permission_until_the_call_is_over() {
 }
 
 #[test]
+fn a_call_that_a_person_changes_is_shown_as_it_runs() {
+    let old = json!({"file_path": "/a.rs", "old_string": "x", "new_string": "y"});
+    for (tool, new, title, locations, diffs) in [
+        (
+            "edit_file",
+            json!({"file_path": "/b.rs", "old_string": "x", "new_string": "z"}),
+            "Edit /b.rs",
+            json!([{"path": "/b.rs"}]),
+            json!([{"type": "diff", "path": "/b.rs", "oldText": "x", "newText": "z"}]),
+        ),
+        ("edit_file", json!({}), "edit_file", json!([]), json!([])),
+        ("delete_file", json!({"path": "/n"}), "Delete /n", json!([{"path": "/n"}]), json!([])),
+    ] {
+        for call_id in [Some("c"), None] {
+            let mut projector = acp::newcomer();
+            let live = [vec![started()], called("c", tool, &old)].concat();
+            let mut session = acp::project(&mut projector, &live);
+            session
+                .extend(acp::project(&mut projector, [&ended(Outcome::Interrupted(Vec::new()))]));
+            let asked = action(tool, &old, call_id);
+            let card = projector.ask(&id("i"), 0, &asked, &mut |update| session.push(update));
+            let args = threadway_translate::json::raw(new.to_string());
+            projector.change(&id("i"), 0, &asked, &args, &mut |update| session.push(update));
+            projector
+                .decide(&id("i"), 0, &asked, Verdict::Allowed, &mut |update| session.push(update));
+            let shown = |session: &Session| {
+                let call = &session.calls()[&card.tool_call_id];
+                ["title", "locations", "content", "rawInput"].map(|name| call.get(name).clone())
+            };
+            let expected = [json!(title), locations.clone(), diffs.clone(), new.clone()];
+            assert_eq!(shown(&session), expected, "{tool}");
+            // The thread has the call as it was until the graph writes the changed one.
+            let mut ai = Message::new(id("ai"), Role::Assistant);
+            ai.calls.push(call("c", tool, &old));
+            session.extend(acp::project(&mut projector, &[started(), snapshot(&[ai])]));
+            assert_eq!(shown(&session), expected, "{tool}");
+            session.extend(acp::project(&mut projector, &[result("c", "ok", false), finished()]));
+            checked(&session);
+        }
+    }
+}
+
+#[test]
 fn an_edited_call_is_told_with_what_it_became() {
     let mut projector = acp::newcomer();
     let live = [vec![started()], called("c", "bash", &json!({"command": "rm -r /"}))].concat();
@@ -567,6 +623,45 @@ fn an_action_that_is_no_call_is_announced_by_its_question() {
             "tool_call_update i:1 failed",
         ]
     );
+}
+
+#[test]
+fn a_loaded_message_has_its_parts_in_the_order_of_the_turn() {
+    let content = json!([
+        {"type": "text", "text": "It is red."},
+        {"type": "thinking", "thinking": "what else"},
+        {"type": "text", "text": "It is \n"},
+        {"type": "tool_use", "id": "c", "name": "search", "input": {}},
+        {"type": "text", "text": "blue."},
+        {"type": "image", "base64": "AA", "mime_type": "image/png"},
+        {"type": "text", "text": "Done"},
+        {"type": "thinking", "thinking": "at the end"},
+    ]);
+    let calls = json!([{"name": "search", "args": {}, "id": "c", "type": "tool_call"}]);
+    let all = at_rest(&json!([
+        {"type": "human", "id": "h", "content": "hi"},
+        {"type": "ai", "id": "a", "content": content, "tool_calls": calls},
+        {"type": "tool", "id": "t", "tool_call_id": "c", "content": "found"},
+    ]));
+    let mut projector = acp::newcomer();
+    let session = acp::project(&mut projector, [&all]);
+    checked(&session);
+    assert_eq!(
+        story(&session),
+        [
+            "user_message_chunk h hi",
+            "agent_message_chunk a It is red.",
+            "agent_thought_chunk a:reasoning:0 what else",
+            "agent_message_chunk a It is \n",
+            "tool_call c completed",
+            "agent_message_chunk a blue.",
+            "agent_message_chunk a:attachment:0",
+            "agent_message_chunk a Done",
+            "agent_thought_chunk a:reasoning:1 at the end",
+        ]
+    );
+    // A client that has the turn gets nothing twice.
+    assert!(acp::project(&mut projector, [&all]).updates.is_empty());
 }
 
 // --- state and cost ---

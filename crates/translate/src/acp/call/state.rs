@@ -20,12 +20,16 @@ pub(in crate::acp) struct CallResult<'a> {
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) name: Id,
+    /// The kind that the client was sent.
     pub(super) kind: ToolKind,
     pub(super) stage: Stage,
     /// The arguments that the run has streamed so far.
     pub(super) args: TextBuf,
     /// The arguments that the client was sent.
     pub(super) sent_args: Option<TextBuf>,
+    /// The arguments that a person was asked about and has replaced. The conversation has them until
+    /// the graph writes the others, if it does.
+    pub(super) replaced: Option<TextBuf>,
     /// Whether the client was sent a diff.
     pub(super) has_diff: bool,
     /// Whether the content that the client shows holds the question about the call.
@@ -98,8 +102,19 @@ impl Call {
     }
 
     /// What the client gets of the arguments.
-    pub(super) fn details(&self, reader: Reader<'_>) -> CallDetails {
-        reader.read(&self.name, self.kind, &self.args.to_text())
+    pub(super) fn details(&mut self, reader: Reader<'_>) -> CallDetails {
+        let details = reader.read(&self.name, &self.args.to_text());
+        let kind = details.kind.filter(|kind| *kind != self.kind);
+        self.kind = kind.unwrap_or(self.kind);
+        CallDetails { kind, ..details }
+    }
+
+    /// Takes over the arguments that the conversation has.
+    pub(super) fn set_args(&mut self, args: &TextBuf) {
+        let is_past = self.replaced.as_ref().is_some_and(|replaced| is_same(replaced, args));
+        if !is_past {
+            self.args.clone_from(args);
+        }
     }
 
     /// What the client gets of the arguments, if they are new to it.
@@ -139,17 +154,18 @@ impl Call {
         self.result = result.fingerprint();
         self.args = TextBuf::default();
         self.sent_args = None;
-        // The diff of an edit says more than its result.
-        let shown = if self.has_diff && !is_error {
-            news.content
+        // The diff of an edit says more than its result, which is sent beside it if it is an object.
+        // Any other result is sent once, as text: editors show no more than that.
+        let (shown, raw_output) = if self.has_diff && !is_error {
+            (news.content, strict::object(&content.text()))
         } else {
             let blocks = content::blocks(content).into_iter();
-            Some(blocks.map(|content| ToolContent::Content { content }).collect())
+            (Some(blocks.map(|content| ToolContent::Content { content }).collect()), None)
         };
         ToolCall {
             status: Some(if is_error { ToolStatus::Failed } else { ToolStatus::Completed }),
             content: shown,
-            raw_output: strict::object(&content.text()),
+            raw_output,
             ..news
         }
     }
@@ -157,8 +173,9 @@ impl Call {
 
 /// An update with the details of a call.
 pub(super) fn with_details(id: &str, details: CallDetails) -> ToolCall<'static> {
-    let CallDetails { title, locations, diffs, raw_input } = details;
+    let CallDetails { kind, title, locations, diffs, raw_input } = details;
     ToolCall {
+        kind,
         title: Some(title),
         locations: (!locations.is_empty()).then_some(locations),
         content: (!diffs.is_empty()).then_some(diffs),

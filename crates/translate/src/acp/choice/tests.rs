@@ -1,7 +1,7 @@
 //! Tests of what a session chooses from, and what it keeps.
 
 use super::*;
-use crate::acp::permission::{Always, Remembered};
+use crate::acp::permission::{Always, Calls, Remembered};
 use crate::langgraph::ConfigChoice;
 
 fn raw(text: &str) -> Json {
@@ -265,8 +265,12 @@ fn what_is_kept_is_read_again_whatever_else_stands_there() {
     choices.set("model", raw("2"));
     choices.fields.insert("other".to_owned(), Fields::from([("a".to_owned(), raw("1"))]));
     choices.fields.swap_indices(0, 1);
-    let always =
-        Remembered { name: "rm".to_owned(), args: "{}".to_owned(), decision: Always::Reject };
+    let always = Remembered {
+        name: "rm".to_owned(),
+        args: "{}".to_owned(),
+        calls: Calls::Same,
+        decision: Always::Reject,
+    };
     let kept = SessionRecord {
         cwd: Some("/w".to_owned()),
         additional_directories: vec!["/lib".to_owned(), r"C:\a b".to_owned()],

@@ -2,6 +2,7 @@
 
 use serde_json::value::RawValue;
 
+use super::MAX_FORM_BYTES;
 use crate::acp::question;
 use crate::json::{self, Json, ObjectWriter, Text};
 use crate::run::Action;
@@ -52,6 +53,9 @@ impl Form {
     pub fn of_question(value: &RawValue, schema: Option<&RawValue>) -> Self {
         let message = question::of_value(value);
         let schema = schema.filter(|schema| schema.get() != "null");
+        if schema.is_some_and(|schema| schema.get().len() > MAX_FORM_BYTES) {
+            return Self::of_field(message, WRITTEN, Reading::Written);
+        }
         let Some(schema) = schema.map(|schema| json::members(schema).unwrap_or_default()) else {
             return Self::of_field(
                 message,

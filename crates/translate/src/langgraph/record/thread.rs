@@ -10,6 +10,9 @@ use crate::langgraph::{Block, Message, MessagesKey};
 /// The longest headline in characters, so that a list shows it on one line.
 const MAX_HEADLINE_CHARS: usize = 60;
 
+/// How much of a text is read for its headline.
+const MAX_HEADLINE_BYTES: usize = 4096;
+
 /// The key of a thread's metadata for the conversation's title.
 pub const TITLE: &str = "title";
 
@@ -161,10 +164,11 @@ fn first_words(values: &RawValue, key: &MessagesKey) -> Option<String> {
 }
 
 /// A title for a conversation that starts with this text: its beginning on one line, at most 60
-/// characters. `None` if it has no visible characters.
+/// characters. A link is its words only. `None` if it has no visible characters.
 ///
 /// Threads of web pages and sessions of editors get their titles from it.
 pub fn headline(text: &str) -> Option<String> {
+    let text = without_links(text);
     let spaced = text.split_whitespace().flat_map(|word| [" ", word]).skip(1);
     let mut shown = spaced.flat_map(str::chars).filter(|char| !char.is_control());
     let mut line: String = shown.by_ref().take(MAX_HEADLINE_CHARS).collect();
@@ -174,6 +178,55 @@ pub fn headline(text: &str) -> Option<String> {
         line.push('…');
     }
     (!line.is_empty()).then_some(line)
+}
+
+/// The beginning of a text, with each Markdown link as its words.
+fn without_links(text: &str) -> String {
+    let text = text.trim_start();
+    let mut rest = text.get(..text.floor_char_boundary(MAX_HEADLINE_BYTES)).unwrap_or_default();
+    let mut plain = String::new();
+    while let Some(at) = rest.find('[') {
+        let (before, from) = rest.split_at(at);
+        if let Some((words, after)) = link(from) {
+            plain.push_str(before.strip_suffix('!').unwrap_or(before));
+            plain.push_str(&words);
+            rest = after;
+        } else {
+            plain.push_str(before);
+            plain.push('[');
+            rest = from.get(1..).unwrap_or_default();
+        }
+    }
+    plain + rest
+}
+
+/// The words of the link that a text begins with, and what follows it. What has no address in its
+/// round brackets is no link but code: `calls[i](x)`.
+fn link(text: &str) -> Option<(String, &str)> {
+    let mut words = String::new();
+    let mut characters = text.char_indices().skip(1);
+    let end = loop {
+        match characters.next()? {
+            (_, '\\') => words.push(characters.next()?.1),
+            (end, ']') => break end,
+            (_, '[') => return None,
+            (_, character) => words.push(character),
+        }
+    };
+    let rest = text.get(end..)?.strip_prefix("](")?;
+    let mut depth = 1_u32;
+    let close = rest.find(|character: char| {
+        match character {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        depth == 0 || character.is_whitespace()
+    })?;
+    let (address, after) = rest.split_at(close);
+    let is_address = address.contains(':') || address.starts_with(['/', '.', '#']);
+    (is_address && !words.is_empty()).then_some(())?;
+    Some((words, after.strip_prefix(')')?))
 }
 
 /// Whether a text is a time as both servers write it (`2026-11-22T11:16:55.89+00:00`,
@@ -349,5 +402,20 @@ mod tests {
         assert_eq!(headline(&format!(" {}\n\tb c", "a".repeat(58))), Some("a".repeat(58) + "…"));
         assert_eq!(headline("\u{1b}[1mbold\u{7}").as_deref(), Some("[1mbold"));
         assert_eq!(headline(" \n"), None);
+    }
+
+    #[test]
+    fn a_headline_has_the_words_of_a_link_without_its_address() {
+        for (text, expected) in [
+            ("See [a b.rs](file:///w/a%20b.rs), please", "See a b.rs, please"),
+            ("[a\\]b](file:///w/ab)![x](https://x/(1))", "a]bx"),
+            ("call fns[i](x) or [1, [2]](y)", "call fns[i](x) or [1, [2]](y)"),
+            ("[](u:x) [open", "[](u:x) [open"),
+            ("[a](u:b c)", "[a](u:b c)"),
+        ] {
+            assert_eq!(headline(text).as_deref(), Some(expected));
+        }
+        let long = format!("[{}](file:///{})", "n".repeat(20), "x".repeat(200));
+        assert_eq!(headline(&long), Some("n".repeat(20)));
     }
 }

@@ -56,7 +56,8 @@ impl Translator {
 
 /// As [`Message::shows_same`] compares two.
 fn of_message(digest: Digest, message: &Message) -> Digest {
-    let Message { id, role, name: _, content, calls, call_id, error, sealed, agent: _ } = message;
+    let Message { id, role, name: _, content, calls, call_id, error, sealed, agent: _, between: _ } =
+        message;
     let digest = of_content(digest.text(id).number(*role as u64), content);
     let digest = calls.iter().fold(digest.number(calls.len() as u64), of_call);
     digest
