@@ -134,7 +134,7 @@ impl Link {
                 for (at, (action, decided)) in actions.iter().zip(decided).enumerate() {
                     let decided = decided
                         .clone()
-                        .or_else(|| permission::decided(action, &config.kept.always, &rules));
+                        .or_else(|| permission::decided(action, config.kept.always.all(), &rules));
                     let offers = permission::offers(action, has_forms);
                     slots.push(match decided {
                         Some(decision) => Slot::Decided(decision),
@@ -366,10 +366,12 @@ impl Link {
     /// Saves "always" answers with the thread, so that they hold in any process.
     async fn remember(&self, session: &Session, always: Vec<Remembered>) {
         let mut config = session.config.lock().await;
+        let mut kept = config.kept.clone();
         for answer in always {
-            answer.add_to(&mut config.kept.always);
+            kept.always.add(answer);
         }
-        self.save_config(session, &mut config).await;
+        // If the thread was deleted, the start of the run says so.
+        let _ = self.change(session, &mut config, kept).await;
     }
 
     /// Writes questions without a form into the conversation. A repeated question is a message of
@@ -401,7 +403,8 @@ impl Link {
 /// Whether a decision lets the call run.
 fn verdict(decision: &Decision) -> Verdict {
     match decision {
-        Decision::Approve | Decision::Edit { .. } => Verdict::Allowed,
+        // Whether a decision of the graph's own lets the call run shows when the run goes on.
+        Decision::Approve | Decision::Edit { .. } | Decision::Other { .. } => Verdict::Allowed,
         Decision::Reject { .. } | Decision::Respond { .. } => Verdict::Rejected,
     }
 }

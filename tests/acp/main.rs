@@ -18,4 +18,5 @@ mod person;
 mod prompt_end;
 mod stdio;
 mod threads;
+mod together;
 mod unnamed;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::Glob;
+use crate::json::digest::Digest;
 use crate::json::{self, Json, Text};
 use crate::run::{Action, Decision};
 
@@ -145,16 +146,36 @@ pub fn rejected(action: &Action) -> Option<Decision> {
 }
 
 /// The decision that a prompt gives about a call without options. The prompt is the tool's answer
-/// if the graph allows one, or else the new arguments. `None` if the graph allows neither.
+/// if the graph allows one, or else the new arguments, or the name of a decision that only the graph
+/// knows. If that is the only decision, the prompt is its message. `None` if the prompt is no answer.
 pub fn answered_by_prompt(action: &Action, prompt: &str) -> Option<Decision> {
-    if may(action, DecisionKind::Respond) {
+    let known = if may(action, DecisionKind::Respond) {
         Some(Decision::Respond { message: Text::new(prompt) })
     } else if may(action, DecisionKind::Edit) {
-        let args: &RawValue = serde_json::from_str(prompt).ok()?;
-        json::members(args).map(|_| Decision::Edit { args: Json::from(args) })
+        let args: Option<&RawValue> = serde_json::from_str(prompt).ok();
+        args.filter(|args| json::members(args).is_some())
+            .map(|args| Decision::Edit { args: Json::from(args) })
     } else {
         None
-    }
+    };
+    known.or_else(|| {
+        let only_its = decisions_of_graph(action);
+        let named = only_its.iter().find(|kind| kind.eq_ignore_ascii_case(prompt.trim()));
+        let other = |kind: &str, message| Decision::Other { kind: kind.to_owned(), message };
+        match (named, &*only_its, &*action.decisions) {
+            (Some(kind), ..) => Some(other(kind, None)),
+            (None, [only], [_]) => Some(other(only, Some(Text::new(prompt)))),
+            (None, ..) => None,
+        }
+    })
+}
+
+/// The allowed decisions whose meaning only the graph knows.
+pub(super) fn decisions_of_graph(action: &Action) -> Vec<&str> {
+    const KNOWN: [&str; 7] =
+        ["approve", "accept", "edit", "reject", "ignore", "respond", "response"];
+    let allowed = action.decisions.iter().map(|kind| &**kind);
+    allowed.filter(|kind| !KNOWN.contains(kind)).collect()
 }
 
 /// Whether a graph allows a kind of decision. A graph that names none allows approval and
@@ -181,13 +202,9 @@ impl Remembered {
         Self { name, args, decision }
     }
 
-    /// Adds the answer to a session's. It replaces an older answer about the same call.
-    pub fn add_to(self, remembered: &mut Vec<Self>) {
-        let is_same = |known: &Self| known.name == self.name && json::same(&known.args, &self.args);
-        remembered.retain(|known| !is_same(known));
-        remembered.push(self);
-        let surplus = remembered.len().saturating_sub(MAX_REMEMBERED);
-        remembered.drain(..surplus);
+    /// A text that two answers share if they are about the same calls.
+    pub(super) fn key(&self) -> String {
+        format!("{:016x}", Digest::default().text(&self.name).json(&self.args).finish())
     }
 }
 
@@ -229,6 +246,7 @@ impl Offer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::acp::choice::PermanentAnswers;
     use crate::run::Id;
 
     pub(super) fn action(decisions: &[&str], args: &str) -> Action {
@@ -264,20 +282,21 @@ mod tests {
     #[test]
     fn an_answer_for_good_holds_for_exactly_these_arguments() {
         let call = action(&[], r#"{"to":"a","n":1}"#);
-        let mut remembered = Vec::new();
-        Remembered::new(&call, Always::Reject).add_to(&mut remembered);
-        Remembered::new(&call, Always::Allow).add_to(&mut remembered);
-        assert_eq!(remembered.len(), 1);
+        let mut remembered = PermanentAnswers::default();
+        remembered.add(Remembered::new(&call, Always::Reject));
+        remembered.add(Remembered::new(&call, Always::Allow));
+        assert_eq!(remembered.all().len(), 1);
         let spelled_otherwise = action(&[], r#"{"n": 1, "to": "a"}"#);
         let reject = rules(&[("*", Rule::Reject)]);
-        assert_eq!(decided(&spelled_otherwise, &remembered, &[&reject]), Some(Decision::Approve));
-        assert_eq!(decided(&action(&[], r#"{"to":"b","n":1}"#), &remembered, &[]), None);
+        let decided_about = |call, rules: &[&Rules]| decided(call, remembered.all(), rules);
+        assert_eq!(decided_about(&spelled_otherwise, &[&reject]), Some(Decision::Approve));
+        assert_eq!(decided_about(&action(&[], r#"{"to":"b","n":1}"#), &[]), None);
         for at in 0..MAX_REMEMBERED {
             let call = action(&[], &format!(r#"{{"at":{at}}}"#));
-            Remembered::new(&call, Always::Allow).add_to(&mut remembered);
+            remembered.add(Remembered::new(&call, Always::Allow));
         }
-        assert_eq!(remembered.len(), MAX_REMEMBERED);
-        assert_eq!(decided(&call, &remembered, &[]), None);
+        assert_eq!(remembered.all().len(), MAX_REMEMBERED);
+        assert_eq!(decided(&call, remembered.all(), &[]), None);
     }
 
     #[test]
@@ -316,5 +335,16 @@ mod tests {
         assert!(matches!(of(&["edit"], r#"{"a":1}"#), Some(Decision::Edit { .. })));
         assert_eq!(of(&["edit"], "no object"), None);
         assert_eq!(of(&["approve"], "use b"), None);
+        // Decisions whose meaning only the graph knows.
+        let other = |kind: &str, message: Option<&str>| {
+            let message = message.map(Text::new);
+            Some(Decision::Other { kind: kind.to_owned(), message })
+        };
+        assert_eq!(of(&["later"], "Later"), other("later", None));
+        assert_eq!(of(&["later"], "go on"), other("later", Some("go on")));
+        assert_eq!(of(&["later", "escalate"], " escalate "), other("escalate", None));
+        assert_eq!(of(&["later", "escalate"], "go on"), None);
+        assert_eq!(of(&["edit", "later"], "later"), other("later", None));
+        assert_eq!(of(&["edit", "later"], "go on"), None);
     }
 }
