@@ -21,7 +21,7 @@
 //!   wait on one of them.
 //! - `authentication`: as whom a connection sends requests to LangGraph.
 //! - `auth`: the upstream's key, if a person has to give it.
-//! - `session`: the open sessions.
+//! - `session`: the open sessions. `prompts`: the prompts of one.
 //! - `session_config`: their modes, agents and settings. `default_agent`: the agent of new sessions.
 //!   `media`: which prompts may hold images and audio.
 //! - `lengths`: how long the texts of a client may be.
@@ -51,6 +51,7 @@ mod notice;
 mod outbox;
 mod position;
 mod prompt_end;
+mod prompts;
 mod questions;
 mod queue;
 mod session;

@@ -62,7 +62,7 @@ use std::sync::Arc;
 
 pub use copy::{copy, delete_copy};
 pub use interrupts::Waits;
-pub use list::{ListQuery, NotAThreadCursor, ThreadCursor, ThreadPage, list};
+pub use list::{ListQuery, NotAThreadCursor, ThreadCursor, ThreadPage, list, metadata_of_runs};
 pub use manage::Change;
 pub use pace::DEFAULT_STATE_READS_PER_SECOND;
 pub use reader::{AtShutdown, ThreadReader};
@@ -81,6 +81,7 @@ use pace::Paces;
 use poll::Polls;
 use start_lock::StartLocks;
 use starts::Starts;
+use thread::IfAbsent;
 use threadway_translate::run::Emit;
 
 /// The longest thread id in log lines, in bytes. Clients choose these ids.
@@ -147,7 +148,7 @@ impl Threads {
         };
         agent.upstream = agent.upstream.used_for(purpose);
         let threads = Self { shared: Arc::clone(&self.shared), emit: agent.emit };
-        Thread { threads, agent, id, client_id }
+        Thread { threads, agent, id, client_id, if_absent: IfAbsent::Create }
     }
 }
 

@@ -33,6 +33,9 @@ async function assertSameCalls(server, session) {
   assert.deepEqual(calls(session.transcript()), calls(transcriptOf(values, session.id)));
 }
 
+/** The permanent permissions in a thread's metadata. */
+const remembered = (metadata) => Object.entries(metadata).flatMap(([key, value]) => (key.startsWith("acp_always/") && value ? [value] : []));
+
 /** Answers with this option if it is offered, and with this value if a form asks for more. */
 function choose(session, id, answer) {
   session.answers.permissions = ({ options }) => {
@@ -202,7 +205,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
               for (const kind of ["allow_once", "allow_always", "reject_once", "reject_always"]) assert.ok(kinds.includes(kind), `${kinds}`);
             }
             assert.deepEqual([...session.calls.values()].map(output), ["sent to a@example.com", "deleted /tmp/x"]);
-            assert.deepEqual((await read(server, session.id)).thread.metadata.acp_always ?? [], []);
+            assert.deepEqual(remembered((await read(server, session.id)).thread.metadata), []);
           }));
 
         test("reject", () =>
@@ -236,9 +239,8 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
               assert.equal(session.permissions.length, 2, "the second turn asks for nothing");
               return session.id;
             });
-            const { acp_always: remembered } = (await read(server, id)).thread.metadata;
             const decision = kind === "allow_always" ? "allow" : "reject";
-            const calls = remembered.map((call) => [call.name, JSON.parse(call.args), call.decision]).sort();
+            const calls = remembered((await read(server, id)).thread.metadata).map((call) => [call.name, JSON.parse(call.args), call.decision]).sort();
             assert.deepEqual(calls, [["delete_file", { path: "/tmp/x" }, decision], ["send_email", { to: "a@example.com", body: "hi" }, decision]]);
             await withEditor(server, { agent }, async (editor) => {
               const session = await editor.load(id);

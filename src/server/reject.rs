@@ -280,6 +280,7 @@ impl Reject {
     ) -> Self {
         match refusal {
             Refusal::ShuttingDown => Self::shutting_down(),
+            Refusal::NoThread => Self::unknown_thread(),
             Refusal::Busy => Self::new(StatusCode::CONFLICT, "thread_busy", refusal.to_string()),
             Refusal::UnknownAssistant { assistant } => Self::unknown_assistant(assistant, caller),
             Refusal::CannotResume(why) => Self::new(StatusCode::CONFLICT, "cannot_resume", why),

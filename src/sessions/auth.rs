@@ -75,7 +75,14 @@ impl Link {
         Ok(Json::empty_object())
     }
 
+    /// Forgets the key that a person has typed. Refused where it is not offered: the key that the
+    /// configuration gives could not be typed again.
     pub(super) fn logout(&self) -> Result<Json, Error> {
+        if !self.wants_key() {
+            let message = "`logout` is not offered here: no key is stored; a key of the command \
+                           line, the environment or the config file is removed there";
+            return Err(Error::new(Code::MethodNotFound, message));
+        }
         self.service().credentials.delete().map_err(|error| Error::internal(error.to_string()))?;
         self.service().upstream.client.use_key(None);
         Ok(Json::empty_object())

@@ -208,8 +208,9 @@ impl Connection {
             };
             let to = destination(known, session.as_deref());
             this.link.respond(to, &id, &result);
-            if let (true, Some(session)) = (known.is_some_and(Method::is_closing), &session) {
-                this.link.close_session(session);
+            // Also of a session whose thread was deleted.
+            if let Some(session) = session.filter(|session| !this.has_session(session)) {
+                this.link.close_session(&session);
             }
             if let Some(after) = after {
                 this.link.gone().run_until_cancelled(after).await;
@@ -275,7 +276,7 @@ impl Connection {
     ) -> Result<Answer, Error> {
         if method == Method::Prompt {
             let request: PromptRequest = read(method, params)?;
-            let session = self.sessions.get(&request.session_id.0)?;
+            let session = self.sessions.get_for_prompt(&request.session_id.0)?;
             let prompt = turn::prompt(&self.link, Arc::clone(&session), &request, cancelled);
             let result = prompt.await?;
             return Ok(Answer { result, after: self.link.follow(&session) });
@@ -480,7 +481,7 @@ impl Connection {
         if let Some(session) = self.sessions.remove(id) {
             session.stop();
             session.detach();
-            session.wait_until_idle().await;
+            session.prompts.wait_until_none().await;
         }
     }
 

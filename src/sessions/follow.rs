@@ -53,12 +53,12 @@ impl Link {
 
     async fn follow_while_idle(&self, session: Arc<Session>) {
         loop {
-            session.wait_until_idle().await;
-            let prompted = session.prompted.notified();
+            session.prompts.wait_until_none().await;
+            let prompted = session.prompts.arrived.notified();
             let mut prompted = std::pin::pin!(prompted);
             prompted.as_mut().enable();
             // The thread is made with the first prompt.
-            if session.is_prompted() || !session.has_thread().await {
+            if session.prompts.any() || !session.has_thread().await {
                 prompted.await;
                 continue;
             }
@@ -89,6 +89,8 @@ impl Link {
         if until.is_over() {
             return Ok(Unfollowed::NotAdmitted);
         }
+        // The graph may have written a title, and another client may have changed the settings.
+        Box::pin(self.refresh(session)).await?;
         let reader = Box::pin(thread.follow(None)).await;
         let mut reader = reader.map_err(|refusal| self.refused(&refusal))?;
         let mut is_run = false;
@@ -131,8 +133,14 @@ impl Link {
                     }
                     self.notice(session, &Notice::shown_run_failed(&failure));
                 }
-                Some(_) => turn.settle_calls(&mut view),
-                None => {}
+                // A call waits for the answer.
+                Some(Outcome::Interrupted(_)) | None => {}
+                Some(
+                    Outcome::Idle { .. }
+                    | Outcome::Finished { .. }
+                    | Outcome::Cancelled
+                    | Outcome::Failed(_),
+                ) => turn.settle_calls(&mut view),
             }
             if is_end {
                 self.emit_position(session);

@@ -13,9 +13,10 @@ use super::directory::Directories;
 use super::history::{Known, open_work};
 use super::introduction::ClientServers;
 use super::link::{Answer, Link};
-use super::session::{Session, Sessions, Stored, check_session_id, unknown_session};
+use super::session::{Session, Sessions, Stored, Usage, check_session_id, unknown_session};
 use crate::threads;
 use crate::upstream::{Error as UpstreamError, ThreadRecord};
+use threadway_translate::acp::choice::{RecordMembers, SessionRecord};
 use threadway_translate::acp::rpc::Error;
 use threadway_translate::json::{Json, ObjectWriter};
 
@@ -33,38 +34,54 @@ pub(super) async fn fork(
         Directories::read(&request.cwd, &request.additional_directories)?;
     let servers = link.prompted(servers, request.system_prompt.as_ref())?;
     sessions.expect_room()?;
-    let Known { mut kept, stored, thread } = Known::find(link, sessions, source).await?;
-    if let Ok(open) = sessions.get(source) {
-        // Those that the client sees. Saving them may have failed.
-        kept.choices = open.config.lock().await.kept.choices.clone();
+    let Known { mut kept, thread } = Known::find(link, sessions, source).await?;
+    if let Ok(open) = sessions.get(source)
+        && let Stored::Thread { unsaved, .. } = &open.config.lock().await.stored
+    {
+        let mut members = kept.members();
+        members.apply(unsaved.clone());
+        kept = SessionRecord::of(&members);
     }
+    kept.is_session = thread.is_some();
     kept.cwd = Some(cwd.clone());
     kept.additional_directories = additional;
     kept.always.clear();
-    let config = link.read_config(kept, stored).await?;
+    let mut config = link.read_config(kept, Stored::NoThread).await?;
+    let usage = if thread.is_some() { Usage::Used } else { Usage::Unused };
     let id = match thread {
         // Both sessions are empty.
         None => Uuid::new_v4().to_string(),
-        Some(thread) => link.copy_thread(thread, config.kept.write()).await?,
+        Some(thread) => {
+            let members = config.kept.members();
+            config.stored =
+                Stored::Thread { seen: members.clone(), unsaved: RecordMembers::default() };
+            link.copy_thread(thread, members).await?
+        }
     };
     let settings = &link.service().settings;
     let session = Session::new(&id, &cwd, servers, config, settings, link.client());
-    session.view.lock().await.is_synced = stored == Stored::NoThread;
+    session.view.lock().await.is_synced = usage == Usage::Unused;
     let session = Arc::new(session);
-    sessions.open(Arc::clone(&session))?;
+    link.open(sessions, &session, usage)?;
     let state = link.state_of(&session).await;
     let result = ObjectWriter::new().string("sessionId", &session.id).rest(state).finish();
     Ok(Answer { result, after: Some(open_work(link, sessions, &session)) })
 }
 
 impl Link {
-    /// Copies a thread, and stores this metadata with the copy. Returns the id of the copy. If the
+    /// Copies a thread, and stores this record with the copy. Returns the id of the copy. If the
     /// client leaves meanwhile, the copy is deleted again.
-    async fn copy_thread(&self, source: ThreadRecord, metadata: Json) -> Result<String, Error> {
+    async fn copy_thread(
+        &self,
+        source: ThreadRecord,
+        record: RecordMembers,
+    ) -> Result<String, Error> {
         let (upstream, id) = (self.upstream(), source.id.clone());
         let (done, copied) = oneshot::channel();
         self.service().tasks.spawn(async move {
-            let copied = threads::copy(&upstream, &source, &metadata).await;
+            // Also an answer that was given since the source was read is not copied.
+            let change = |copied: &Json| record.since(&RecordMembers::read(copied)).write();
+            let copied = threads::copy(&upstream, &source, change).await;
             if let Err(Ok(Some(unused))) = done.send(copied) {
                 threads::delete_copy(&upstream, &unused).await;
             }

@@ -16,11 +16,13 @@ use super::directory::{self, Directories, absolute, normalized};
 use super::introduction::ClientServers;
 use super::link::{Answer, Link, Work};
 use super::position::{Resumed, answer_meta, event_id};
-use super::session::{Session, SessionConfig, Sessions, Stored, check_session_id, unknown_session};
+use super::session::{
+    Session, SessionConfig, Sessions, Stored, Usage, check_session_id, unknown_session,
+};
 use super::turn::{Sending, Turn, Whose};
-use crate::threads::{Thread, ThreadReader};
-use crate::upstream::{self, Line, ThreadRecord, ThreadSearch};
-use threadway_translate::acp::choice::SessionRecord;
+use crate::threads::{self, ListQuery, Thread, ThreadCursor, ThreadReader};
+use crate::upstream::{self, Line, ThreadRecord};
+use threadway_translate::acp::choice::{RecordMembers, SessionRecord};
 use threadway_translate::acp::rpc::{self, Code, Error};
 use threadway_translate::json::{Json, ObjectWriter};
 
@@ -30,13 +32,9 @@ const PAGE: usize = 50;
 /// How many threads of a page are read concurrently for their titles.
 const TITLES_AT_ONCE: usize = 8;
 
-/// The prefix of a list cursor; the number of listed sessions follows.
-const CURSOR: &str = "after:";
-
 /// A session that can be opened, or copied.
 pub(super) struct Known {
     pub(super) kept: SessionRecord,
-    pub(super) stored: Stored,
     /// `None` if the session has no thread yet.
     pub(super) thread: Option<ThreadRecord>,
 }
@@ -63,7 +61,7 @@ pub(super) async fn new(
     // There is no thread yet, so its client has all of it.
     session.view.lock().await.is_synced = true;
     let session = Arc::new(session);
-    sessions.open(Arc::clone(&session))?;
+    link.open(sessions, &session, Usage::Unused)?;
     let state = link.state_of(&session).await;
     let result = ObjectWriter::new().string("sessionId", &session.id).rest(state).finish();
     Ok(Answer { result, after: Some(link.introduce(sessions, &session)) })
@@ -77,13 +75,14 @@ pub(super) async fn load(
     servers: ClientServers,
 ) -> Result<Answer, Error> {
     // At once: the prompt may end while the thread is read.
-    sessions.expect_no_prompt(&request.session_id.0)?;
+    sessions.until_free(&request.session_id.0).await?;
     let after = event_id(request.meta.as_ref());
     let servers = if after.is_some() { servers.without_warnings() } else { servers };
     let servers = link.prompted(servers, request.system_prompt.as_ref())?;
     let directories = Directories::read(&request.cwd, &request.additional_directories)?;
     let session = reopen(link, sessions, &request.session_id.0, directories, servers).await?;
-    if !session.has_thread().await {
+    let usage = session.usage().await;
+    if usage == Usage::Unused {
         return open_without_history(link, sessions, session).await;
     }
     let reader = if after.is_none() { Some(link.read(&session).await?) } else { None };
@@ -91,7 +90,7 @@ pub(super) async fn load(
     let mut view = Arc::clone(&session.view).lock_owned().await;
     let stop = CancellationToken::new();
     session.show(&stop);
-    sessions.open(Arc::clone(&session))?;
+    link.open(sessions, &session, usage)?;
     let turn = Turn::new(link.clone(), Arc::clone(&session), stop, None);
     let resumed = match &after {
         Some(after) => turn.resume(&mut view, after).await?,
@@ -134,7 +133,7 @@ pub(super) async fn resume(
     servers: ClientServers,
 ) -> Result<Answer, Error> {
     // At once: the prompt may end while the thread is read.
-    sessions.expect_no_prompt(&request.session_id.0)?;
+    sessions.until_free(&request.session_id.0).await?;
     let servers = link.prompted(servers, request.system_prompt.as_ref())?;
     let directories = Directories::read(&request.cwd, &request.additional_directories)?;
     let session = reopen(link, sessions, &request.session_id.0, directories, servers).await?;
@@ -146,7 +145,7 @@ async fn open_without_history(
     sessions: &Sessions,
     session: Arc<Session>,
 ) -> Result<Answer, Error> {
-    sessions.open(Arc::clone(&session))?;
+    link.open(sessions, &session, session.usage().await)?;
     let state = link.state_of(&session).await;
     let after = open_work(link, sessions, &session);
     Ok(Answer { result: ObjectWriter::new().rest(state).finish(), after: Some(after) })
@@ -175,11 +174,8 @@ async fn reopen(
 ) -> Result<Arc<Session>, Error> {
     check_session_id(id)?;
     let Directories { cwd, additional } = directories;
-    let Known { mut kept, mut stored, thread } = Known::find(link, sessions, id).await?;
-    // An older version saved the directory as the client wrote it.
-    if stored == Stored::Current && kept.cwd.as_ref() != Some(&cwd) {
-        stored = Stored::Outdated;
-    }
+    let Known { mut kept, thread } = Known::find(link, sessions, id).await?;
+    let found = kept.members();
     match &kept.cwd {
         // ACP: a session keeps its `cwd`.
         Some(known) if normalized(known) != cwd => {
@@ -193,18 +189,23 @@ async fn reopen(
     // ACP: the request has the complete list, and may change it.
     let is_news = kept.additional_directories != additional;
     kept.additional_directories = additional;
-    let is_session = thread.is_some_and(|thread| SessionRecord::is_marked(&thread.metadata));
-    let mut config = link.read_config(kept, stored).await?;
-    if is_news && stored != Stored::NoThread {
-        // At once: the session's next run may answer a question, without a prompt.
-        let is_saved = is_session && link.save_directories(id, &config.kept).await;
-        if !is_saved {
-            config.stored = Stored::Outdated;
-        }
-    }
+    // All members of a thread that is no session yet are written with its first prompt.
+    let changes =
+        if kept.is_session { kept.members().since(&found) } else { RecordMembers::default() };
+    let has_thread = thread.is_some();
+    let config = link.read_config(kept, Stored::of(thread.as_ref())).await?;
     let settings = &link.service().settings;
     let session = Session::new(id, &cwd, servers, config, settings, link.client());
-    session.view.lock().await.is_synced = stored == Stored::NoThread;
+    session.view.lock().await.is_synced = !has_thread;
+    let mut config = session.config.lock().await;
+    if is_news {
+        // At once: the session's next run may answer a question, without a prompt.
+        link.save(&session, &mut config, changes).await?;
+    } else {
+        // Another program has written the directory in another form.
+        config.stored.add_unsaved(changes);
+    }
+    drop(config);
     Ok(Arc::new(session))
 }
 
@@ -216,7 +217,7 @@ impl Known {
     pub(super) async fn find(link: &Link, sessions: &Sessions, id: &str) -> Result<Self, Error> {
         if let Some(open) = sessions.without_thread(id).await {
             let kept = open.config.lock().await.kept.clone();
-            return Ok(Self { kept, stored: Stored::NoThread, thread: None });
+            return Ok(Self { kept, thread: None });
         }
         let upstream = link.upstream();
         let thread = upstream.in_turn(Line::Looks, upstream.thread(id)).await;
@@ -224,34 +225,26 @@ impl Known {
         let thread = thread.ok_or_else(|| unknown_session(id))?;
         let mut kept = SessionRecord::read(&thread.metadata);
         kept.title = kept.title.or_else(|| thread.title());
-        Ok(Self { kept, stored: Stored::Current, thread: Some(thread) })
+        Ok(Self { kept, thread: Some(thread) })
     }
 }
 
 /// `session/list`: the sessions of a directory, or all of them, newest first.
 pub(super) async fn list(link: &Link, request: &ListSessionsRequest) -> Result<Json, Error> {
-    let offset = match &request.cursor {
-        None => 0,
-        Some(cursor) => {
-            let offset = cursor.strip_prefix(CURSOR).and_then(|offset| offset.parse().ok());
-            offset.ok_or_else(|| {
-                let message = "`cursor` is invalid; send the nextCursor of a list, or leave it out";
-                Error::new(Code::InvalidParams, message)
-            })?
-        }
-    };
+    let after = request.cursor.as_deref().map(str::parse::<ThreadCursor>).transpose();
+    let after = after.map_err(|error| Error::new(Code::InvalidParams, error.to_string()))?;
     let cwd = request.cwd.as_deref().map(absolute).transpose()?;
     let metadata = SessionRecord::mark(cwd.as_deref());
-    let search = ThreadSearch { metadata: &metadata, limit: PAGE, offset };
+    let query = ListQuery { limit: PAGE, with_archived: true, after };
     let upstream = &link.upstream();
+    let page = threads::list(upstream, &metadata, &query).await;
+    let page = page.map_err(|error| link.failed(&error))?;
     let turn = upstream.turn(Line::Looks).await.map_err(|error| link.failed(&error))?;
-    let threads = upstream.threads(&search).await.map_err(|error| link.failed(&error))?;
-    let is_full = threads.len() >= PAGE;
-    let sessions = stream::iter(threads).map(|thread| listed(upstream, thread));
+    let sessions = stream::iter(page.threads).map(|thread| listed(upstream, thread));
     let sessions: Vec<_> = sessions.buffered(TITLES_AT_ONCE).collect().await;
     drop(turn);
     let sessions = sessions.into_iter().flatten().collect();
-    let next = is_full.then(|| format!("{CURSOR}{}", offset.saturating_add(PAGE)));
+    let next = page.next.map(|next| next.to_string());
     rpc::result(&ListSessionsResponse::new(sessions).next_cursor(next))
 }
 
@@ -280,7 +273,21 @@ impl Link {
         reader.map_err(|refusal| self.refused(&refusal))
     }
 
-    /// The session's thread, with the agent chosen for it.
+    /// Adds an open session.
+    pub(super) fn open(
+        &self,
+        sessions: &Sessions,
+        session: &Arc<Session>,
+        usage: Usage,
+    ) -> Result<(), Error> {
+        if let Some(closed) = sessions.open(session, usage)? {
+            self.close_session(&closed.id);
+        }
+        Ok(())
+    }
+
+    /// The session's thread, with the agent chosen for it. Only the first prompt makes it, before its
+    /// run.
     pub(super) fn thread(
         &self,
         session: &Session,
@@ -289,6 +296,6 @@ impl Link {
         let service = self.service();
         let agent = service.agents.find(&config.kept.choices.assistant, &self.caller());
         let agent = agent.map_err(|error| Error::internal(error.to_string()))?;
-        Ok(service.threads.thread(agent, session.id.clone(), None))
+        Ok(service.threads.thread(agent, session.id.clone(), None).existing())
     }
 }

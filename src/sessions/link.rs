@@ -314,6 +314,7 @@ impl Link {
             Refusal::MayHaveStarted(error) | Refusal::Upstream(error) => self.failed(error),
             Refusal::ShuttingDown
             | Refusal::Busy
+            | Refusal::NoThread
             | Refusal::UnknownAssistant { .. }
             | Refusal::NotStarted(_)
             | Refusal::CannotResume(_)

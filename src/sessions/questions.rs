@@ -133,7 +133,7 @@ impl Link {
                     mode.into_iter().chain([&self.service().settings.permissions]).collect();
                 let mut slots = Vec::with_capacity(actions.len());
                 for (at, (action, decided)) in actions.iter().zip(decided).enumerate() {
-                    let known = &config.kept.always;
+                    let known = config.kept.always.all();
                     let decided = decided
                         .clone()
                         .or_else(|| permission::decided(action, profile, known, &rules));
@@ -378,10 +378,12 @@ impl Link {
     /// Saves "always" answers with the thread, so that they hold in any process.
     async fn remember(&self, session: &Session, always: Vec<Remembered>) {
         let mut config = session.config.lock().await;
+        let mut kept = config.kept.clone();
         for answer in always {
-            answer.add_to(&mut config.kept.always);
+            kept.always.add(answer);
         }
-        self.save_config(session, &mut config).await;
+        // If the thread was deleted, the start of the run says so.
+        let _ = self.change(session, &mut config, kept).await;
     }
 
     /// Writes questions without a form into the conversation. A repeated question is a message of
@@ -413,7 +415,8 @@ impl Link {
 /// Whether a decision lets the call run.
 fn verdict(decision: &Decision) -> Verdict {
     match decision {
-        Decision::Approve | Decision::Edit { .. } => Verdict::Allowed,
+        // Whether a decision of the graph's own lets the call run shows when the run goes on.
+        Decision::Approve | Decision::Edit { .. } | Decision::Other { .. } => Verdict::Allowed,
         Decision::Reject { .. } | Decision::Respond { .. } => Verdict::Rejected,
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use tokio::sync::{Mutex, Notify};
+use indexmap::IndexMap;
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -11,16 +12,22 @@ use super::Settings;
 use super::introduction::ClientServers;
 use super::link::ClientAbilities;
 use super::position::Position;
+use super::prompts::{Occupied, PromptGuard, Prompts};
 use crate::agents::InputKeys;
 use crate::metrics::{AcpMeter, Charge, Full, GaugeGuard, Held};
 use crate::sync::{self, Guard};
-use threadway_translate::acp::choice::{SessionOptions, SessionRecord};
+use crate::upstream::ThreadRecord;
+use threadway_translate::acp::choice::{RecordMembers, SessionOptions, SessionRecord};
 use threadway_translate::acp::rpc::{Code, Error};
 use threadway_translate::acp::{Projector, StopReason};
 use threadway_translate::run::{Ask, Decision, Id, Interrupt};
 
-/// The most open sessions. Each remembers what its client was sent of every message.
+/// The most open sessions that are used. Each remembers what its client was sent of every message.
 const MAX_SESSIONS: usize = 256;
+
+/// The most open sessions without a prompt. An editor opens one for each panel. Beyond this number
+/// the oldest is closed: most editors close none.
+const MAX_UNUSED_SESSIONS: usize = 256;
 
 /// About how many bytes a session takes besides the texts of its client.
 const KEPT_BESIDES: usize = 4 * 1024;
@@ -31,7 +38,8 @@ const MAX_REPORTED_SERVERS: usize = 256;
 /// The open sessions. Clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct Sessions {
-    open: Arc<sync::Mutex<HashMap<String, Counted>>>,
+    /// The oldest first.
+    open: Arc<sync::Mutex<IndexMap<String, Counted>>>,
     meter: Option<AcpMeter>,
     /// The names of the MCP servers that the client was warned about: the graph does not get them.
     reported_servers: Arc<sync::Mutex<HashSet<String>>>,
@@ -41,8 +49,17 @@ pub(super) struct Sessions {
 #[derive(Debug)]
 struct Counted {
     session: Arc<Session>,
+    usage: Usage,
     _open: Option<GaugeGuard>,
     _charge: Option<Charge>,
+}
+
+/// Whether a session is more than an empty panel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Usage {
+    /// It has no thread, and had no prompt.
+    Unused,
+    Used,
 }
 
 /// An open session.
@@ -60,11 +77,10 @@ pub(super) struct Session {
     /// Where the client is. Changed only by whoever has locked `view`.
     position: sync::Mutex<Position>,
     activity: sync::Mutex<Activity>,
-    /// Notified when a prompt arrives. A prompt answers questions that were asked without one.
-    pub(super) prompted: Notify,
-    /// Notified when a prompt has ended.
-    idle: Notify,
-    /// Cancelled when the session is closed or opened again: its updates are not sent any more.
+    /// A prompt that arrives answers questions that were asked without one.
+    pub(super) prompts: Prompts,
+    /// Cancelled when the session is closed or opened again, or when its thread was deleted: its
+    /// updates are not sent any more.
     detached: CancellationToken,
 }
 
@@ -79,14 +95,18 @@ pub(super) struct SessionConfig {
 }
 
 /// Where the settings of a session are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stored {
     /// Only here: the thread is made with the first prompt.
     NoThread,
-    /// The thread has older ones.
-    Outdated,
-    /// The thread has the same.
-    Current,
+    /// In the thread's metadata.
+    Thread {
+        /// What the metadata had when they were last read or changed. What differs later was
+        /// changed by others.
+        seen: RecordMembers,
+        /// The changes that were not saved: the upstream did not answer.
+        unsaved: RecordMembers,
+    },
 }
 
 /// What the client has been sent of the thread.
@@ -118,8 +138,6 @@ pub(super) struct OpenQuestion {
 /// What is going on in the session.
 #[derive(Debug, Default)]
 struct Activity {
-    /// Stops the prompt.
-    prompt: Option<CancellationToken>,
     /// Stops the run that is shown without a prompt.
     shown: Option<CancellationToken>,
     following: Following,
@@ -133,10 +151,6 @@ enum Following {
     Begun,
 }
 
-/// Marks the session as prompted until it is dropped.
-#[derive(Debug)]
-pub(super) struct PromptGuard<'a>(&'a Session);
-
 // === impl Sessions ===
 
 impl Sessions {
@@ -146,11 +160,33 @@ impl Sessions {
     }
 
     pub(super) fn get(&self, id: &str) -> Result<Arc<Session>, Error> {
-        self.find(id).ok_or_else(|| unknown_session(id))
+        self.find(id).ok_or_else(|| not_open(id))
+    }
+
+    /// The session for a prompt. It counts as used from now on.
+    pub(super) fn get_for_prompt(&self, id: &str) -> Result<Arc<Session>, Error> {
+        let session = self.get(id)?;
+        let mut sessions = self.lock();
+        let is_full = is_full(&sessions, Usage::Used, id);
+        if let Some(open) = sessions.get_mut(id)
+            && std::mem::replace(&mut open.usage, Usage::Used) == Usage::Unused
+            && is_full
+        {
+            open.usage = Usage::Unused;
+            return Err(too_many());
+        }
+        Ok(session)
     }
 
     fn find(&self, id: &str) -> Option<Arc<Session>> {
-        self.lock().get(id).map(|open| Arc::clone(&open.session))
+        let mut sessions = self.lock();
+        let session = sessions.get(id).map(|open| Arc::clone(&open.session))?;
+        if session.detached.is_cancelled() {
+            // Its thread was deleted.
+            sessions.shift_remove(id);
+            return None;
+        }
+        Some(session)
     }
 
     /// The open session of this id, if its thread does not exist yet.
@@ -160,37 +196,55 @@ impl Sessions {
         (!has_thread).then_some(open)
     }
 
-    /// Refuses a session that has a prompt. A client that loads it meanwhile would be sent the
-    /// prompt's updates, and then the history with the same messages.
-    pub(super) fn expect_no_prompt(&self, id: &str) -> Result<(), Error> {
-        let open = self.find(id);
-        if open.is_some_and(|open| open.is_prompted()) {
-            return Err(busy(id));
+    /// Waits until a session's cancelled prompts have ended. Refuses a session with another prompt:
+    /// a client that loads it meanwhile would be sent the prompt's updates, and then the history
+    /// with the same messages.
+    pub(super) async fn until_free(&self, id: &str) -> Result<(), Error> {
+        let Some(open) = self.find(id) else { return Ok(()) };
+        if open.prompts.any_to_run() {
+            return Err(busy(id, Occupied::Running));
         }
+        open.prompts.wait_until_none().await;
         Ok(())
     }
 
-    /// Refuses one more session than may be open.
+    /// Refuses one more session than may be used.
     pub(super) fn expect_room(&self) -> Result<(), Error> {
-        if self.lock().len() >= MAX_SESSIONS { Err(too_many()) } else { Ok(()) }
+        if is_full(&self.lock(), Usage::Used, "") { Err(too_many()) } else { Ok(()) }
     }
 
-    /// Adds an open session. Replaces one of the same thread, unless that has a prompt.
-    pub(super) fn open(&self, session: Arc<Session>) -> Result<(), Error> {
-        self.expect_no_prompt(&session.id)?;
+    /// Adds an open session. Replaces one of the same thread, unless that has a prompt. Returns the
+    /// oldest unused session if it was closed for this one.
+    pub(super) fn open(
+        &self,
+        session: &Arc<Session>,
+        usage: Usage,
+    ) -> Result<Option<Arc<Session>>, Error> {
+        if self.find(&session.id).is_some_and(|open| open.prompts.any()) {
+            return Err(busy(&session.id, Occupied::Running));
+        }
         let mut charge = self.meter.as_ref().map(|meter| meter.charge(Held::Session));
         if let Some(charge) = &mut charge {
             charge.set(session.kept_bytes).map_err(|full| Error::internal(no_room(full)))?;
         }
         let mut sessions = self.lock();
-        match sessions.get(&session.id) {
-            Some(open) => open.session.detach(),
-            None if sessions.len() >= MAX_SESSIONS => return Err(too_many()),
-            None => {}
+        sessions.retain(|_, open| !open.session.detached.is_cancelled());
+        let mut closed = None;
+        if is_full(&sessions, usage, &session.id) {
+            let unused = sessions.iter().find(|(_, open)| open.usage == Usage::Unused);
+            let oldest = unused.map(|(id, _)| id.clone()).filter(|_| usage == Usage::Unused);
+            let oldest = oldest.and_then(|id| sessions.shift_remove(&id));
+            closed = Some(oldest.ok_or_else(too_many)?.session);
         }
         let counted = self.meter.as_ref().map(AcpMeter::session);
-        sessions.insert(session.id.clone(), Counted { session, _open: counted, _charge: charge });
-        Ok(())
+        let new = Counted { session: Arc::clone(session), usage, _open: counted, _charge: charge };
+        if let Some(replaced) = sessions.insert(session.id.clone(), new) {
+            replaced.session.detach();
+        }
+        if let Some(closed) = &closed {
+            closed.detach();
+        }
+        Ok(closed)
     }
 
     /// The MCP servers that the client was not warned about yet. A client gets one warning for each,
@@ -204,10 +258,10 @@ impl Sessions {
     }
 
     pub(super) fn remove(&self, id: &str) -> Option<Arc<Session>> {
-        self.lock().remove(id).map(|open| open.session)
+        self.lock().shift_remove(id).map(|open| open.session)
     }
 
-    fn lock(&self) -> Guard<'_, HashMap<String, Counted>> {
+    fn lock(&self) -> Guard<'_, IndexMap<String, Counted>> {
         self.open.lock()
     }
 }
@@ -216,19 +270,48 @@ fn no_room(full: Full) -> String {
     format!("there is no room for the session: {full}; close some, or try again later")
 }
 
+/// Whether there is no room for one more session of this usage beside the one with this id.
+fn is_full(sessions: &IndexMap<String, Counted>, usage: Usage, id: &str) -> bool {
+    let limit = match usage {
+        Usage::Unused => MAX_UNUSED_SESSIONS,
+        Usage::Used => MAX_SESSIONS,
+    };
+    let others = sessions.iter().filter(|(other, open)| open.usage == usage && *other != id);
+    others.count() >= limit
+}
+
 fn too_many() -> Error {
-    Error::invalid(format!("{MAX_SESSIONS} sessions are open; close some"))
+    Error::invalid(format!("{MAX_SESSIONS} sessions with prompts are open; close some"))
 }
 
-/// A session takes one prompt at a time.
-fn busy(id: &str) -> Error {
-    let message = format!("session {id} is busy with a prompt; wait for its response or cancel it");
-    Error::invalid(message)
+/// A session runs one prompt at a time.
+fn busy(id: &str, occupied: Occupied) -> Error {
+    Error::invalid(match occupied {
+        Occupied::Running => format!(
+            "session {id} is busy with a prompt; wait for its response, or send `session/cancel` \
+             and then this request again"
+        ),
+        Occupied::Waiting => format!(
+            "session {id} already has a prompt that waits for the cancelled one; wait for the \
+             responses of both, then send this one again"
+        ),
+    })
 }
 
-/// ACP's `-32002`, resource not found.
+/// ACP's `-32002`, resource not found: the session may exist, but not on this connection.
+fn not_open(id: &str) -> Error {
+    let message = format!(
+        "session `{id}` is not open on this connection; load or resume it, or make a new one"
+    );
+    Error::new(Code::NotFound, message)
+}
+
+/// ACP's `-32002` for a session without a thread.
 pub(super) fn unknown_session(id: &str) -> Error {
-    let message = format!("there is no session `{id}` here; load or resume it, or make a new one");
+    let message = format!(
+        "there is no session `{id}`: sessions exist from their first prompt until they are \
+         deleted; make a new one"
+    );
     Error::new(Code::NotFound, message)
 }
 
@@ -248,11 +331,18 @@ pub(super) fn check_session_id(id: &str) -> Result<(), Error> {
 // === impl Stored ===
 
 impl Stored {
-    /// After a change of the settings.
-    pub(super) fn changed(self) -> Self {
-        match self {
-            Self::NoThread => Self::NoThread,
-            Self::Outdated | Self::Current => Self::Outdated,
+    /// In this thread, if there is one.
+    pub(super) fn of(thread: Option<&ThreadRecord>) -> Self {
+        thread.map_or(Self::NoThread, |thread| {
+            let seen = RecordMembers::read(&thread.metadata);
+            Self::Thread { seen, unsaved: RecordMembers::default() }
+        })
+    }
+
+    /// Adds changes that the next save sends.
+    pub(super) fn add_unsaved(&mut self, changes: RecordMembers) {
+        if let Self::Thread { unsaved, .. } = self {
+            unsaved.and(changes);
         }
     }
 }
@@ -290,8 +380,7 @@ impl Session {
             view: Arc::new(Mutex::new(view)),
             position: sync::Mutex::default(),
             activity: sync::Mutex::default(),
-            prompted: Notify::new(),
-            idle: Notify::new(),
+            prompts: Prompts::default(),
             detached: CancellationToken::new(),
         }
     }
@@ -309,6 +398,21 @@ impl Session {
         *self.position.lock() = position;
     }
 
+    pub(super) async fn usage(&self) -> Usage {
+        if self.has_thread().await { Usage::Used } else { Usage::Unused }
+    }
+
+    /// The thread was deleted, so the session leaves the connection. Its next prompt must not make
+    /// an empty thread: the client still shows the conversation.
+    pub(super) fn deleted(&self) -> Error {
+        self.detach();
+        let message = format!(
+            "session `{}` was deleted by another client, with its conversation; make a new one",
+            self.id
+        );
+        Error::new(Code::NotFound, message)
+    }
+
     /// Sends no more updates of this session. Its run goes on.
     pub(super) fn detach(&self) {
         self.detached.cancel();
@@ -318,33 +422,9 @@ impl Session {
         &self.detached
     }
 
-    /// Begins a prompt; `stop` stops it. A session has one prompt at a time.
+    /// Enters a prompt; `stop` stops it.
     pub(super) fn prompt(&self, stop: &CancellationToken) -> Result<PromptGuard<'_>, Error> {
-        let mut activity = self.activity();
-        if activity.prompt.is_some() {
-            return Err(busy(&self.id));
-        }
-        activity.prompt = Some(stop.clone());
-        drop(activity);
-        self.prompted.notify_waiters();
-        Ok(PromptGuard(self))
-    }
-
-    /// Whether a prompt is running or waiting to run.
-    pub(super) fn is_prompted(&self) -> bool {
-        self.activity().prompt.is_some()
-    }
-
-    /// Waits until no prompt is running.
-    pub(super) async fn wait_until_idle(&self) {
-        loop {
-            let mut idle = std::pin::pin!(self.idle.notified());
-            idle.as_mut().enable();
-            if !self.is_prompted() {
-                return;
-            }
-            idle.await;
-        }
+        self.prompts.enter(stop).map_err(|occupied| busy(&self.id, occupied))
     }
 
     /// Whether the session is not followed yet. It counts as followed from now on.
@@ -358,23 +438,18 @@ impl Session {
         self.activity().shown = Some(stop.clone());
     }
 
-    /// Stops the prompt, or without one the run that is shown.
+    /// Stops the prompts, or without one the run that is shown.
     pub(super) fn stop(&self) {
-        let Activity { prompt, shown, following: _ } = &*self.activity();
-        if let Some(stop) = prompt.as_ref().or(shown.as_ref()) {
+        if self.prompts.stop() {
+            return;
+        }
+        if let Some(stop) = &self.activity().shown {
             stop.cancel();
         }
     }
 
     fn activity(&self) -> Guard<'_, Activity> {
         self.activity.lock()
-    }
-}
-
-impl Drop for PromptGuard<'_> {
-    fn drop(&mut self) {
-        self.0.activity().prompt = None;
-        self.0.idle.notify_waiters();
     }
 }
 

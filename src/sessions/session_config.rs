@@ -12,9 +12,10 @@ use futures_util::FutureExt;
 use super::link::{Answer, Link};
 use super::session::{Session, SessionConfig, Stored};
 use crate::agents::{Agent, ConfigField, InputKeys, Listed};
+use crate::upstream::{self, Line};
 use threadway_translate::acp::Update;
 use threadway_translate::acp::choice::{
-    Assistant, Choices, OptionValue, SessionOptions, SessionRecord,
+    Assistant, Choices, OptionValue, RecordMembers, SessionOptions, SessionRecord,
 };
 use threadway_translate::acp::rpc::{Code, Error};
 use threadway_translate::json::{Json, ObjectWriter};
@@ -70,7 +71,7 @@ impl Link {
             *assistant = default.clone()?;
         }
         *own = match own.take().filter(|own| is_listed(own)) {
-            // An older version did not save it, and the mode may have chosen the current agent.
+            // Another program did not save it, and the mode may have chosen the current agent.
             None if is_brought => Some(default?),
             None => Some(assistant.clone()),
             own => own,
@@ -133,6 +134,7 @@ impl Link {
         request: &SetSessionModeRequest,
     ) -> Result<Answer, Error> {
         let mut config = session.config.lock().await;
+        self.read_before_change(&session, &mut config).await?;
         let mut choices = config.kept.choices.clone();
         config.menu.choose_mode(&mut choices, &request.mode_id.0)?;
         self.take_choices(&session, &mut config, choices).await?;
@@ -154,6 +156,7 @@ impl Link {
         request: &SetSessionConfigOptionRequest,
     ) -> Result<Answer, Error> {
         let mut config = session.config.lock().await;
+        self.read_before_change(&session, &mut config).await?;
         let mut choices = config.kept.choices.clone();
         let value = match &request.value {
             SessionConfigOptionValue::Boolean { value } => OptionValue::Switch(*value),
@@ -185,7 +188,7 @@ impl Link {
         Ok(Answer { result, after })
     }
 
-    /// Applies a choice and saves it with the thread.
+    /// Applies a choice, and saves what it changes.
     async fn take_choices(
         &self,
         session: &Session,
@@ -197,42 +200,136 @@ impl Link {
             let (fields, input) = self.schemas_of(&choices.assistant).await?;
             (config.menu.fields, config.input) = (fields, input);
         }
-        config.kept.choices = choices;
-        self.save_config(session, config).await;
-        Ok(())
+        let kept = SessionRecord { choices, ..config.kept.clone() };
+        self.change(session, config, kept).await
     }
 
-    /// Saves the settings in the thread's metadata. If that fails they hold in this process, and
-    /// the next change tries again. Does nothing before the first prompt, which makes the thread.
-    pub(super) async fn save_config(&self, session: &Session, config: &mut SessionConfig) {
-        if config.stored == Stored::NoThread {
-            return;
+    /// Replaces the record of a session, and saves the members that differ.
+    pub(super) async fn change(
+        &self,
+        session: &Session,
+        config: &mut SessionConfig,
+        kept: SessionRecord,
+    ) -> Result<(), Error> {
+        let changes = kept.members().since(&config.kept.members());
+        config.kept = kept;
+        self.save(session, config, changes).await
+    }
+
+    /// Saves changes in the thread's metadata, with those that were not saved before. If the upstream
+    /// does not answer, they hold in this process, and the next change or prompt tries again. Does
+    /// nothing before the first prompt, which makes the thread. Fails if the thread was deleted.
+    pub(super) async fn save(
+        &self,
+        session: &Session,
+        config: &mut SessionConfig,
+        changes: RecordMembers,
+    ) -> Result<(), Error> {
+        let Stored::Thread { seen, unsaved } = &mut config.stored else { return Ok(()) };
+        // If this is cancelled while it waits, they are not saved.
+        unsaved.and(changes);
+        if unsaved.is_empty() {
+            return Ok(());
         }
-        let metadata = config.kept.write();
-        // If this is cancelled while it waits, nothing is saved.
-        config.stored = Stored::Outdated;
-        let upstream = self.upstream();
-        match upstream.change_thread(&session.id, &metadata).await {
-            Ok(true) => config.stored = Stored::Current,
-            // The thread was deleted.
-            Ok(false) => {}
+        match self.upstream().change_thread(&session.id, &unsaved.write()).await {
+            Ok(true) => seen.apply(std::mem::take(unsaved)),
+            Ok(false) => return Err(session.deleted()),
             Err(error) => {
                 tracing::warn!(session_id = session.id, %error, "a session's settings were not saved with its thread");
             }
         }
+        Ok(())
     }
 
-    /// Saves the additional directories in the metadata of a session's thread. Returns whether that
-    /// succeeded.
-    pub(super) async fn save_directories(&self, id: &str, kept: &SessionRecord) -> bool {
-        let metadata = kept.write_additional_directories();
-        match self.upstream().change_thread(id, &metadata).await {
-            Ok(is_there) => is_there,
-            Err(error) => {
-                tracing::warn!(session_id = id, %error, "a session's directories were not saved with its thread");
-                false
+    /// Reads what other clients have changed of a session, and sends it to this one. Fails if the
+    /// thread was deleted.
+    pub(super) async fn refresh(&self, session: &Session) -> Result<(), Error> {
+        self.read_changes(session, &mut *session.config.lock().await).await
+    }
+
+    /// Reads what others have changed before this client changes something. So a choice that the
+    /// client repeats counts after theirs. An upstream that does not answer hinders no change.
+    async fn read_before_change(
+        &self,
+        session: &Session,
+        config: &mut SessionConfig,
+    ) -> Result<(), Error> {
+        match self.read_changes(session, config).await {
+            Err(error) if error.code != Code::NotFound => {
+                tracing::debug!(session_id = session.id, %error, "a session's settings were not read");
+                Ok(())
+            }
+            read => read,
+        }
+    }
+
+    async fn read_changes(
+        &self,
+        session: &Session,
+        config: &mut SessionConfig,
+    ) -> Result<(), Error> {
+        let Stored::Thread { seen, unsaved } = &config.stored else { return Ok(()) };
+        let metadata = self.metadata_of(&session.id).await?;
+        let Some(metadata) = metadata else { return Err(session.deleted()) };
+        let now = RecordMembers::read(&metadata);
+        // What this client has changed since then counts.
+        let changes = now.since(seen).without(unsaved);
+        let unsaved = unsaved.clone();
+        if !changes.is_empty() {
+            let mut members = config.kept.members();
+            members.apply(changes);
+            self.show_changes(session, config, SessionRecord::of(&members)).await?;
+        }
+        config.stored = Stored::Thread { seen: now, unsaved };
+        Ok(())
+    }
+
+    /// Applies a record that other clients have changed, and sends what differs from the client's.
+    async fn show_changes(
+        &self,
+        session: &Session,
+        config: &mut SessionConfig,
+        kept: SessionRecord,
+    ) -> Result<(), Error> {
+        let has_switches = self.client().has_switches;
+        let (before, known) = (config.kept.clone(), config.menu.clone());
+        if kept.choices == before.choices {
+            config.kept = kept;
+        } else {
+            let stored = config.stored.clone();
+            *config = self.read_config(kept, stored).await?;
+            let mode = config.menu.mode_id(&config.kept.choices);
+            let is_news = |mode: &String| known.mode_id(&before.choices).as_ref() != Some(mode);
+            if let Some(mode) = mode.filter(|mode| is_news(mode) && known.has_mode(mode)) {
+                self.update(&session.id, &Update::CurrentModeUpdate { current_mode_id: &mode });
+            }
+            let options = config.menu.options(&config.kept.choices, has_switches);
+            if options != known.options(&before.choices, has_switches) {
+                self.update(&session.id, &Update::ConfigOptionUpdate { config_options: &options });
             }
         }
+        if let Some(title) = &config.kept.title
+            && before.title.as_ref() != Some(title)
+        {
+            let update = Update::SessionInfoUpdate { title: Some(title), updated_at: None };
+            self.update(&session.id, &update);
+        }
+        Ok(())
+    }
+
+    /// The metadata of a thread. `None` if the thread does not exist, or the server hides it.
+    async fn metadata_of(&self, id: &str) -> Result<Option<Json>, Error> {
+        let upstream = self.upstream();
+        let listed = upstream.in_turn(Line::Starts, upstream.listed_thread(id)).await;
+        match listed {
+            Ok(Some(thread)) => return Ok(Some(thread.metadata)),
+            // Older servers list no threads by their ids, and a server may forbid lists.
+            Ok(None) | Err(upstream::Error::Status { .. }) => {}
+            Err(error) => return Err(self.failed(&error)),
+        }
+        let thread = upstream.in_turn(Line::Starts, upstream.thread(id)).await;
+        let thread = thread.map_err(|error| self.failed(&error))?;
+        Ok(thread.map(|thread| thread.metadata))
     }
 
     /// Makes the session's thread, with the settings.
@@ -241,14 +338,12 @@ impl Link {
         session: &Session,
         config: &mut SessionConfig,
     ) -> Result<(), Error> {
-        let upstream = self.upstream();
-        let made = upstream.new_thread(&session.id, &config.kept.write()).await;
+        let members = config.kept.members();
+        let made = self.upstream().new_thread(&session.id, &members.write()).await;
         let made = made.map_err(|error| self.failed(&error))?;
-        config.stored = Stored::Current;
         // The answer to an earlier prompt may have been lost, and the settings changed since.
-        if SessionRecord::read(&made.metadata) != config.kept {
-            self.save_config(session, config).await;
-        }
-        Ok(())
+        let changes = members.since(&RecordMembers::read(&made.metadata));
+        config.stored = Stored::of(Some(&made));
+        self.save(session, config, changes).await
     }
 }

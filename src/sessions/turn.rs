@@ -24,6 +24,7 @@ use crate::sync::Mutex;
 use crate::threads::{Refusal, ThreadReader};
 use show::Shown;
 use start::{Beginning, Started};
+use threadway_translate::acp::choice::SessionRecord;
 use threadway_translate::acp::notice::Notice;
 use threadway_translate::acp::prompt::Prompt;
 use threadway_translate::acp::rpc::Error;
@@ -98,21 +99,30 @@ async fn run_prompt(
     request: &PromptRequest,
     stop: &CancellationToken,
 ) -> PromptOver {
-    let accepts = stop.run_until_cancelled(link.accepts_in(&session, &request.prompt)).await;
-    let Some(accepts) = accepts else { return PromptOver::Over(Ok(StopReason::Cancelled)) };
-    let prompt = match Prompt::read(&request.prompt, accepts, &link.service().settings.commands) {
-        Ok(prompt) => prompt,
-        Err(error) => return PromptOver::NotAccepted(error),
-    };
-    let _guard = match session.prompt(stop) {
+    // At once: a stop must find the prompt, whatever the prompt waits for.
+    let guard = match session.prompt(stop) {
         Ok(guard) => guard,
         Err(busy) => return PromptOver::NotAccepted(busy),
     };
     let prompt_id = prompt_id(request.meta.as_ref());
     let turn = Turn::new(link.clone(), Arc::clone(&session), stop.clone(), prompt_id);
+    let over = async {
+        let accepts = async {
+            guard.turn().await;
+            link.accepts_in(&session, &request.prompt).await
+        };
+        let Some(accepts) = stop.run_until_cancelled(accepts).await else {
+            return PromptOver::Over(Ok(StopReason::Cancelled));
+        };
+        let commands = &link.service().settings.commands;
+        match Prompt::read(&request.prompt, accepts, commands) {
+            Ok(prompt) => PromptOver::Over(Box::pin(turn.run(&prompt)).await),
+            Err(error) => PromptOver::NotAccepted(error),
+        }
+    };
     // A client that has gone cannot answer questions. `on_owner_disconnect` decides about its runs.
-    if let Some(reason) = link.gone().run_until_cancelled(turn.run(&prompt)).await {
-        return PromptOver::Over(reason);
+    if let Some(over) = link.gone().run_until_cancelled(over).await {
+        return over;
     }
     if link.stops_runs() {
         turn.stop_run();
@@ -167,6 +177,11 @@ impl Turn {
     }
 
     async fn run_with(&self, view: &mut ClientView, prompt: &Prompt) -> Result<StopReason, Error> {
+        let refreshed = Box::pin(self.link.refresh(&self.session));
+        match self.stop.run_until_cancelled(refreshed).await {
+            Some(refreshed) => refreshed?,
+            None => return Ok(self.stopped(view)),
+        }
         let Some(questions) = self.stop.run_until_cancelled(self.catch_up(view)).await else {
             return Ok(self.stopped(view));
         };
@@ -227,17 +242,29 @@ impl Turn {
     async fn store(&self, prompt: &Prompt) -> Result<(), Error> {
         let Self { link, session, .. } = self;
         let mut config = session.config.lock().await;
-        if config.kept.title.is_none() {
-            config.kept.title = prompt.headline();
-            config.stored = config.stored.changed();
+        let before = &config.kept;
+        let title = before.title.clone().or_else(|| prompt.headline());
+        let kept = SessionRecord { is_session: true, title, ..before.clone() };
+        let is_news = match &config.stored {
+            Stored::NoThread => true,
+            Stored::Thread { unsaved, .. } => kept != *before || !unsaved.is_empty(),
+        };
+        match &config.stored {
+            Stored::NoThread => {
+                config.kept = kept;
+                link.make_thread(session, &mut config).await?;
+            }
+            Stored::Thread { .. } if before.is_session => {
+                link.change(session, &mut config, kept).await?;
+            }
+            // The thread of another program becomes a session, with the whole record.
+            Stored::Thread { .. } => {
+                let all = kept.members();
+                config.kept = kept;
+                link.save(session, &mut config, all).await?;
+            }
         }
-        let is_unlisted = config.stored != Stored::Current;
-        match config.stored {
-            Stored::NoThread => link.make_thread(session, &mut config).await?,
-            Stored::Outdated => link.save_config(session, &mut config).await,
-            Stored::Current => {}
-        }
-        if let Some(title) = config.kept.title.as_deref().filter(|_| is_unlisted) {
+        if let Some(title) = config.kept.title.as_deref().filter(|_| is_news) {
             link.update(
                 &session.id,
                 &Update::SessionInfoUpdate { title: Some(title), updated_at: None },
@@ -286,10 +313,10 @@ impl Turn {
                 return stop_reason(&outcome);
             }
         };
-        let prompted = self.session.prompted.notified();
+        let prompted = self.session.prompts.arrived.notified();
         let mut prompted = std::pin::pin!(prompted);
         prompted.as_mut().enable();
-        if self.session.is_prompted() {
+        if self.session.prompts.any() {
             return Ok(StopReason::EndTurn);
         }
         let waiting = questions.into_iter().map(OpenQuestion::from).collect();

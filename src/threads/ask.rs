@@ -13,7 +13,7 @@ use super::reader::ThreadReader;
 use super::refusal::Refusal;
 use super::sent;
 use super::start_lock::StartLock;
-use super::thread::Thread;
+use super::thread::{IfAbsent, Thread};
 use crate::offload::offload;
 use crate::runs::{self, Begins, RunStart, StartError};
 use crate::upstream::{AnswerText, Client, Line};
@@ -79,7 +79,8 @@ fn is_answer(request: &impl Planner) -> bool {
 
 impl Thread {
     /// Starts a run and reads it, whatever the thread holds. The run also starts if the caller drops
-    /// this future. A thread that the server has lost is created again.
+    /// this future. A thread that the server has lost is created again, unless it is
+    /// [`existing`](Self::existing).
     pub async fn start(&self, run: NewRun) -> Result<ThreadReader, Refusal> {
         let guard = self.threads.shared.starts.begin(self.upstream(), &self.id, &run.name);
         let server = self.agent.capabilities().await;
@@ -97,6 +98,9 @@ impl Thread {
         let turn = self.upstream().turn(Line::Starts).await?;
         if self.upstream().thread_state(&self.id).await?.is_some() {
             return begun;
+        }
+        if self.if_absent == IfAbsent::Refuse {
+            return Err(Refusal::NoThread);
         }
         let origin = self.create(None).await?;
         drop(turn);
@@ -137,6 +141,13 @@ impl Thread {
             }
             match self.begin(planned, (lock.clone(), Arc::clone(&start))).await {
                 Err(Refusal::Busy) if is_answer && may_look_again => may_look_again = false,
+                // The thread may have been deleted since it was read.
+                Err(Refusal::UnknownAssistant { .. })
+                    if self.if_absent == IfAbsent::Refuse
+                        && self.reads().thread_state(&self.id).await?.is_none() =>
+                {
+                    return Err(Refusal::NoThread);
+                }
                 begun => return begun.map(Some),
             }
         }
@@ -206,6 +217,7 @@ impl Thread {
                 let state = body.read(|body| ThreadState::parse_under(messages_key, body));
                 Some(upstream.understood(state, "a thread's state")?)
             }
+            None if self.if_absent == IfAbsent::Refuse => return Err(Refusal::NoThread),
             None => None,
         };
         if let Some(state) = &mut state {

@@ -6,15 +6,15 @@ use crate::upstream::{Client, Error, ThreadRecord};
 use threadway_translate::json::{self, Json};
 use threadway_translate::langgraph::ARCHIVED;
 
-/// Copies a thread, and replaces the members of the copy's metadata that `metadata` has. Returns the
-/// id of the copy. `None` if the thread does not exist any more.
+/// Copies a thread, and replaces members of the copy's metadata by those that `change` makes of the
+/// copy's metadata. Returns the id of the copy. `None` if the thread does not exist any more.
 ///
 /// A copy whose metadata cannot be changed is deleted: lists would show it as its source. The copy of
 /// an archived thread is not archived.
 pub async fn copy(
     upstream: &Client,
     source: &ThreadRecord,
-    metadata: &Json,
+    change: impl FnOnce(&Json) -> Json,
 ) -> Result<Option<String>, Error> {
     let Some(copy) = upstream.copy_thread(&source.id).await? else { return Ok(None) };
     // The id becomes part of a path upstream.
@@ -22,12 +22,11 @@ pub async fn copy(
     if !is_uuid {
         return Err(Error::NotUnderstood { what: "the id of a copied thread" });
     }
-    let metadata = if copy.is_archived() {
-        &json::with_member(metadata, ARCHIVED, &json::raw("false".to_owned()))
-    } else {
-        metadata
-    };
-    let error = match upstream.change_thread(&copy.id, metadata).await {
+    let mut metadata = change(&copy.metadata);
+    if copy.is_archived() {
+        metadata = json::with_member(&metadata, ARCHIVED, &json::raw("false".to_owned()));
+    }
+    let error = match upstream.change_thread(&copy.id, &metadata).await {
         Ok(true) => return Ok(Some(copy.id)),
         Ok(false) => Error::NotUnderstood { what: "a copy of the thread" },
         Err(error) => error,

@@ -1,4 +1,4 @@
-//! Lists an agent's threads that a caller may see, page by page.
+//! Lists threads that a caller may see, page by page.
 //!
 //! LangGraph's pages have an offset from the newest change. The offset of a thread moves when
 //! another thread changes or is deleted. A page here therefore continues after the last thread of
@@ -10,8 +10,7 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
-use crate::agents::Agent;
-use crate::upstream::{Error, Line, ThreadRecord, ThreadSearch};
+use crate::upstream::{Client, Error, Line, ThreadRecord, ThreadSearch};
 use threadway_translate::json::{Json, ObjectWriter};
 
 /// How many requests one page may take. A page that needs more is shorter, and has a cursor.
@@ -63,12 +62,13 @@ pub struct ThreadCursor {
 #[error("`cursor` is not one of this gateway's; send the nextCursor of a list, or none")]
 pub struct NotAThreadCursor;
 
-/// Lists the threads on which an agent ran last and that its caller may see.
-///
-/// For an agent that is named by its graph, these are the threads of all assistants of the graph.
-pub async fn list(agent: &Agent, query: &ListQuery) -> Result<ThreadPage, Error> {
-    let _turn = agent.upstream.turn(Line::Looks).await?;
-    let metadata = metadata_of(&agent.assistant);
+/// Lists the threads whose metadata has these members and that the caller may see.
+pub async fn list(
+    upstream: &Client,
+    metadata: &Json,
+    query: &ListQuery,
+) -> Result<ThreadPage, Error> {
+    let _turn = upstream.turn(Line::Looks).await?;
     let limit = query.limit + OVERLAP + 1;
     let mut cursor = query.after.clone().unwrap_or_default();
     // Without a time, the offset is all there is.
@@ -76,8 +76,8 @@ pub async fn list(agent: &Agent, query: &ListQuery) -> Result<ThreadPage, Error>
     let mut offset = if is_found { cursor.offset } else { cursor.offset.saturating_sub(OVERLAP) };
     let mut threads = Vec::new();
     for _ in 0..MAX_SEARCHES {
-        let search = ThreadSearch { metadata: &metadata, limit, offset };
-        let found = agent.upstream.dated_threads(&search).await?;
+        let search = ThreadSearch { metadata, limit, offset };
+        let found = upstream.dated_threads(&search).await?;
         let is_last = found.len() < limit;
         if !is_found && offset > 0 && found.first().is_none_or(|first| !cursor.is_after(first)) {
             // More threads than the overlap have disappeared, so the position is further up.
@@ -108,8 +108,9 @@ pub async fn list(agent: &Agent, query: &ListQuery) -> Result<ThreadPage, Error>
     Ok(ThreadPage { threads, next: Some(cursor) })
 }
 
-/// The metadata of threads on which this agent ran.
-fn metadata_of(assistant: &str) -> Json {
+/// The metadata of threads on which this agent ran last. For an agent that is named by its graph,
+/// these are the threads of all assistants of the graph.
+pub fn metadata_of_runs(assistant: &str) -> Json {
     let name = if Uuid::try_parse(assistant).is_ok() { "assistant_id" } else { "graph_id" };
     ObjectWriter::new().string(name, assistant).finish()
 }

@@ -16,6 +16,10 @@ pub enum Refusal {
          again"
     )]
     Busy,
+    /// The thread does not exist, or the server hides it from the caller. Only of a thread that is
+    /// not to be created.
+    #[error("the thread does not exist")]
+    NoThread,
     /// The server has no such agent, or hides it from the caller. The Python server gives the same
     /// answer for a thread that it hides.
     #[error("LangGraph knows no agent `{assistant}`")]

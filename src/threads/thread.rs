@@ -15,11 +15,27 @@ pub struct Thread {
     pub(super) id: String,
     /// The client's id of the thread, if LangGraph needs another one.
     pub(super) client_id: Option<String>,
+    pub(super) if_absent: IfAbsent,
+}
+
+/// What the start of a run does if the thread does not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IfAbsent {
+    /// The thread is created.
+    Create,
+    /// The start fails with [`Refusal::NoThread`].
+    Refuse,
 }
 
 // === impl Thread ===
 
 impl Thread {
+    /// The same thread, which no start of a run creates: somebody has deleted it if it does not exist.
+    #[must_use]
+    pub fn existing(self) -> Self {
+        Self { if_absent: IfAbsent::Refuse, ..self }
+    }
+
     /// LangGraph's id of the thread.
     pub fn id(&self) -> &str {
         &self.id

@@ -29,7 +29,7 @@ fn to_open(session: &str, additional: &[&str]) -> Value {
 fn saved(server: &LangGraph) {
     let metadata = json!({"acp_session": true, "cwd": CWD, "title": "Mine", "acp_mode": "auto",
         "acp_assistant": "agent", "acp_additional_directories": ["/lib"], "theirs": 1.5,
-        "acp_always": [{"name": "write", "args": "{}", "decision": "allow"}]});
+        "acp_always/0": {"number": 0, "name": "write", "args": "{}", "decision": "allow"}});
     let said = json!([{"type": "human", "id": "h", "content": "hi"},
         {"type": "ai", "id": "a", "content": "hello"}]);
     server.thread(SOURCE, metadata, Some(state("r", &said, &json!([]))));
@@ -72,14 +72,14 @@ async fn a_fork_has_the_conversation_and_the_settings_and_goes_on_by_itself() {
     let metadata = server.books().threads[&fork].metadata.clone();
     let expected = json!({"acp_session": true, "cwd": ELSEWHERE, "title": "Mine",
         "acp_mode": "auto", "acp_assistant": "agent", "acp_own_assistant": "agent",
-        "acp_config": {}, "acp_other_configs": {}, "acp_always": [], "theirs": 1.5,
+        "acp_always/0": null, "theirs": 1.5,
         "acp_additional_directories": ["/data", "/lib"]});
     assert_eq!(metadata, expected);
     let own = vec![(fork.clone(), json!(["/data", "/lib"]))];
     assert_eq!(listed(&mut editor, ELSEWHERE).await, own);
     // The source is as it was.
     assert_eq!(listed(&mut editor, CWD).await, [(SOURCE.to_owned(), json!(["/lib"]))]);
-    assert_eq!(server.books().threads[SOURCE].metadata["acp_always"].as_array().unwrap().len(), 1);
+    assert_eq!(server.books().threads[SOURCE].metadata["acp_always/0"]["name"], "write");
 
     // The fork takes a prompt at once, and sends nothing of the conversation again.
     let prompt = editor.prompt(&fork, "go on").await;

@@ -20,4 +20,5 @@ mod prompt_end;
 mod stdio;
 mod system_prompt;
 mod threads;
+mod together;
 mod unnamed;

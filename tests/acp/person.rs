@@ -170,7 +170,10 @@ async fn a_session_that_was_never_prompted_is_nowhere_else() {
     let (server, mut editor) = open().await;
     let session = editor.session().await;
     let mut other = Editor::initialized(&server.url, &Setup::default()).await;
-    let why = format!("there is no session `{session}` here; load or resume it, or make a new one");
+    let why = format!(
+        "there is no session `{session}`: sessions exist from their first prompt until they are \
+         deleted; make a new one"
+    );
     for method in ["session/load", "session/resume"] {
         let refused = other.refused(method, load_params(&session)).await;
         assert_eq!(refused, (-32002, why.clone()), "{method}");
@@ -184,45 +187,6 @@ async fn a_session_that_was_never_prompted_is_nowhere_else() {
     }
     assert!(server.asked("POST /threads").is_empty());
     editor.ended().await;
-}
-
-/// An in-memory server that restarts has no threads.
-#[tokio::test]
-async fn a_session_goes_on_after_the_server_has_lost_its_thread() {
-    let (mut server, mut editor) = open().await;
-    let session = editor.prompted_session(&mut server, CWD).await;
-    server.books().threads.clear();
-    let prompt = editor.prompt(&session, "again").await;
-    let run = server.run().await;
-    assert_eq!(run.thread, session);
-    assert_eq!(run.body["if_not_exists"], "reject");
-    assert_eq!(server.books().threads[&session].metadata, json!({}));
-    run.ends("success", None).await;
-    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
-    editor.ended().await;
-}
-
-/// The first prompt of a new thread starts its run without a look at the thread.
-#[tokio::test]
-async fn a_thread_that_is_lost_as_soon_as_it_was_made_is_made_again() {
-    for (status, body) in [
-        (404, r#"{"detail":"Thread or assistant not found."}"#),
-        (422, "Thread is already running a task. Wait for it to finish."),
-    ] {
-        let (mut server, mut editor) = open().await;
-        let session = editor.session().await;
-        let prompt = editor.prompt(&session, "hi").await;
-        let refused = server.held("/runs/stream").await;
-        assert!(server.asked(&format!("GET /threads/{session}")).is_empty());
-        server.books().threads.clear();
-        refused.json(status, body).await;
-        let run = server.run().await;
-        assert_eq!(run.thread, session);
-        assert_eq!(server.books().threads[&session].metadata, json!({}));
-        run.ends("success", None).await;
-        assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
-        editor.ended().await;
-    }
 }
 
 #[tokio::test]

@@ -222,7 +222,9 @@ async fn every_version_is_answered_with_ours() {
 async fn a_session_that_is_not_here_is_told_so_by_every_method() {
     let (server, mut editor) = open().await;
     for id in ["nobody", "", "../../etc", "0f9cfe5e-7d44-4d4f-8aef-a4e7c1d4a2a1"] {
-        let why = format!("there is no session `{id}` here; load or resume it, or make a new one");
+        let why = format!(
+            "session `{id}` is not open on this connection; load or resume it, or make a new one"
+        );
         for (method, params) in [
             ("session/prompt", json!({"prompt": [{"type": "text", "text": "hi"}]})),
             ("session/set_mode", json!({"modeId": "x"})),
@@ -232,6 +234,10 @@ async fn a_session_that_is_not_here_is_told_so_by_every_method() {
             assert_eq!(refused, (-32002, why.clone()), "{method}");
         }
         if id.len() == 36 {
+            let why = format!(
+                "there is no session `{id}`: sessions exist from their first prompt until they are \
+                 deleted; make a new one"
+            );
             for method in ["session/load", "session/resume"] {
                 let params = of(id, json!({"cwd": CWD, "mcpServers": []}));
                 assert_eq!(editor.refused(method, params).await, (-32002, why.clone()), "{method}");
@@ -364,13 +370,13 @@ async fn a_session_has_one_prompt_at_a_time() {
     let run = server.run().await;
     let second = editor.prompt(&session, "two").await;
     let told = editor.until(second).await;
-    let why =
-        format!("session {session} is busy with a prompt; wait for its response or cancel it");
-    assert_eq!(told.error(), (-32600, why));
+    let busy = format!(
+        "session {session} is busy with a prompt; wait for its response, or send `session/cancel` \
+         and then this request again"
+    );
+    assert_eq!(told.error(), (-32600, busy.clone()));
     // Nor can the session be loaded in the meantime.
     let load = of(&session, json!({"cwd": CWD, "mcpServers": []}));
-    let busy =
-        format!("session {session} is busy with a prompt; wait for its response or cancel it");
     let reads = |server: &LangGraph| server.asked(&format!("GET /threads/{session}")).len();
     let before = reads(&server);
     for method in ["session/load", "session/resume"] {
@@ -416,10 +422,11 @@ async fn a_cursor_is_one_of_ours() {
     let (_server, mut editor) = open().await;
     for cursor in ["", "x", "after:", "after:-1", "after:x", "after:99999999999999999999999"] {
         let refused = editor.refused("session/list", json!({"cursor": cursor})).await;
-        let why = "`cursor` is invalid; send the nextCursor of a list, or leave it out";
+        let why = "`cursor` is not one of this gateway's; send the nextCursor of a list, or none";
         assert_eq!(refused, (-32602, why.to_owned()), "{cursor}");
     }
-    let far = editor.call("session/list", json!({"cursor": format!("after:{}", u64::MAX)})).await;
+    let far = json!({"cursor": format!("t1~{}~", u32::MAX)});
+    let far = editor.call("session/list", far).await;
     assert_eq!(far, json!({"sessions": []}));
     editor.is_alive().await;
     editor.ended().await;
@@ -834,7 +841,10 @@ async fn a_prompt_that_is_sent_behind_a_choice_runs_with_it() {
     let chosen = json!({"configId": "config:model", "value": "deep"});
     let choice = editor.request("session/set_config_option", of(&session, chosen)).await;
     let prompt = editor.prompt(&session, "hi").await;
-    server.held("PATCH").await.json(200, "{}").await;
+    let patch = server.held("PATCH").await;
+    let stored = "acp_config/agent/model";
+    server.books().threads.get_mut(&session).unwrap().metadata[stored] = json!("deep");
+    patch.json(200, "{}").await;
     let frame = editor.next().await;
     assert_eq!(frame["id"], choice);
     let options = frame["result"]["configOptions"].as_array().unwrap();
@@ -846,7 +856,7 @@ async fn a_prompt_that_is_sent_behind_a_choice_runs_with_it() {
     assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
     // The choice is stored where every process can read it.
     let kept = server.asked("PATCH").pop().unwrap();
-    assert_eq!(kept["metadata"]["acp_config"], json!({"model": "deep"}));
+    assert_eq!(kept["metadata"], json!({"acp_config/agent/model": "deep"}));
     editor.ended().await;
 }
 
@@ -885,17 +895,12 @@ async fn one_agents_settings_do_not_go_to_another() {
         settings = server.books().threads[&session].metadata.clone();
     }
     editor.ended().await;
-    assert_eq!(settings["acp_config"], json!({"model": "smart"}));
-    assert_eq!(settings["acp_other_configs"], json!({"b": {"model": "claude"}}));
-    // Another process reads the choices, also those of a session that an older version has stored.
-    let older = json!({"acp_session": true, "cwd": CWD, "acp_assistant": "b",
-        "acp_config": {"model": "smart"}});
-    server.thread(LOADED, older, None);
+    assert_eq!(settings["acp_config/a/model"], "smart");
+    assert_eq!(settings["acp_config/b/model"], "claude");
+    // Another process reads the choices.
     let mut editor = Editor::initialized(&server.url, &Setup::default()).await;
-    for (id, shown) in [(&*session, "smart"), (LOADED, "gpt")] {
-        let opened = editor.call("session/resume", open_params(id)).await;
-        assert_eq!(current(&opened, "config:model"), shown, "{id}");
-    }
+    let opened = editor.call("session/resume", open_params(&session)).await;
+    assert_eq!(current(&opened, "config:model"), "smart");
     editor.ended().await;
 }
 
@@ -1328,7 +1333,8 @@ async fn each_wire_form_is_asked_and_answered_in_its_own() {
         let email = email["params"]["toolCall"]["toolCallId"].as_str().unwrap();
         let line = format!("tool_call_update {email} in_progress");
         assert!(outline(&told.of(&session)).contains(&line), "{form}");
-        assert!(server.asked("PATCH").iter().all(|p| p["metadata"]["acp_always"] == json!([])));
+        let stored = server.books().threads[&session].metadata.to_string();
+        assert!(!stored.contains("acp_always"), "{stored}");
         editor.ended().await;
     }
 }
@@ -1403,10 +1409,12 @@ async fn what_is_answered_for_good_is_remembered_for_this_call() {
         editor.reply(&request, selected(always)).await;
         let mut run = server.run().await;
         assert_eq!(decisions(&run.body), [json!({"type": decision})]);
-        let kept = server.books().threads[&session].metadata["acp_always"].clone();
-        assert_eq!(kept[0]["name"], "write");
-        assert_eq!(kept[0]["decision"], always.strip_suffix("_always").unwrap());
-        assert_eq!(kept.as_array().unwrap().len(), 1);
+        let metadata = server.books().threads[&session].metadata.clone();
+        let members = metadata.as_object().unwrap().iter();
+        let kept: Vec<_> = members.filter(|(name, _)| name.starts_with("acp_always/")).collect();
+        assert_eq!(kept.len(), 1, "{metadata}");
+        assert_eq!(kept[0].1["name"], "write");
+        assert_eq!(kept[0].1["decision"], always.strip_suffix("_always").unwrap());
         // The same call in the same turn, with its arguments in another order.
         let same = json!({"text": "a", "path": "/srv/app/a.txt"});
         run.calls("n", "d", "write", &same).await;
@@ -2436,7 +2444,8 @@ async fn a_server_that_wants_no_key_is_given_none() {
     let (code, message) = editor.refused("authenticate", json!({"methodId": "api-key"})).await;
     let why = "unknown authentication method `api-key`; `initialize` lists the methods";
     assert_eq!((code, &*message), (-32602, why));
-    assert_eq!(editor.call("logout", json!({})).await, json!({}));
+    let (code, message) = editor.refused("logout", json!({})).await;
+    assert!(code == -32601 && message.contains("not offered"), "{code} {message}");
     editor.is_alive().await;
     editor.ended().await;
 }

@@ -79,6 +79,7 @@ impl Turn {
                 Ok(Started::Run(Box::new(reader)))
             }
             Err(Refusal::Busy) => Ok(Started::Busy),
+            Err(Refusal::NoThread) => Err(self.session.deleted()),
             Err(Refusal::UnknownAssistant { assistant }) => Err(Error::internal(format!(
                 "LangGraph does not know the agent `{assistant}`, or the thread {}",
                 self.session.id

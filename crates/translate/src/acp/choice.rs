@@ -2,14 +2,16 @@
 //! settings.
 //!
 //! `option` writes them as ACP's configuration options. `record` stores them in the thread's
-//! metadata.
+//! metadata, and with them the permanent answers of `always`.
 
+mod always;
 mod option;
 mod record;
 
+pub use always::PermanentAnswers;
 use indexmap::IndexMap;
 use option::{category, id_of, option_of_field, select, unknown, value, value_of_field};
-pub use record::SessionRecord;
+pub use record::{RecordMembers, SessionRecord};
 use serde_json::value::RawValue;
 
 use super::permission::Rules;
@@ -67,7 +69,7 @@ pub struct Choices {
     /// The agent that runs: that of the mode, or the session's own.
     pub assistant: String,
     /// The session's own agent. It runs again when the session leaves a mode with another agent.
-    /// `None` for a session of an older version, which did not store it.
+    /// `None` for a session of another program, which does not store it.
     pub own: Option<String>,
     /// The settings of each agent. The agent whose settings changed last is last.
     pub fields: IndexMap<String, Fields>,
@@ -76,8 +78,8 @@ pub struct Choices {
 /// The settings of a graph, by key.
 pub type Fields = IndexMap<String, Json>;
 
-/// For how many agents a session stores settings. The oldest are dropped first, because the
-/// thread's metadata is always read whole.
+/// For how many agents a session stores settings. Those of the running agent are dropped last. The
+/// number is limited because the thread's metadata is always read whole.
 pub const MAX_CONFIGURED: usize = 32;
 
 /// The most agents that a client is offered. An editor shows them in a menu.

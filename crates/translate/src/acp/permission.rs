@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 
 use super::update::ToolKind;
 use super::{Glob, GraphProfile, tool};
+use crate::json::digest::Digest;
 use crate::json::{self, Json, Text};
 use crate::run::{Action, Decision};
 
@@ -215,16 +216,36 @@ pub fn rejected(action: &Action) -> Option<Decision> {
 }
 
 /// The decision that a prompt gives about a call without options. The prompt is the tool's answer
-/// if the graph allows one, or else the new arguments. `None` if the graph allows neither.
+/// if the graph allows one, or else the new arguments, or the name of a decision that only the graph
+/// knows. If that is the only decision, the prompt is its message. `None` if the prompt is no answer.
 pub fn answered_by_prompt(action: &Action, prompt: &str) -> Option<Decision> {
-    if may(action, DecisionKind::Respond) {
+    let known = if may(action, DecisionKind::Respond) {
         Some(Decision::Respond { message: Text::new(prompt) })
     } else if may(action, DecisionKind::Edit) {
-        let args: &RawValue = serde_json::from_str(prompt).ok()?;
-        json::members(args).map(|_| Decision::Edit { args: Json::from(args) })
+        let args: Option<&RawValue> = serde_json::from_str(prompt).ok();
+        args.filter(|args| json::members(args).is_some())
+            .map(|args| Decision::Edit { args: Json::from(args) })
     } else {
         None
-    }
+    };
+    known.or_else(|| {
+        let only_its = decisions_of_graph(action);
+        let named = only_its.iter().find(|kind| kind.eq_ignore_ascii_case(prompt.trim()));
+        let other = |kind: &str, message| Decision::Other { kind: kind.to_owned(), message };
+        match (named, &*only_its, &*action.decisions) {
+            (Some(kind), ..) => Some(other(kind, None)),
+            (None, [only], [_]) => Some(other(only, Some(Text::new(prompt)))),
+            (None, ..) => None,
+        }
+    })
+}
+
+/// The allowed decisions whose meaning only the graph knows.
+pub(super) fn decisions_of_graph(action: &Action) -> Vec<&str> {
+    const KNOWN: [&str; 7] =
+        ["approve", "accept", "edit", "reject", "ignore", "respond", "response"];
+    let allowed = action.decisions.iter().map(|kind| &**kind);
+    allowed.filter(|kind| !KNOWN.contains(kind)).collect()
 }
 
 /// Whether a graph allows a kind of decision. A graph that names none allows approval and
@@ -254,17 +275,14 @@ impl Remembered {
         Self { name: action.name.decode().into_owned(), args, calls, decision }
     }
 
-    /// Adds the answer to a session's. It replaces an older answer about the same calls.
-    pub fn add_to(self, remembered: &mut Vec<Self>) {
-        let is_same = |known: &Self| {
-            known.name == self.name
-                && known.calls == self.calls
-                && (known.args == self.args || json::same(&known.args, &self.args))
+    /// A text that two answers share if they are about the same calls.
+    pub(super) fn key(&self) -> String {
+        let tool = Digest::default().text(&self.name);
+        let calls = match self.calls {
+            Calls::Same => tool.json(&self.args),
+            Calls::All => tool,
         };
-        remembered.retain(|known| !is_same(known));
-        remembered.push(self);
-        let surplus = remembered.len().saturating_sub(MAX_REMEMBERED);
-        remembered.drain(..surplus);
+        format!("{:016x}", calls.finish())
     }
 }
 
@@ -336,6 +354,7 @@ impl Offer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::acp::choice::PermanentAnswers;
     use crate::run::Id;
 
     pub(super) fn action(decisions: &[&str], args: &str) -> Action {
@@ -375,20 +394,21 @@ mod tests {
     #[test]
     fn an_answer_for_good_holds_for_exactly_these_arguments() {
         let call = action(&[], r#"{"to":"a","n":1}"#);
-        let mut remembered = Vec::new();
-        Remembered::new(&call, Calls::Same, Always::Reject).add_to(&mut remembered);
-        Remembered::new(&call, Calls::Same, Always::Allow).add_to(&mut remembered);
-        assert_eq!(remembered.len(), 1);
+        let mut remembered = PermanentAnswers::default();
+        remembered.add(Remembered::new(&call, Calls::Same, Always::Reject));
+        remembered.add(Remembered::new(&call, Calls::Same, Always::Allow));
+        assert_eq!(remembered.all().len(), 1);
         let spelled_otherwise = action(&[], r#"{"n": 1, "to": "a"}"#);
         let reject = rules(&[("*", Rule::Reject)]);
-        assert_eq!(decided(&spelled_otherwise, &remembered, &[&reject]), Some(Decision::Approve));
-        assert_eq!(decided(&action(&[], r#"{"to":"b","n":1}"#), &remembered, &[]), None);
+        let decided_about = |call, rules: &[&Rules]| decided(call, remembered.all(), rules);
+        assert_eq!(decided_about(&spelled_otherwise, &[&reject]), Some(Decision::Approve));
+        assert_eq!(decided_about(&action(&[], r#"{"to":"b","n":1}"#), &[]), None);
         for at in 0..MAX_REMEMBERED {
             let call = action(&[], &format!(r#"{{"at":{at}}}"#));
-            Remembered::new(&call, Calls::Same, Always::Allow).add_to(&mut remembered);
+            remembered.add(Remembered::new(&call, Calls::Same, Always::Allow));
         }
-        assert_eq!(remembered.len(), MAX_REMEMBERED);
-        assert_eq!(decided(&call, &remembered, &[]), None);
+        assert_eq!(remembered.all().len(), MAX_REMEMBERED);
+        assert_eq!(decided(&call, remembered.all(), &[]), None);
     }
 
     #[test]
@@ -461,10 +481,12 @@ mod tests {
                 "{tool} {args} {known:?}"
             );
         }
-        let mut known = vec![of_tool(Always::Allow)];
-        of_tool(Always::Reject).add_to(&mut known);
+        let mut known = PermanentAnswers::default();
+        known.add(of_tool(Always::Allow));
+        known.add(of_tool(Always::Reject));
+        let known = known.all();
         assert_eq!(known, [of_tool(Always::Reject)]);
-        let stored = serde_json::to_string(&known).unwrap();
+        let stored = serde_json::to_string(known).unwrap();
         assert_eq!(stored, r#"[{"name":"pay","args":"","calls":"all","decision":"reject"}]"#);
         assert_eq!(serde_json::from_str::<Vec<Remembered>>(&stored).unwrap(), known);
     }
@@ -521,5 +543,16 @@ mod tests {
         assert!(matches!(of(&["edit"], r#"{"a":1}"#), Some(Decision::Edit { .. })));
         assert_eq!(of(&["edit"], "no object"), None);
         assert_eq!(of(&["approve"], "use b"), None);
+        // Decisions whose meaning only the graph knows.
+        let other = |kind: &str, message: Option<&str>| {
+            let message = message.map(Text::new);
+            Some(Decision::Other { kind: kind.to_owned(), message })
+        };
+        assert_eq!(of(&["later"], "Later"), other("later", None));
+        assert_eq!(of(&["later"], "go on"), other("later", Some("go on")));
+        assert_eq!(of(&["later", "escalate"], " escalate "), other("escalate", None));
+        assert_eq!(of(&["later", "escalate"], "go on"), None);
+        assert_eq!(of(&["edit", "later"], "later"), other("later", None));
+        assert_eq!(of(&["edit", "later"], "go on"), None);
     }
 }

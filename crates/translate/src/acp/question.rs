@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use serde_json::value::RawValue;
 
+use super::permission;
 use crate::json::{self, Members, Text};
 use crate::run::{self, Action};
 
@@ -107,7 +108,24 @@ pub fn of_action(action: &Action) -> String {
     if action.call_id.is_none() && words_before_call(action).is_none() {
         text.part(|| called(action));
     }
+    match &*permission::decisions_of_graph(action) {
+        [] => {}
+        [only] if action.decisions.len() == 1 => {
+            text.part(|| {
+                format!("Your next message answers this, as the decision {}.", name(only))
+            });
+        }
+        several => text.part(|| {
+            let names: Vec<_> = several.iter().map(|kind| name(kind)).collect();
+            format!("Answer with the name of a decision: {}.", names.join(", "))
+        }),
+    }
     text.finish().unwrap_or_default()
+}
+
+/// The name of a decision, as it is typed.
+fn name(decision: &str) -> String {
+    format!("`{}`", bounded(decision, MAX_NAME_CHARS))
 }
 
 /// The paragraphs of a text.

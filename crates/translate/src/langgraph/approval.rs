@@ -72,6 +72,13 @@ pub enum Decision {
         /// The result.
         message: Text,
     },
+    /// A decision of a kind that only the graph knows.
+    Other {
+        /// The kind, in the graph's own word.
+        kind: String,
+        /// What the person adds.
+        message: Option<Text>,
+    },
 }
 
 // === impl Approval ===
@@ -275,7 +282,7 @@ impl ApprovalForm {
 
     /// Writes a decision about a call of `tool`.
     pub fn decision(self, tool: &Text, decision: &Decision) -> Json {
-        let of = |kind| ObjectWriter::new().string("type", kind);
+        let of = |kind: &str| ObjectWriter::new().string("type", kind);
         if self == Self::Inbox {
             return inbox_response(tool, decision);
         }
@@ -289,6 +296,9 @@ impl ApprovalForm {
                 of("reject").optional("message", message.as_ref()).finish()
             }
             Decision::Respond { message } => of("respond").text("message", message).finish(),
+            Decision::Other { kind, message } => {
+                of(kind).optional("message", message.as_ref()).finish()
+            }
         }
     }
 
@@ -326,7 +336,9 @@ impl ApprovalForm {
 
 /// LangGraph's `HumanResponse`. `args` is null, a text, or the action with other arguments.
 fn inbox_response(tool: &Text, decision: &Decision) -> Json {
-    let of = |kind, args: &str| ObjectWriter::new().string("type", kind).raw("args", args).finish();
+    let of = |kind: &str, args: &str| {
+        ObjectWriter::new().string("type", kind).raw("args", args).finish()
+    };
     match decision {
         Decision::Approve => of("accept", "null"),
         Decision::Edit { args } => {
@@ -338,6 +350,10 @@ fn inbox_response(tool: &Text, decision: &Decision) -> Json {
             of("ignore", Json::from(message.clone()).get())
         }
         Decision::Respond { message } => of("response", Json::from(message.clone()).get()),
+        Decision::Other { kind, message } => {
+            let args = message.clone().map(Json::from);
+            of(kind, args.as_ref().map_or("null", |args| args.get()))
+        }
     }
 }
 

@@ -34,7 +34,9 @@ pub(super) async fn list(call: &Call, query: &str) -> Result<Response, Reject> {
     let with_archived = param("includeArchived").as_deref() == Some("true");
     let agent = permitted(call, &name).await?;
     let query = ListQuery { limit, with_archived, after };
-    let (is_absent, page) = tokio::join!(agent.is_absent(), threads::list(&agent, &query));
+    let metadata = threads::metadata_of_runs(&agent.assistant);
+    let list = threads::list(&agent.upstream, &metadata, &query);
+    let (is_absent, page) = tokio::join!(agent.is_absent(), list);
     if is_absent {
         return Err(Reject::unknown_assistant(&agent.assistant, &call.caller));
     }

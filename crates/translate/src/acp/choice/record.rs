@@ -1,15 +1,19 @@
 //! What a session stores in its thread's metadata, so that any process can continue it.
 
-use indexmap::IndexMap;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use serde_json::value::RawValue;
 
-use super::{Choices, Fields, MAX_CONFIGURED};
-use crate::acp::permission::Remembered;
+use super::always::PermanentAnswers;
+use super::{Choices, MAX_CONFIGURED};
 use crate::json::{self, Json, ObjectWriter, Text};
 
 /// What a session stores in its thread's metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionRecord {
+    /// Whether the thread is marked as a session. A thread that no editor has prompted is not.
+    pub is_session: bool,
     /// The session's directory. `None` for a thread that no editor created.
     pub cwd: Option<String>,
     /// The session's other directories, in the client's order.
@@ -17,10 +21,18 @@ pub struct SessionRecord {
     /// What the session has chosen.
     pub choices: Choices,
     /// The answers that hold for later calls.
-    pub always: Vec<Remembered>,
+    pub always: PermanentAnswers,
     /// The title.
     pub title: Option<String>,
 }
+
+/// The members of a thread's metadata that belong to a session's record, or changes of them. In
+/// changes, a null is a member that is gone: a server cannot remove one.
+///
+/// LangGraph replaces each member of the metadata by itself. So each setting and each permanent
+/// answer is a member of its own, and a client that changes one undoes no change of another client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordMembers(BTreeMap<String, Json>);
 
 // === impl SessionRecord ===
 
@@ -31,54 +43,69 @@ mod key {
     pub(super) const MODE: &str = "acp_mode";
     pub(super) const ASSISTANT: &str = "acp_assistant";
     pub(super) const OWN_ASSISTANT: &str = "acp_own_assistant";
-    /// The settings of the running agent. Older versions stored those of all agents here.
-    pub(super) const CONFIG: &str = "acp_config";
-    /// The settings of the other agents, by agent.
-    pub(super) const OTHER_CONFIGS: &str = "acp_other_configs";
-    pub(super) const ALWAYS: &str = "acp_always";
     pub(super) const ADDITIONAL_DIRECTORIES: &str = "acp_additional_directories";
     pub(super) const TITLE: &str = "title";
+    /// The prefix of a setting's key. The agent and the key of the graph's configuration follow.
+    pub(super) const CONFIG: &str = "acp_config/";
+    /// The prefix of a permanent answer's key.
+    pub(super) const ALWAYS: &str = "acp_always/";
+
+    pub(super) const ALL: [&str; 7] =
+        [SESSION, CWD, MODE, ASSISTANT, OWN_ASSISTANT, ADDITIONAL_DIRECTORIES, TITLE];
+    pub(super) const PREFIXES: [&str; 2] = [CONFIG, ALWAYS];
 }
+
+const NULL: &str = "null";
+
+/// How a setting whose value is null is stored. A null itself is a setting that is gone.
+const NULL_SETTING: &str = r#"{"value":null}"#;
 
 impl SessionRecord {
     /// Reads a thread's metadata. A member that cannot be read counts as absent, because others
     /// write to the metadata too.
     pub fn read(metadata: &RawValue) -> Self {
-        let members = json::members(metadata).unwrap_or_default();
-        let string = |name| members.string(name).map(Into::into);
-        let assistant: String = string(key::ASSISTANT).unwrap_or_default();
-        let others = members.get(key::OTHER_CONFIGS).and_then(json::members).unwrap_or_default();
-        let mut fields: IndexMap<_, _> = others
-            .0
-            .iter()
-            .filter_map(|(agent, config)| Some((agent.0.to_string(), read_fields(config)?)))
-            .take(MAX_CONFIGURED)
-            .collect();
-        let config = members.get(key::CONFIG).and_then(read_fields);
-        fields.extend(config.filter(|all| !all.is_empty()).map(|all| (assistant.clone(), all)));
+        Self::of(&RecordMembers::read(metadata))
+    }
+
+    /// The record that has these members.
+    pub fn of(members: &RecordMembers) -> Self {
+        let string = |name| members.get(name).and_then(json::string).map(Cow::into_owned);
+        let assistant = string(key::ASSISTANT).unwrap_or_default();
         let directories = members.get(key::ADDITIONAL_DIRECTORIES).and_then(json::items);
         let directories = directories.unwrap_or_default().into_iter().filter_map(json::string);
-        let always = members.get(key::ALWAYS).and_then(json::items).unwrap_or_default();
-        // An answer that cannot be read must not delete the others.
-        let always = always.into_iter().filter_map(|one| serde_json::from_str(one.get()).ok());
+        let mut choices = Choices {
+            mode: string(key::MODE),
+            own: string(key::OWN_ASSISTANT),
+            ..Choices::default()
+        };
+        for (name, value) in members.beginning_with(key::CONFIG) {
+            if let Some((agent, setting)) = name.split_once('/') {
+                let fields = choices.fields.entry(unescaped(agent)).or_default();
+                let is_null = json::same(value.get(), NULL_SETTING);
+                let value = if is_null { json::raw(NULL.to_owned()) } else { value.clone() };
+                fields.insert(unescaped(setting), value);
+            }
+        }
+        // The running agent's settings are dropped last.
+        if let Some(own) = choices.fields.shift_remove(&assistant) {
+            choices.fields.insert(assistant.clone(), own);
+        }
+        let surplus = choices.fields.len().saturating_sub(MAX_CONFIGURED);
+        choices.fields.drain(..surplus);
+        choices.assistant = assistant;
         Self {
+            is_session: members.is_marked(),
             cwd: string(key::CWD),
-            additional_directories: directories.map(Into::into).collect(),
-            choices: Choices {
-                mode: string(key::MODE),
-                assistant,
-                own: string(key::OWN_ASSISTANT),
-                fields,
-            },
-            always: always.collect(),
+            additional_directories: directories.map(Cow::into_owned).collect(),
+            choices,
+            always: PermanentAnswers::read(members.beginning_with(key::ALWAYS)),
             title: string(key::TITLE),
         }
     }
 
     /// Whether a thread's metadata mark it as a session.
     pub fn is_marked(metadata: &RawValue) -> bool {
-        let members = json::members(metadata).unwrap_or_default();
-        members.get(key::SESSION).is_some_and(|mark| mark.get() == "true")
+        RecordMembers::read(metadata).is_marked()
     }
 
     /// The metadata that marks a thread as a session. Other sessions are searched by it.
@@ -90,13 +117,6 @@ impl SessionRecord {
         }
     }
 
-    /// The member of the metadata with the additional directories, without the others.
-    pub fn write_additional_directories(&self) -> Json {
-        ObjectWriter::new()
-            .raw(key::ADDITIONAL_DIRECTORIES, write_texts(&self.additional_directories).get())
-            .finish()
-    }
-
     /// The members of the metadata that graphs read: the session's directories.
     pub fn write_directories(&self) -> Json {
         ObjectWriter::new()
@@ -105,34 +125,37 @@ impl SessionRecord {
             .finish()
     }
 
-    /// The record as metadata.
-    pub fn write(&self) -> Json {
-        let Self { cwd, additional_directories, choices, always: _, title } = self;
-        let text = |string: &Option<String>| string.as_deref().map(Text::new);
-        let none = Fields::new();
-        let fields = choices.fields.get(&choices.assistant).unwrap_or(&none);
-        let others = choices.fields.iter().filter(|(agent, _)| **agent != choices.assistant);
-        let others = others.fold(ObjectWriter::new(), |all, (agent, fields)| {
-            all.raw(agent, write_fields(fields).get())
-        });
-        let directories = write_texts(additional_directories);
-        // The server merges metadata, so members that are not written keep their values.
-        ObjectWriter::new()
-            .raw(key::SESSION, "true")
-            .optional(key::CWD, text(cwd).as_ref())
-            .raw(key::ADDITIONAL_DIRECTORIES, directories.get())
-            .optional(key::MODE, text(&choices.mode).as_ref())
-            .string(key::ASSISTANT, &choices.assistant)
-            .optional(key::OWN_ASSISTANT, text(&choices.own).as_ref())
-            .raw(key::CONFIG, write_fields(fields).get())
-            .raw(key::OTHER_CONFIGS, others.finish().get())
-            .raw(key::ALWAYS, self.write_always().get())
-            .optional(key::TITLE, text(title).as_ref())
-            .finish()
-    }
-
-    fn write_always(&self) -> Json {
-        json::raw(serde_json::to_string(&self.always).unwrap_or_else(|_| "[]".to_owned()))
+    /// The record as members of the metadata.
+    pub fn members(&self) -> RecordMembers {
+        let Self { is_session, cwd, additional_directories, choices, always, title } = self;
+        let mut members = BTreeMap::new();
+        let mut add = |name: &str, value: Option<Json>| {
+            members.extend(value.map(|value| (name.to_owned(), value)));
+        };
+        let text =
+            |string: &Option<String>| string.as_deref().map(|text| Json::from(Text::new(text)));
+        add(key::SESSION, is_session.then(|| json::raw("true".to_owned())));
+        add(key::CWD, text(cwd));
+        add(key::MODE, text(&choices.mode));
+        add(key::ASSISTANT, Some(Json::from(Text::new(&choices.assistant))));
+        add(key::OWN_ASSISTANT, text(&choices.own));
+        add(key::ADDITIONAL_DIRECTORIES, Some(write_texts(additional_directories)));
+        add(key::TITLE, text(title));
+        for (agent, fields) in &choices.fields {
+            for (setting, value) in fields {
+                let value = if value.get() == NULL {
+                    json::raw(NULL_SETTING.to_owned())
+                } else {
+                    value.clone()
+                };
+                let name = format!("{}{}/{}", key::CONFIG, escaped(agent), escaped(setting));
+                add(&name, Some(value));
+            }
+        }
+        for (name, value) in always.write() {
+            add(&format!("{}{name}", key::ALWAYS), Some(value));
+        }
+        RecordMembers(members)
     }
 }
 
@@ -141,12 +164,79 @@ fn write_texts(texts: &[String]) -> Json {
     json::array(texts.iter().map(|text| text.get()))
 }
 
-fn read_fields(config: &RawValue) -> Option<Fields> {
-    let members = json::members(config)?;
-    Some(members.0.iter().map(|(key, value)| (key.0.to_string(), Json::from(*value))).collect())
+/// A name without `/`, as JSON Pointer writes it.
+fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
 }
 
-fn write_fields(fields: &Fields) -> Json {
-    let object = fields.iter();
-    object.fold(ObjectWriter::new(), |all, (key, value)| all.raw(key, value.get())).finish()
+fn unescaped(name: &str) -> String {
+    name.replace("~1", "/").replace("~0", "~")
+}
+
+// === impl RecordMembers ===
+
+impl RecordMembers {
+    /// The members of a thread's metadata that belong to a record.
+    pub fn read(metadata: &RawValue) -> Self {
+        let is_own = |name: &str| {
+            key::ALL.contains(&name) || key::PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        };
+        let members = json::members(metadata).unwrap_or_default().0.into_iter();
+        let own = members.filter(|(name, value)| is_own(name) && value.get() != NULL);
+        Self(own.map(|(name, value)| (name.0.into_owned(), Json::from(value))).collect())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The changes that make these members of `earlier` ones.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let is_new = |name: &String, value: &Json| {
+            earlier.0.get(name).is_none_or(|known| !json::same(known.get(), value.get()))
+        };
+        let new = self.0.iter().filter(|(name, value)| is_new(name, value));
+        let gone = earlier.0.keys().filter(|name| !self.0.contains_key(*name));
+        let gone = gone.map(|name| (name.clone(), json::raw(NULL.to_owned())));
+        Self(new.map(|(name, value)| (name.clone(), value.clone())).chain(gone).collect())
+    }
+
+    /// Applies changes.
+    pub fn apply(&mut self, changes: Self) {
+        self.and(changes);
+        self.0.retain(|_, value| value.get() != NULL);
+    }
+
+    /// Adds later changes to these.
+    pub fn and(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+
+    /// Without the members that others have.
+    #[must_use]
+    pub fn without(mut self, others: &Self) -> Self {
+        self.0.retain(|name, _| !others.0.contains_key(name));
+        self
+    }
+
+    /// The members as one object.
+    pub fn write(&self) -> Json {
+        let members = self.0.iter();
+        members.fold(ObjectWriter::new(), |all, (name, value)| all.raw(name, value.get())).finish()
+    }
+
+    fn get(&self, name: &str) -> Option<&RawValue> {
+        self.0.get(name).map(|value| &**value)
+    }
+
+    fn is_marked(&self) -> bool {
+        self.get(key::SESSION).is_some_and(|mark| mark.get() == "true")
+    }
+
+    /// The members whose names have this prefix, without it.
+    fn beginning_with<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a Json)> {
+        self.0.iter().filter_map(move |(name, value)| Some((name.strip_prefix(prefix)?, value)))
+    }
 }

@@ -1,7 +1,7 @@
 //! Tests of what a session chooses from, and what it keeps.
 
 use super::*;
-use crate::acp::permission::{Always, Calls, Remembered};
+use crate::acp::permission::{Always, Calls, MAX_REMEMBERED, Remembered};
 use crate::langgraph::ConfigChoice;
 
 fn raw(text: &str) -> Json {
@@ -265,34 +265,104 @@ fn what_is_kept_is_read_again_whatever_else_stands_there() {
     choices.set("model", raw("2"));
     choices.fields.insert("other".to_owned(), Fields::from([("a".to_owned(), raw("1"))]));
     choices.fields.swap_indices(0, 1);
-    let always = Remembered {
+    let answer = |args: &str| Remembered {
         name: "rm".to_owned(),
-        args: "{}".to_owned(),
+        args: args.to_owned(),
         calls: Calls::Same,
         decision: Always::Reject,
     };
+    let mut always = PermanentAnswers::default();
+    always.add(answer("{}"));
+    always.add(answer(r#"{"b":1}"#));
     let kept = SessionRecord {
+        is_session: true,
         cwd: Some("/w".to_owned()),
         additional_directories: vec!["/lib".to_owned(), r"C:\a b".to_owned()],
         choices,
-        always: vec![always],
+        always,
         title: Some("T".to_owned()),
     };
-    assert_eq!(SessionRecord::read(&kept.write()), kept);
-    // An older version kept one set of settings, and not the session's own agent.
-    let older = raw(r#"{"acp_assistant":"agent","acp_config":{"model":2}}"#);
-    let older = SessionRecord::read(&older).choices;
-    assert_eq!(older.fields["agent"]["model"].get(), "2");
-    assert_eq!((older.fields.len(), older.own), (1, None));
-    let foreign = raw(r#"{"cwd":1,"acp_mode":[],"acp_config":"x","acp_always":{},"title":null,
-            "acp_additional_directories":{"a":"/b"}}"#);
+    assert_eq!(SessionRecord::read(&kept.members().write()), kept);
+    let foreign = raw(r#"{"cwd":1,"acp_mode":[],"acp_config/x":"y","acp_always/a":{},"title":null,
+            "acp_additional_directories":{"a":"/b"},"acp_config":{"model":2}}"#);
     assert_eq!(SessionRecord::read(&foreign), SessionRecord::default());
     let some = raw(r#"{"acp_additional_directories":["/a",7,null,"/b"]}"#);
     assert_eq!(SessionRecord::read(&some).additional_directories, ["/a", "/b"]);
-    let some =
-        raw(r#"{"acp_always":[1,{"name":"rm","args":"{}","decision":"reject"},{"name":"x"}]}"#);
-    assert_eq!(SessionRecord::read(&some).always, kept.always);
+    let some = raw(r#"{"acp_always/a":1,"acp_always/b":{"name":"x"},
+            "acp_always/c":{"name":"rm","args":"{}","decision":"reject"}}"#);
+    assert_eq!(SessionRecord::read(&some).always.all(), [answer("{}")]);
     assert_eq!(SessionRecord::mark(Some("/w")).get(), r#"{"acp_session":true,"cwd":"/w"}"#);
-    assert!(SessionRecord::is_marked(&kept.write()));
+    assert!(SessionRecord::is_marked(&kept.members().write()));
     assert!(!SessionRecord::is_marked(&raw(r#"{"acp_session":"true","cwd":"/w"}"#)));
+}
+
+#[test]
+fn a_setting_of_any_name_and_value_is_read_again() {
+    let mut kept = SessionRecord::default();
+    for agent in ["agent", "up:agent", "a/b~1", ""] {
+        let fields = [("model", "2"), ("a/b", "\"x\""), ("~", "null"), ("", "true")];
+        let fields = fields.map(|(key, value)| (key.to_owned(), raw(value)));
+        kept.choices.fields.insert(agent.to_owned(), Fields::from_iter(fields));
+    }
+    assert_eq!(SessionRecord::read(&kept.members().write()), kept);
+}
+
+/// Two clients change copies of one record. Each sends its own changes only.
+#[test]
+fn changes_of_two_clients_are_both_kept() {
+    let (menu, mut thread) =
+        (menu(), SessionRecord { choices: chosen(), ..SessionRecord::default() }.members());
+    let opened = SessionRecord::of(&thread);
+    let (mut one, mut two) = (opened.clone(), opened.clone());
+    menu.choose(&mut one.choices, "config:model", &OptionValue::Id("2")).unwrap();
+    one.title = Some("One".to_owned());
+    menu.choose(&mut two.choices, "config:verbose", &OptionValue::Switch(true)).unwrap();
+    menu.choose_mode(&mut two.choices, "plan").unwrap();
+    let before = opened.members();
+    for client in [&one, &two] {
+        thread.apply(client.members().since(&before));
+    }
+    let both = SessionRecord::of(&thread);
+    assert_eq!((both.title.as_deref(), both.choices.mode.as_deref()), (Some("One"), Some("plan")));
+    assert_eq!(both.choices.assistant, "planner");
+    let fields = &both.choices.fields["agent"];
+    assert_eq!((fields["model"].get(), fields["verbose"].get()), ("2", "true"));
+    // A member that is gone is a null, and other forms of the same JSON are no change.
+    let gone = SessionRecord { title: None, ..both.clone() }.members().since(&thread);
+    assert_eq!(gone.write().get(), r#"{"title":null}"#);
+    let spaced = RecordMembers::read(&raw(r#"{"acp_additional_directories": [ ]}"#));
+    let dense = RecordMembers::read(&raw(r#"{"acp_additional_directories":[]}"#));
+    assert!(spaced.since(&dense).is_empty());
+}
+
+#[test]
+fn permanent_answers_keep_their_keys_and_take_those_of_the_oldest() {
+    let answer = |at: usize, decision| Remembered {
+        name: "rm".to_owned(),
+        args: format!(r#"{{"at":{at}}}"#),
+        calls: Calls::Same,
+        decision,
+    };
+    let mut always = PermanentAnswers::default();
+    for at in 0..MAX_REMEMBERED {
+        always.add(answer(at, Always::Allow));
+    }
+    let keys = |always: &PermanentAnswers| {
+        let members =
+            SessionRecord { always: always.clone(), ..SessionRecord::default() }.members();
+        let members: std::collections::BTreeMap<String, serde_json::Value> =
+            serde_json::from_str(members.write().get()).unwrap();
+        members.into_keys().filter(|key| key.starts_with("acp_always/")).collect::<Vec<_>>()
+    };
+    let before = keys(&always);
+    assert_eq!(before.len(), MAX_REMEMBERED);
+    always.add(answer(7, Always::Reject));
+    always.add(answer(MAX_REMEMBERED, Always::Allow));
+    // The oldest answer comes again, under another key than before.
+    always.add(answer(0, Always::Reject));
+    assert_eq!(keys(&always), before);
+    let all = always.all();
+    assert_eq!(all.len(), MAX_REMEMBERED);
+    assert!(all.contains(&answer(7, Always::Reject)) && !all.contains(&answer(1, Always::Allow)));
+    assert_eq!(all.last(), Some(&answer(0, Always::Reject)));
 }
