@@ -363,7 +363,7 @@ describe("an editor", { concurrency: SUITES, timeout: 6 * OPTIONS.timeout }, () 
         const [{ toolCall, options }] = session.permissions;
         assert.equal(toolCall.content[0].content.text, WARNING);
         assert.deepEqual(toolCall.rawInput, { to: "all" });
-        assert.deepEqual(options.map(({ optionId }) => optionId), ["allow", "allow_always", "allow_always_tool", "edit", "reject", "reject_always", "reject_always_tool"]);
+        assert.deepEqual(options.map(({ optionId }) => optionId), ["allow", "allow_always", "edit", "allow_always_tool", "reject", "reject_always", "reject_always_tool"]);
         assert.deepEqual((await read(server, session.id)).values.answers, ["yes", { type: "accept", args: null }]);
       }));
 

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::authentication::{Authentication, SessionLists};
 use super::introduction::ClientServers;
-use super::link::{Answer, ClientAbilities, Link, Work};
+use super::link::{Answer, ClientAbilities, Link, SubagentForm, Work};
 use super::outbox::Outbox;
 use super::session::{Sessions, check_session_id};
 use super::{Endpoint, Service, Settings, fork, history, lengths, prompt_end, turn};
@@ -407,7 +407,10 @@ impl Connection {
                 Some(_) => PlanForm::ById,
                 None => PlanForm::Only,
             },
-            has_subagents: capabilities.subagents.is_some(),
+            subagent_form: match capabilities.subagents {
+                Some(_) => SubagentForm::ChildSessions,
+                None => SubagentForm::Calls,
+            },
             has_terminal_login: capabilities.auth.terminal,
         })
     }

@@ -58,10 +58,20 @@ pub(super) struct ClientAbilities {
     pub(super) notice_forms: NoticeForms,
     /// How the client takes plans.
     pub(super) plan_form: PlanForm,
-    /// The client can show subagents as child sessions.
-    pub(super) has_subagents: bool,
+    /// How the client takes subagents.
+    pub(super) subagent_form: SubagentForm,
     /// The client can run `threadway acp --login` in a terminal.
     pub(super) has_terminal_login: bool,
+}
+
+/// How a client shows the subagents of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum SubagentForm {
+    /// As the calls that they work for.
+    #[default]
+    Calls,
+    /// As child sessions.
+    ChildSessions,
 }
 
 /// The work for one request. The transport polls it.

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::Settings;
 use super::introduction::ClientServers;
-use super::link::ClientAbilities;
+use super::link::{ClientAbilities, SubagentForm};
 use super::position::Position;
 use super::prompts::{Occupied, PromptGuard, Prompts};
 use crate::agents::InputKeys;
@@ -363,7 +363,10 @@ impl Session {
         let kept_bytes = 2 * cwd.len() + directories + servers.bytes() + KEPT_BESIDES;
         let projector = Projector::new(Arc::clone(&settings.profile), cwd);
         let projector = projector.noticing(client.notice_forms).planning(client.plan_form);
-        let projector = if client.has_subagents { projector.nesting(id) } else { projector };
+        let projector = match client.subagent_form {
+            SubagentForm::ChildSessions => projector.nesting(id),
+            SubagentForm::Calls => projector,
+        };
         let view = ClientView {
             projector,
             is_synced: false,

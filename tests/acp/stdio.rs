@@ -1303,8 +1303,8 @@ async fn each_wire_form_is_asked_and_answered_in_its_own() {
         let all = [
             "allow",
             "allow_always",
-            "allow_always_tool",
             "edit",
+            "allow_always_tool",
             "reject",
             "reject_always",
             "reject_always_tool",

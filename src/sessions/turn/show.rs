@@ -207,11 +207,11 @@ fn is_open_call(update: &Update<'_>) -> bool {
         !matches!(call.status, Some(ToolStatus::Completed | ToolStatus::Failed))
     };
     let is_child = |content: &ToolContent<'_>| matches!(content, ToolContent::Session { .. });
-    match update {
-        Update::ToolCall(call) => is_open(call),
-        Update::ToolCallUpdate(call) => {
-            is_open(call) && call.content.iter().flatten().any(is_child)
-        }
-        update => matches!(update, Update::SubagentUpdate(_)),
+    if let Update::ToolCall(call) = update {
+        return is_open(call);
     }
+    if let Update::ToolCallUpdate(call) = update {
+        return is_open(call) && call.content.iter().flatten().any(is_child);
+    }
+    matches!(update, Update::SubagentUpdate(_))
 }

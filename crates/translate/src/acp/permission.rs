@@ -188,12 +188,14 @@ pub fn offers(action: &Action, profile: &GraphProfile, has_forms: bool) -> Vec<O
     // and of two that are permanent the narrower.
     if may(action, DecisionKind::Approve) {
         offers.extend([Offer::Allow, Offer::AllowAlways]);
-        offers.extend(by_tool.then_some(Offer::AllowTool));
     }
     // A form that shows a part of the arguments would lose the rest.
     let fits = action.args.get().len() <= MAX_FORM_BYTES;
     if has_forms && fits && may(action, DecisionKind::Edit) {
         offers.push(Offer::Edit);
+    }
+    if by_tool && may(action, DecisionKind::Approve) {
+        offers.push(Offer::AllowTool);
     }
     if may(action, DecisionKind::Reject) {
         offers.extend([Offer::Reject, Offer::RejectAlways]);

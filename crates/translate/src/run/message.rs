@@ -35,7 +35,7 @@ pub struct Message {
     pub between: Arc<[Between]>,
 }
 
-/// What stands between two pieces of a message's text.
+/// What an assistant has done between two pieces of a message's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Between {
     /// How much of the text is before it, in bytes of its escaped form.
