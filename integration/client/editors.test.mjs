@@ -136,9 +136,10 @@ class Walk {
       if (editor.mode !== this.mode) return differs("the mode", editor.mode, this.mode);
       if (editor.options.assistant !== this.agent) return differs("the agent", editor.options, this.agent);
       const { model = "fast", verbose = false } = this.agent === "configured" ? this.configured : {};
-      const shown = { model: "fast", verbose: false, ...editor.options };
-      if (shown.model !== model) return differs("the model", editor.options, model);
-      if (shown.verbose !== verbose) return differs("verbose", editor.options, verbose);
+      // The settings of a graph are options of their own names after `config:`.
+      const shown = { "config:model": "fast", "config:verbose": false, ...editor.options };
+      if (shown["config:model"] !== model) return differs("the model", editor.options, model);
+      if (shown["config:verbose"] !== verbose) return differs("verbose", editor.options, verbose);
       if (editor.title && editor.title !== this.title) return differs("the title", editor.title, this.title);
     }
     return undefined;
@@ -179,7 +180,7 @@ const SET = {
     other.isBehind = true;
     const model = walk.one(MODELS);
     walk.configured.model = model;
-    await editor.set("model", model);
+    await editor.set("config:model", model);
     return model;
   },
   async verbose(walk, editor, other) {
@@ -187,7 +188,7 @@ const SET = {
     other.isBehind = true;
     const verbose = walk.random() < 0.5;
     walk.configured.verbose = verbose;
-    await editor.set("verbose", verbose);
+    await editor.set("config:verbose", verbose);
     return verbose;
   },
 };
