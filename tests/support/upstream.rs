@@ -26,6 +26,9 @@ const JAVASCRIPT: &str = r#"{"version":"1.5.1","langgraph_js_version":"1.7.3"}"#
 /// The `/info` of an aegra.
 const AEGRA: &str = r#"{"name":"Aegra","version":"0.11.0"}"#;
 
+/// How many connections may wait to be accepted.
+const BACKLOG: u32 = 1024;
+
 /// The server. Requests wait until the test asks for them. The server itself answers only whether a
 /// caller may see a thread, and whether there is an agent: yes, unless the caller is the stranger or
 /// the test has set another answer, and unless the agent is `nobody`. A caller who may not see a thread does not get its runs either.
@@ -74,7 +77,8 @@ impl Upstream {
 
     /// A server with this `/info`.
     pub(crate) async fn telling(info: &'static str) -> Self {
-        Self::listening(TcpListener::bind("127.0.0.1:0").await.unwrap(), info)
+        let socket = bound("127.0.0.1:0".parse().unwrap());
+        Self::listening(socket.listen(BACKLOG).unwrap(), info)
     }
 
     fn listening(listener: TcpListener, info: &'static str) -> Self {
@@ -106,10 +110,9 @@ impl Upstream {
 
     /// Stops the server.
     pub(crate) async fn leave(mut self) -> Away {
+        // Before the listener is closed: between the two, another test could take the port.
+        let socket = bound(self.address);
         self.accepting.shutdown().await;
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.set_reuseaddr(true).unwrap();
-        socket.bind(self.address).unwrap();
         Away { socket, info: self.info }
     }
 
@@ -202,6 +205,15 @@ impl Upstream {
 }
 
 /// The next request on a listener; `None` if the client disconnects in the middle of one.
+/// A socket with this address, which another socket of the same test may have too.
+fn bound(address: SocketAddr) -> TcpSocket {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.set_reuseport(true).unwrap();
+    socket.bind(address).unwrap();
+    socket
+}
+
 async fn accept(listener: &TcpListener) -> Option<Exchange> {
     loop {
         let (socket, _) = listener.accept().await.ok()?;
@@ -216,7 +228,7 @@ async fn accept(listener: &TcpListener) -> Option<Exchange> {
 impl Away {
     /// Starts a server of the same kind at the address.
     pub(crate) fn returns(self) -> Upstream {
-        Upstream::listening(self.socket.listen(1024).unwrap(), self.info)
+        Upstream::listening(self.socket.listen(BACKLOG).unwrap(), self.info)
     }
 }
 
