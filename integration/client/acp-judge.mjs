@@ -1,11 +1,13 @@
 // The rules for every frame between an ACP client and its agent: the v1 JSON Schema, and the order of a session's updates.
 
+import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import Ajv from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
 
 const require = createRequire(import.meta.url);
-const schema = structuredClone(require("@agentclientprotocol/sdk/schema/v1/schema.json"));
+// The SDK's own schema is older than that of the crate.
+const schema = JSON.parse(readFileSync(new URL("../../tests/support/acp-v1.json", import.meta.url)));
 const unstable = require("@agentclientprotocol/sdk/schema/v1/schema.unstable.json").$defs;
 // Of what is not stable yet, the agent has `session/fork`.
 for (const name of ["ForkSessionRequest", "ForkSessionResponse", "SessionForkCapabilities"]) schema.$defs[name] = unstable[name];
@@ -177,6 +179,8 @@ export class Judge {
     }
     if (method !== "session/update") return;
     const { update } = params;
+    // A child session works as long as a run does that the client may not have started.
+    if (update.sessionUpdate === "subagent_update") Object.assign(this.#session(update.sessionId), { isKnown: true, isShared: true });
     if (!isInTurn && OF_A_TURN.includes(update.sessionUpdate)) this.#fault("agent", "after the turn's response", message);
     if (update.sessionUpdate.endsWith("_chunk")) this.#chunk(session, update, message);
     if (update.sessionUpdate.startsWith("tool_call")) this.#toolCall(session, update, message);

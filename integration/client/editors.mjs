@@ -24,7 +24,8 @@ export async function settled(difference, ms = SETTLE_MS) {
 export class Editor {
   judge = new Judge();
   stderr = "";
-  asked = []; // permissions of this session
+  asked = []; // permissions of this session and of its children
+  updates = []; // of all sessions, in order
   #open = new Map();
   #last = 0;
 
@@ -56,7 +57,10 @@ export class Editor {
   }
 
   #line(message) {
-    if (message.method === "session/update") return this.#update(message.params.update);
+    if (message.method === "session/update") {
+      this.updates.push(message.params);
+      return message.params.sessionId === this.sessionId ? this.#update(message.params.update) : undefined;
+    }
     if (message.method === "session/request_permission") {
       this.asked.push(message.params);
       const kind = this.answer(message.params);
@@ -102,8 +106,8 @@ export class Editor {
     return result;
   }
 
-  initialize() {
-    return this.request("initialize", { protocolVersion: 1, clientCapabilities: CAPABILITIES, clientInfo: { name: this.name, version: "1" } });
+  initialize(capabilities = {}) {
+    return this.request("initialize", { protocolVersion: 1, clientCapabilities: { ...CAPABILITIES, ...capabilities }, clientInfo: { name: this.name, version: "1" } });
   }
 
   async new({ cwd = CWD, mcpServers = [] } = {}) {
