@@ -421,7 +421,8 @@ impl Projector {
     /// Sends the beginning of a message's text. The rest follows.
     fn beginning(&mut self, message: &Message, at: usize, emit: Emit<'_>) {
         let Content::Text(text) = &message.content else { return };
-        let Some(beginning) = text.escaped().get(..at) else { return };
+        let beginning = text.escaped().get(..at).filter(|beginning| !beginning.is_empty());
+        let Some(beginning) = beginning else { return };
         let mut part = Message::new(Arc::clone(&message.id), message.role);
         part.agent.clone_from(&message.agent);
         part.content = Content::Text(TextBuf::from(&Text::from_escaped(beginning)));

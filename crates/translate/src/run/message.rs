@@ -330,7 +330,16 @@ impl Message {
             let all_calls = message.calls().len();
             let is_meant =
                 |what: &Inserted| !matches!(what, Inserted::Call(_)) || calls == all_calls;
-            between.retain(|part| part.at > 0 && is_meant(&part.what));
+            // Attachments follow the text, as they do live, unless some are in the middle of it.
+            let is_attached = |part: &Between| match &part.what {
+                Inserted::Message(id) => id.contains(ATTACHED),
+                Inserted::Call(_) => false,
+            };
+            let is_in_text = |part: &Between| 0 < part.at && part.at < at;
+            let mixed = between.iter().any(|part| is_attached(part) && is_in_text(part));
+            between.retain(|part| {
+                is_meant(&part.what) && if is_attached(part) { mixed } else { part.at > 0 }
+            });
         }
         let mut own = Self::new(Arc::clone(id), role);
         own.name = message.name().filter(|_| role != Role::Tool);
