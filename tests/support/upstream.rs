@@ -76,6 +76,7 @@ impl Upstream {
     }
 
     /// A server with this `/info`.
+    #[expect(clippy::unused_async, reason = "sockets are bound inside of a runtime")]
     pub(crate) async fn telling(info: &'static str) -> Self {
         let socket = bound("127.0.0.1:0".parse().unwrap());
         Self::listening(socket.listen(BACKLOG).unwrap(), info)
