@@ -78,11 +78,19 @@ impl Position {
         }
     }
 
-    /// Counts one more update of the event. Returns its number, from one.
-    fn count(&mut self) -> u32 {
-        self.sent += 1;
+    /// Notes that this many updates were made of the event. Those beyond the largest number have one
+    /// id: a client that resumes there gets them twice.
+    fn made(&mut self, count: u32) {
+        self.sent = count.min(FOLLOWING - 1);
         self.is_known = false;
-        self.sent % FOLLOWING
+    }
+
+    /// Counts one more update that follows the event. Returns its number, from one.
+    fn follow(&mut self) -> u32 {
+        let number = self.sent.saturating_sub(FOLLOWING).saturating_add(1);
+        self.sent = FOLLOWING.saturating_add(number);
+        self.is_known = false;
+        number
     }
 
     /// Everything that is made of the event was sent.
@@ -134,8 +142,11 @@ impl Link {
                 std::cmp::Ordering::Equal => events.delivered_wire_events(),
                 std::cmp::Ordering::Greater => 0,
             };
+            let mut made = 0_u32;
             project(event, &mut |update: &Update<'_>| {
-                if position.count() > held && is_sent(update) {
+                made = made.saturating_add(1);
+                position.made(made);
+                if made > held && is_sent(update) {
                     count += 1;
                     self.write(session, &mut position, update, &mut lines);
                 }
@@ -159,8 +170,7 @@ impl Link {
         // Written before the outbox is locked: a thread's history may be large.
         let (mut count, mut lines) = (0, Vec::new());
         let given = give(&mut |update: &Update<'_>| {
-            position.sent = position.sent.max(FOLLOWING);
-            let is_held = position.count() <= position.held;
+            let is_held = position.follow() <= position.held;
             // A change of a call may be sent twice, and another one than before may be due.
             if !is_held || matches!(update, Update::ToolCallUpdate(_)) {
                 count += 1;

@@ -2196,6 +2196,21 @@ fn waiting() -> (Value, Value) {
     (messages, json!([approval("q", &[("write", args)])]))
 }
 
+/// One event of an idle thread has the whole conversation, and becomes one update for each message.
+#[tokio::test]
+async fn a_conversation_with_more_messages_than_an_event_id_counts_updates_is_loaded_whole() {
+    const MESSAGES: usize = 66_000;
+    let (server, mut editor) = open().await;
+    let message = |at: usize| json!({"type": "ai", "id": format!("m{at}"), "content": "x"});
+    let messages: Vec<_> = (0..MESSAGES).map(message).collect();
+    server.thread(LOADED, kept(), Some(state("r", &json!(messages), &json!([]))));
+    let load = editor.request("session/load", open_params(LOADED)).await;
+    let told = editor.until(load).await;
+    let expected = (0..MESSAGES).map(|at| (format!("m{at}"), "x".to_owned()));
+    assert!(told.said().into_iter().eq(expected), "{} messages", told.said().len());
+    editor.ended().await;
+}
+
 #[tokio::test]
 async fn open_questions_are_asked_again_behind_the_response_to_a_load() {
     let (mut server, mut editor) = open().await;
