@@ -120,7 +120,7 @@ impl Kept {
         told.waiting.drain(..).for_each(Waker::wake);
     }
 
-    /// The same run, with its last values alone. Who reads its stream goes on.
+    /// The same run, with its last values alone. A reader of the whole stream keeps it.
     pub(crate) fn forgotten(&self) -> Self {
         let told = lock(&self.told);
         let last = told.parts.iter().rfind(|part| part.starts_with(VALUES)).cloned();

@@ -137,7 +137,7 @@ class Walk {
       if (editor.options.assistant !== this.agent) return differs("the agent", editor.options, this.agent);
       const { model = "fast", verbose = false } = this.agent === "configured" ? this.configured : {};
       // The settings of a graph are options of their own names after `config:`.
-      const shown = { "config:model": "fast", "config:verbose": false, ...editor.options };
+      const shown = this.agent === "configured" ? editor.options : { "config:model": "fast", "config:verbose": false };
       if (shown["config:model"] !== model) return differs("the model", editor.options, model);
       if (shown["config:verbose"] !== verbose) return differs("verbose", editor.options, verbose);
       if (editor.title && editor.title !== this.title) return differs("the title", editor.title, this.title);

@@ -39,6 +39,8 @@ pub(super) struct Session {
     /// The updates of a load that is not answered yet. If its connection is lost, the next load
     /// sends them again.
     held: Vec<Update>,
+    /// The bytes of their lines.
+    held_bytes: usize,
 }
 
 /// An update of the gateway.
@@ -101,6 +103,7 @@ impl Session {
             newest_prompt: None,
             prompts_before,
             held: Vec::new(),
+            held_bytes: 0,
         }
     }
 
@@ -150,9 +153,9 @@ impl Session {
         }
         match self.state {
             State::Opening => {
+                self.held_bytes += update.line.as_ref().map_or(0, String::len);
                 self.held.push(update);
-                let bytes = |update: &Update| update.line.as_ref().map_or(0, String::len);
-                if self.held.iter().map(bytes).sum::<usize>() <= MAX_HELD_BYTES {
+                if self.held_bytes <= MAX_HELD_BYTES {
                     return Vec::new();
                 }
                 self.pass_on(0)
@@ -187,10 +190,12 @@ impl Session {
     pub(super) fn is_closed(&mut self) {
         self.state = State::Closed;
         self.held.clear();
+        self.held_bytes = 0;
     }
 
     fn pass_on(&mut self, from: usize) -> Vec<String> {
         let held = std::mem::take(&mut self.held);
+        self.held_bytes = 0;
         let newest = held.iter().rev().find_map(|update| update.event_id.clone());
         self.after = newest.or_else(|| self.after.take());
         held.into_iter().skip(from).filter_map(|update| update.line).collect()

@@ -14,8 +14,10 @@ use agent_client_protocol_schema::v1::{
     SessionForkCapabilities, SessionListCapabilities, SessionResumeCapabilities,
     SessionSystemPromptCapabilities, SessionSystemPromptModeCapabilities,
     SessionSystemPromptOverrideCapabilities, SetSessionConfigOptionRequest, SetSessionModeRequest,
+    SystemPrompt,
 };
 use futures_util::FutureExt;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
@@ -362,14 +364,20 @@ impl Connection {
         }
     }
 
-    /// Reads the params of a request that makes or opens a session, and the servers in them.
+    /// Reads the params of a request that makes or opens a session, and what they give the graph.
     fn read_opening<T: DeserializeOwned>(
         &self,
         method: Method,
         params: &Json,
     ) -> Result<(T, ClientServers), Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Prompted {
+            system_prompt: Option<SystemPrompt>,
+        }
         let (named, params) = NamedServers::read(params);
-        Ok((read(method, &params)?, self.link.servers(&named)?))
+        let Prompted { system_prompt } = read(method, &params)?;
+        Ok((read(method, &params)?, self.link.servers(&named, system_prompt.as_ref())?))
     }
 
     // --- the connection ---

@@ -32,7 +32,6 @@ pub(super) async fn fork(
     check_session_id(source)?;
     let Directories { cwd, additional } =
         Directories::read(&request.cwd, &request.additional_directories)?;
-    let servers = link.prompted(servers, request.system_prompt.as_ref())?;
     sessions.expect_room()?;
     let Known { mut kept, thread } = Known::find(link, sessions, source).await?;
     if let Ok(open) = sessions.get(source)

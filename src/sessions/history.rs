@@ -48,7 +48,6 @@ pub(super) async fn new(
 ) -> Result<Answer, Error> {
     let Directories { cwd, additional } =
         Directories::read(&request.cwd, &request.additional_directories)?;
-    let servers = link.prompted(servers, request.system_prompt.as_ref())?;
     let kept = SessionRecord {
         cwd: Some(cwd.clone()),
         additional_directories: additional,
@@ -78,7 +77,6 @@ pub(super) async fn load(
     sessions.until_free(&request.session_id.0).await?;
     let after = event_id(request.meta.as_ref());
     let servers = if after.is_some() { servers.without_warnings() } else { servers };
-    let servers = link.prompted(servers, request.system_prompt.as_ref())?;
     let directories = Directories::read(&request.cwd, &request.additional_directories)?;
     let session = reopen(link, sessions, &request.session_id.0, directories, servers).await?;
     let usage = session.usage().await;
@@ -134,7 +132,6 @@ pub(super) async fn resume(
 ) -> Result<Answer, Error> {
     // At once: the prompt may end while the thread is read.
     sessions.until_free(&request.session_id.0).await?;
-    let servers = link.prompted(servers, request.system_prompt.as_ref())?;
     let directories = Directories::read(&request.cwd, &request.additional_directories)?;
     let session = reopen(link, sessions, &request.session_id.0, directories, servers).await?;
     open_without_history(link, sessions, session).await

@@ -32,26 +32,21 @@ pub(super) struct ClientServers {
 }
 
 impl Link {
-    /// Adds the system prompt of a client to its servers.
-    pub(super) fn prompted(
+    /// Decides which of the client's MCP servers the graph gets, and reads the system prompt for it.
+    pub(super) fn servers(
         &self,
-        servers: ClientServers,
+        named: &NamedServers,
         system_prompt: Option<&SystemPrompt>,
     ) -> Result<ClientServers, Error> {
-        if system_prompt.is_some() && self.service().settings.system_prompt_key.is_none() {
+        let NamedServers { servers, malformed } = named;
+        let settings = &self.service().settings;
+        if system_prompt.is_some() && settings.system_prompt_key.is_none() {
             let message = "this agent takes no `systemPrompt`; leave it out, or set \
                            `acp.system_prompt_key` in the config file of threadway";
             return Err(Error::new(Code::InvalidParams, message));
         }
         let system_prompt = system_prompt.map(system_prompt::for_graph).transpose()?;
-        Ok(ClientServers { system_prompt, ..servers })
-    }
-
-    /// Decides which of the client's MCP servers the graph gets.
-    pub(super) fn servers(&self, named: &NamedServers) -> Result<ClientServers, Error> {
-        let NamedServers { servers, malformed } = named;
-        let settings = &self.service().settings;
-        let mut for_graph = ClientServers::default();
+        let mut for_graph = ClientServers { system_prompt, ..ClientServers::default() };
         for name in malformed {
             for_graph.leave_out(name, MALFORMED);
         }

@@ -84,9 +84,16 @@ impl Prompts {
 
     /// Stops all prompts. Returns whether there are any.
     pub(super) fn stop(&self) -> bool {
-        let queue = self.queue();
-        [&queue.running, &queue.waiting].into_iter().flatten().for_each(|one| one.stop.cancel());
-        queue.running.is_some()
+        let entered: Vec<_> = {
+            let queue = self.queue();
+            [&queue.running, &queue.waiting]
+                .into_iter()
+                .flatten()
+                .map(|one| one.stop.clone())
+                .collect()
+        };
+        entered.iter().for_each(CancellationToken::cancel);
+        !entered.is_empty()
     }
 
     /// Waits until there is no prompt.

@@ -168,12 +168,10 @@ impl Sessions {
         let session = self.get(id)?;
         let mut sessions = self.lock();
         let is_full = is_full(&sessions, Usage::Used, id);
-        if let Some(open) = sessions.get_mut(id)
-            && std::mem::replace(&mut open.usage, Usage::Used) == Usage::Unused
-            && is_full
-        {
-            open.usage = Usage::Unused;
-            return Err(too_many());
+        match sessions.get_mut(id) {
+            Some(open) if open.usage == Usage::Unused && is_full => return Err(too_many()),
+            Some(open) => open.usage = Usage::Used,
+            None => {}
         }
         Ok(session)
     }
@@ -238,11 +236,10 @@ impl Sessions {
         }
         let counted = self.meter.as_ref().map(AcpMeter::session);
         let new = Counted { session: Arc::clone(session), usage, _open: counted, _charge: charge };
-        if let Some(replaced) = sessions.insert(session.id.clone(), new) {
-            replaced.session.detach();
-        }
-        if let Some(closed) = &closed {
-            closed.detach();
+        let replaced = sessions.insert(session.id.clone(), new).map(|open| open.session);
+        drop(sessions);
+        for gone in replaced.iter().chain(&closed) {
+            gone.detach();
         }
         Ok(closed)
     }

@@ -377,7 +377,7 @@ impl Projector {
                 self.beginning(message, *at, emit);
                 let reader = Reader { profile: &self.profile, cwd: &self.cwd };
                 match what {
-                    Inserted::Message(id) => {
+                    Inserted::Thought(id) | Inserted::Attachment(id) => {
                         if let Some(part) = placed.get(id) {
                             self.message(part, emit);
                         }
@@ -405,7 +405,7 @@ impl Projector {
         let between = new.flat_map(|message| message.between.iter());
         let ids: HashSet<_> = between
             .filter_map(|part| match &part.what {
-                Inserted::Message(id) => Some(id),
+                Inserted::Thought(id) | Inserted::Attachment(id) => Some(id),
                 Inserted::Call(_) => None,
             })
             .collect();

@@ -47,8 +47,10 @@ pub struct Between {
 /// What an assistant does between pieces of its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inserted {
-    /// A thought or an attachment: the message with this id.
-    Message(Id),
+    /// The thought with this message id.
+    Thought(Id),
+    /// The attachment with this message id.
+    Attachment(Id),
     /// The call with this number among those of the message.
     Call(usize),
 }
@@ -295,7 +297,6 @@ impl Message {
         if role == Role::Assistant {
             let mut thoughts = Thoughts::default();
             let (mut at, mut calls, mut attachments) = (0, 0_usize, 0_usize);
-            let attached = |number| Inserted::Message(attachment_id(id, number));
             for block in &blocks {
                 let before = messages.len();
                 let what = match block {
@@ -303,7 +304,7 @@ impl Message {
                         thoughts.add(id, piece, &mut messages);
                         let new = messages.get(before);
                         between.extend(new.map(|new| {
-                            let what = Inserted::Message(Arc::clone(&new.id));
+                            let what = Inserted::Thought(Arc::clone(&new.id));
                             Between { at, what }
                         }));
                         continue;
@@ -319,7 +320,7 @@ impl Message {
                     Block::Other(raw) if raw.get() == "null" => None,
                     Block::Media(_) | Block::Other(_) => {
                         attachments += 1;
-                        Some(attached(attachments - 1))
+                        Some(Inserted::Attachment(attachment_id(id, attachments - 1)))
                     }
                     Block::Annotations(_) => None,
                 };
@@ -331,10 +332,7 @@ impl Message {
             let is_meant =
                 |what: &Inserted| !matches!(what, Inserted::Call(_)) || calls == all_calls;
             // Attachments follow the text, as they do live, unless some are in the middle of it.
-            let is_attached = |part: &Between| match &part.what {
-                Inserted::Message(id) => id.contains(ATTACHED),
-                Inserted::Call(_) => false,
-            };
+            let is_attached = |part: &Between| matches!(part.what, Inserted::Attachment(_));
             let is_in_text = |part: &Between| 0 < part.at && part.at < at;
             let mixed = between.iter().any(|part| is_attached(part) && is_in_text(part));
             between.retain(|part| {

@@ -494,6 +494,36 @@ fn an_editor_is_shown_images_recordings_links_and_the_rest_as_text() {
     assert_eq!(chunks(&acp::load(&fold(&run))), expected);
 }
 
+/// What an editor is shown of a message that it loads: texts, and attachments by their numbers.
+fn loaded(content: &Value) -> Vec<String> {
+    // The first state of a run is the thread as it was.
+    let run = events(&[values(&[human("u"), ai("m", content.clone())])]);
+    let session = acp::project(&mut acp::newcomer(), &run);
+    let of_agent = |update: &&Value| update["sessionUpdate"] == "agent_message_chunk";
+    let part =
+        |update: &Value| match update["messageId"].as_str().unwrap().split_once(":attachment:") {
+            Some((_, number)) => number.to_owned(),
+            None => update["content"]["text"].as_str().unwrap().to_owned(),
+        };
+    session.updates.iter().filter(of_agent).map(part).collect()
+}
+
+#[test]
+fn attachments_are_loaded_in_their_order_and_in_the_text_if_one_is() {
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let new = || json!({"type": "new", "x": "y"});
+    for (content, expected) in [
+        (json!([new(), text("a"), image(), new()]), vec!["a", "0", "1", "2"]),
+        (json!([text("a"), image(), new()]), vec!["a", "0", "1"]),
+        (json!([new(), image(), text("a")]), vec!["a", "0", "1"]),
+        (json!([text("a"), image(), text("b")]), vec!["a", "0", "b"]),
+        (json!([new(), text("a"), image(), text("b"), new()]), vec!["0", "a", "1", "b", "2"]),
+        (json!([image(), new()]), vec!["0", "1"]),
+    ] {
+        assert_eq!(loaded(&content), expected, "{content}");
+    }
+}
+
 #[test]
 fn a_large_block_is_cut_for_an_editor_and_says_so() {
     let block = json!({"type": "new", "x": "é".repeat(4000)});

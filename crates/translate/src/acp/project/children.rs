@@ -318,12 +318,12 @@ impl Projector {
         let Some(children) = &self.children else { return };
         let is_mute = |child: &&Child| !child.is_described;
         let mute = children.known.iter().filter(|(_, child)| is_mute(child));
-        let mute: Vec<_> =
-            mute.map(|(id, child)| (Arc::clone(id), Arc::clone(&child.call_id))).collect();
-        for (id, call_id) in mute {
-            let mut calls = messages.iter().flat_map(|message| &message.calls);
-            if let Some(call) = calls.find(|call| call.id == call_id) {
-                self.describe(&id, &call.args.to_text().decode(), emit);
+        let mute: HashMap<_, _> =
+            mute.map(|(id, child)| (Arc::clone(&child.call_id), Arc::clone(id))).collect();
+        let calls = messages.iter().filter(|_| !mute.is_empty()).flat_map(|message| &message.calls);
+        for call in calls {
+            if let Some(id) = mute.get(&call.id) {
+                self.describe(id, &call.args.to_text().decode(), emit);
             }
         }
         self.end_answered(emit);
