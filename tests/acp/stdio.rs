@@ -9,7 +9,7 @@ use crate::support::capture::Capture;
 use crate::support::clock::{HeldClock, within};
 use crate::support::editor::{CWD, Editor, Frames, Setup, open, open_with, outline, said};
 use crate::support::gateway::{part, token};
-use crate::support::langgraph::{LangGraph, assistant, soon, state};
+use crate::support::langgraph::{LangGraph, Run, assistant, soon, state};
 use serde_json::{Value, json};
 use threadway::credentials::Credentials;
 use threadway::runs::{DEFAULT_LOG_BYTES, OwnerPolicy};
@@ -1243,6 +1243,15 @@ async fn asks_to_write(server: &mut LangGraph, editor: &mut Editor, call_id: &st
     editor.until_asked().await.1
 }
 
+/// Calls a tool in the message of this id, and ends with the question about that.
+async fn asks_about(mut run: Run, [message_id, id]: [&str; 2], tool: &str, args: &Value) {
+    run.calls(message_id, id, tool, args).await;
+    let message = json!({"type": "ai", "id": message_id, "content": "",
+        "tool_calls": [call(id, tool, args)]});
+    let question = approval(&format!("q-{id}"), &[(tool, args.clone())]);
+    run.asks(&json!([message]), &json!([question])).await;
+}
+
 fn call(id: &str, name: &str, args: &Value) -> Value {
     json!({"id": id, "name": name, "args": args, "type": "tool_call"})
 }
@@ -1407,7 +1416,7 @@ async fn what_is_answered_for_good_is_remembered_for_this_call() {
         let session = editor.session().await;
         let (prompt, request) = asked_to_write(&mut server, &mut editor, &session, "c").await;
         editor.reply(&request, selected(always)).await;
-        let mut run = server.run().await;
+        let run = server.run().await;
         assert_eq!(decisions(&run.body), [json!({"type": decision})]);
         let metadata = server.books().threads[&session].metadata.clone();
         let members = metadata.as_object().unwrap().iter();
@@ -1417,19 +1426,13 @@ async fn what_is_answered_for_good_is_remembered_for_this_call() {
         assert_eq!(kept[0].1["decision"], always.strip_suffix("_always").unwrap());
         // The same call in the same turn, with its arguments in another order.
         let same = json!({"text": "a", "path": "/srv/app/a.txt"});
-        run.calls("n", "d", "write", &same).await;
-        let messages = json!([{"type": "ai", "id": "n", "content": "",
-            "tool_calls": [call("d", "write", &same)]}]);
-        run.asks(&messages, &json!([approval("q-d", &[("write", same)])])).await;
+        asks_about(run, ["n", "d"], "write", &same).await;
         // The agent does not ask for permission again.
-        let mut run = server.run().await;
+        let run = server.run().await;
         assert_eq!(decisions(&run.body), [json!({"type": decision})]);
         // Another call needs permission.
         let other = json!({"path": "/srv/app/b.txt", "text": "a"});
-        run.calls("o", "e", "write", &other).await;
-        let messages = json!([{"type": "ai", "id": "o", "content": "",
-            "tool_calls": [call("e", "write", &other)]}]);
-        run.asks(&messages, &json!([approval("q-e", &[("write", other)])])).await;
+        asks_about(run, ["o", "e"], "write", &other).await;
         let (updates, request) = editor.until_asked().await;
         assert!(updates.iter().all(|update| update["sessionUpdate"] != "request"));
         editor.reply(&request, selected("allow")).await;
@@ -1441,12 +1444,9 @@ async fn what_is_answered_for_good_is_remembered_for_this_call() {
         let resume = of(&session, json!({"cwd": CWD, "mcpServers": []}));
         editor.call("session/resume", resume).await;
         let prompt = editor.prompt(&session, "again").await;
-        let mut run = server.run().await;
+        let run = server.run().await;
         let args = json!({"path": "/srv/app/a.txt", "text": "a"});
-        run.calls("p", "f", "write", &args).await;
-        let messages = json!([{"type": "ai", "id": "p", "content": "",
-            "tool_calls": [call("f", "write", &args)]}]);
-        run.asks(&messages, &json!([approval("q-f", &[("write", args)])])).await;
+        asks_about(run, ["p", "f"], "write", &args).await;
         let run = server.run().await;
         assert_eq!(decisions(&run.body), [json!({"type": decision})]);
         run.ends("success", None).await;
@@ -1471,18 +1471,12 @@ async fn what_is_answered_for_a_tool_holds_for_its_other_calls_and_for_no_other_
         let resume = of(&session, json!({"cwd": CWD, "mcpServers": []}));
         editor.call("session/resume", resume).await;
         let prompt = editor.prompt(&session, "again").await;
-        let mut run = server.run().await;
+        let run = server.run().await;
         let args = json!({"path": "/srv/app/other.txt", "text": "z"});
-        run.calls("p", "f", "write", &args).await;
-        let messages = json!([{"type": "ai", "id": "p", "content": "",
-            "tool_calls": [call("f", "write", &args)]}]);
-        run.asks(&messages, &json!([approval("q-f", &[("write", args.clone())])])).await;
-        let mut run = server.run().await;
+        asks_about(run, ["p", "f"], "write", &args).await;
+        let run = server.run().await;
         assert_eq!(decisions(&run.body), [json!({"type": decision})]);
-        run.calls("r", "g", "write_all", &args).await;
-        let messages = json!([{"type": "ai", "id": "r", "content": "",
-            "tool_calls": [call("g", "write_all", &args)]}]);
-        run.asks(&messages, &json!([approval("q-g", &[("write_all", args)])])).await;
+        asks_about(run, ["r", "g"], "write_all", &args).await;
         let (_, request) = editor.until_asked().await;
         editor.reply(&request, selected("allow")).await;
         server.run().await.ends_with(&json!([])).await;
@@ -1516,11 +1510,8 @@ async fn the_first_rule_that_fits_decides_the_modes_before_the_general() {
         let session = editor.session().await;
         editor.call("session/set_mode", of(&session, json!({"modeId": mode}))).await;
         let prompt = editor.prompt(&session, "hi").await;
-        let mut run = server.run().await;
-        run.calls("m", "c", tool, &json!({})).await;
-        let messages = json!([{"type": "ai", "id": "m", "content": "",
-            "tool_calls": [call("c", tool, &json!({}))]}]);
-        run.asks(&messages, &json!([approval("q", &[(tool, json!({}))])])).await;
+        let run = server.run().await;
+        asks_about(run, ["m", "c"], tool, &json!({})).await;
         if expected.is_none() {
             let (_, request) = editor.until_asked().await;
             editor.reply(&request, selected("reject")).await;
