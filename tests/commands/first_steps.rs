@@ -1,4 +1,4 @@
-//! The messages for wrong first steps, as docs/first-steps.md lists them.
+//! The messages for wrong first steps, as docs/troubleshooting.md lists them.
 
 use std::process::{Command, Output};
 
