@@ -29,6 +29,5 @@ mod first_steps;
 mod limits;
 mod messages_key;
 mod promises;
-mod prose;
 mod sse_oracle;
 mod tidy;

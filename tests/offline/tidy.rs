@@ -116,12 +116,7 @@ fn check_file(path: &str, text: &str) -> Vec<String> {
 fn check_name(path: &str) -> Vec<String> {
     let is_empty = |part: &&str| EMPTY_NAMES.contains(part);
     let empty = path.trim_end_matches(".rs").split('/').find(is_empty);
-    let mut found: Vec<_> =
-        empty.map(|name| format!("{path}: the name `{name}` says nothing")).into_iter().collect();
-    if Package::of(path).is_some() && path.ends_with("/mod.rs") {
-        found.push(format!("{path}: is to be `foo.rs`, not `foo/mod.rs`"));
-    }
-    found
+    empty.map(|name| format!("{path}: the name `{name}` says nothing")).into_iter().collect()
 }
 
 /// Checks what one file of a package imports and names.
@@ -377,8 +372,6 @@ const BROKEN: &[(&str, &str, &[&str])] = &[
     // Names.
     ("tests/support/common.rs", "", &["the name `common` says nothing"]),
     ("crates/translate/src/run/util/a.rs", "", &["the name `util` says nothing"]),
-    ("crates/translate/src/run/mod.rs", "", &["not `foo/mod.rs`"]),
-    ("tests/support/mod.rs", "", &[]),
 ];
 
 #[test]
