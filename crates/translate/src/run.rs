@@ -9,7 +9,7 @@
 //!
 //! - `translator`: the run as a whole, as a state machine. `arbiter`: which dialect speaks for which
 //!   message. `langchain`: messages as a run's input carries them.
-//! - `brackets`: makes all run events, and closes what it opens. `open`: what is open. `steps`: the
+//! - `event_writer`: makes all run events, and closes what it opens. `open`: what is open. `steps`: the
 //!   nodes and subagents that run.
 //! - `view`: messages and state after the events so far. `commit`: the conversation as LangGraph
 //!   holds it. `below`: the states of subgraphs, which are a part of it while they wait. `resync`: from a view to a late client.
@@ -26,10 +26,10 @@
 mod activity;
 mod arbiter;
 mod below;
-mod brackets;
 mod commit;
 mod decision;
 mod emit;
+mod event_writer;
 mod evidence;
 mod failure;
 mod filter;

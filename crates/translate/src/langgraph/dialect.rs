@@ -19,7 +19,7 @@
 //!   run::arbiter: the dialect that speaks first keeps the message, whole messages add the rest
 //!                    |
 //!                    v
-//!              run::Brackets  ->  RunEvent
+//!              run::EventWriter  ->  RunEvent
 //! ```
 //!
 //! The machines decide nothing about what is shown.

@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use self::chunk_ids::ChunkIds;
 use self::speech::{Owner, Speech, Speeches, Stage, shared_id};
-use super::brackets::Brackets;
 use super::commit;
+use super::event_writer::EventWriter;
 use super::message::Message;
 use super::steps::Steps;
 use super::usage::{Usage, UsageByMessage};
@@ -38,7 +38,7 @@ pub(super) use self::beginning::Beginning;
 /// Merges the utterances of all dialects, and whole messages, into one view.
 #[derive(Debug, Default)]
 pub(super) struct Arbiter {
-    pub(super) out: Brackets,
+    pub(super) out: EventWriter,
     pub(super) steps: Steps,
     pub(super) beginning: Beginning,
     /// What becomes of the harness's messages and model calls.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::brackets::Brackets;
+use super::event_writer::EventWriter;
 use super::{Call, Id, Message, Role, Subagent};
 use crate::json;
 use crate::langgraph;
@@ -69,7 +69,7 @@ impl Steps {
         path: &str,
         node: Option<&str>,
         agent_name: Option<&str>,
-        out: &mut Brackets,
+        out: &mut EventWriter,
     ) -> Option<Id> {
         // Usually the path is that of the last message, and open already.
         let (namespace, task) = bounded(path).rsplit_once('|').unwrap_or(("", path));
@@ -88,7 +88,7 @@ impl Steps {
         &mut self,
         namespace: &str,
         agent_name: Option<&str>,
-        out: &mut Brackets,
+        out: &mut EventWriter,
     ) -> Option<Id> {
         let namespace = bounded(namespace);
         if namespace.is_empty() {
@@ -128,7 +128,7 @@ impl Steps {
         task: &str,
         node: &str,
         agent_name: Option<&str>,
-        out: &mut Brackets,
+        out: &mut EventWriter,
     ) {
         self.boundaries = Boundaries::Tasks;
         let agent = self.enter_subgraph(namespace, agent_name, out);
@@ -227,7 +227,7 @@ impl Steps {
     }
 
     /// Starts and ends the step of a node that wrote no message.
-    pub(super) fn pass(&mut self, namespace: &str, node: &str, out: &mut Brackets) {
+    pub(super) fn pass(&mut self, namespace: &str, node: &str, out: &mut EventWriter) {
         let agent = self.enter_subgraph(namespace, None, out);
         let name = out.start_step(node, agent.as_ref());
         out.finish_step(&name, agent.as_ref());
@@ -239,7 +239,7 @@ impl Steps {
     }
 
     /// Ends the subagent of a subgraph.
-    pub(super) fn leave_subgraph(&self, namespace: &str, out: &mut Brackets) {
+    pub(super) fn leave_subgraph(&self, namespace: &str, out: &mut EventWriter) {
         if let Some(agent) = self.subagents.get(namespace) {
             out.finish_subagent(agent);
         }
@@ -276,7 +276,7 @@ impl Steps {
         task: &str,
         node: &str,
         agent: Option<&Id>,
-        out: &mut Brackets,
+        out: &mut EventWriter,
     ) {
         self.open.push(Step {
             namespace: namespace.to_owned(),
@@ -288,7 +288,7 @@ impl Steps {
     }
 
     /// Ends a step. The subagents that it runs end before it, the innermost first.
-    pub(super) fn finish(&mut self, at: usize, out: &mut Brackets) {
+    pub(super) fn finish(&mut self, at: usize, out: &mut EventWriter) {
         if at >= self.open.len() {
             return;
         }
@@ -369,7 +369,7 @@ fn has_argument(call: &Call, text: &str) -> bool {
 /// The name of the subagent that a call asks for, as the tool `task` of deepagents has it.
 ///
 /// A subgraph whose first node says nothing starts before any part has the name of its agent.
-fn subagent_type(call_id: &str, out: &Brackets) -> Option<String> {
+fn subagent_type(call_id: &str, out: &EventWriter) -> Option<String> {
     let (_, call) = out.view().call(call_id)?;
     let args = call.args.to_text();
     let args = args.decode();

@@ -17,7 +17,7 @@ use crate::json::{Json, Text};
 
 /// A run's view, and the events that led to it.
 #[derive(Debug, Default)]
-pub(super) struct Brackets {
+pub(super) struct EventWriter {
     /// Shared with readers that hold it frozen. The next event then changes a copy.
     view: Arc<View>,
     events: Vec<RunEvent>,
@@ -35,9 +35,9 @@ pub(super) struct Brackets {
     client_tools: ClientTools,
 }
 
-// === impl Brackets ===
+// === impl EventWriter ===
 
-impl Brackets {
+impl EventWriter {
     pub(super) fn view(&self) -> &View {
         &self.view
     }
