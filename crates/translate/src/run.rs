@@ -7,7 +7,7 @@
 //!
 //! The files:
 //!
-//! - `translator`: the run as a whole, as a state machine. `arbiter`: which dialect speaks for which
+//! - `translator`: the run as a whole, as a state machine. `assembler`: which dialect speaks for which
 //!   message. `langchain`: messages as a run's input carries them.
 //! - `event_writer`: makes all run events, and closes what it opens. `open`: what is open. `steps`: the
 //!   nodes and subagents that run.
@@ -24,7 +24,7 @@
 //!   it takes.
 
 mod activity;
-mod arbiter;
+mod assembler;
 mod below;
 mod commit;
 mod decision;

@@ -16,14 +16,14 @@
 //!    tuples | partial | events | protocol | bare        |
 //!                    |                                  |
 //!                    v Utterance                        v
-//!   run::arbiter: the dialect that speaks first keeps the message, whole messages add the rest
+//!   run::assembler: the dialect that speaks first keeps the message, whole messages add the rest
 //!                    |
 //!                    v
 //!              run::EventWriter  ->  RunEvent
 //! ```
 //!
 //! The machines decide nothing about what is shown.
-//! They know neither what other dialects said nor what the client holds: the arbiter does.
+//! They know neither what other dialects said nor what the client holds: the assembler does.
 //!
 //! - `utterance`: what the machines yield;
 //! - `protocol`: the newer streaming protocol;

@@ -8,7 +8,7 @@
 //! ```
 //! Infallible and deterministic: the same parts give the same events with the same ids.
 //!
-//! The machines of the stream's dialects read what is said, and the [`Arbiter`] puts it together.
+//! The machines of the stream's dialects read what is said, and the [`Assembler`] puts it together.
 //! The translator has what belongs to the run as a whole:
 //!
 //! - this file: the parts of a stream, and the states that are read beside it;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use self::questions::Questions;
-use super::arbiter::{Arbiter, Beginning};
+use super::assembler::{Assembler, Beginning};
 use super::below::StatesBelow;
 use super::commit::Conversation;
 use super::{Harness, Id, Message, RunEvent, View};
@@ -49,7 +49,7 @@ pub struct Translator {
     phase: Phase,
     attempt: Attempt,
     dialects: Dialects,
-    arbiter: Arbiter,
+    assembler: Assembler,
     /// The conversation of the thread's last known state.
     conversation: Option<Conversation>,
     /// What subgraphs hold, by the stream.
@@ -125,7 +125,7 @@ impl Translator {
             phase: Phase::New,
             attempt: Attempt { number: 1, has_state: false },
             dialects: Dialects::default(),
-            arbiter: Arbiter::default(),
+            assembler: Assembler::default(),
             conversation: None,
             below: StatesBelow::default(),
             waiting: StatesBelow::default(),
@@ -146,7 +146,7 @@ impl Translator {
     /// To be called before anything is read.
     #[must_use]
     pub fn showing(mut self, harness: Harness) -> Self {
-        self.arbiter.harness = harness;
+        self.assembler.harness = harness;
         self
     }
 
@@ -157,18 +157,18 @@ impl Translator {
     /// and then sent whole.
     #[must_use]
     pub fn joined(mut self, has_values: bool) -> Self {
-        self.arbiter.beginning = Beginning::Unsure { has_values };
+        self.assembler.beginning = Beginning::Unsure { has_values };
         self
     }
 
     /// What a client holds that has applied all events so far.
     pub fn view(&self) -> &View {
-        self.arbiter.view()
+        self.assembler.view()
     }
 
     /// The view as it is now, to be kept. If the run goes on, the next event costs a copy of it.
     pub fn shared_view(&self) -> Arc<View> {
-        self.arbiter.out.shared_view()
+        self.assembler.out.shared_view()
     }
 
     /// The conversation of the thread's last known state; `None` before there is one.
@@ -216,7 +216,7 @@ impl Translator {
 
     /// Whether the stream has begun in the middle of its run.
     pub fn has_missed_its_beginning(&self) -> bool {
-        matches!(self.arbiter.beginning, Beginning::Missed { .. })
+        matches!(self.assembler.beginning, Beginning::Missed { .. })
     }
 
     /// Begins the run. The other inputs begin it too; a second call does nothing.
@@ -224,8 +224,8 @@ impl Translator {
         if self.phase == Phase::New {
             self.phase = Phase::Running { has_parts: false };
             let RunIds { thread_id, run_id, name } = &self.ids;
-            self.arbiter.out.started(thread_id, run_id.as_ref(), name);
-            self.arbiter.out.drain_into(out);
+            self.assembler.out.started(thread_id, run_id.as_ref(), name);
+            self.assembler.out.drain_into(out);
         }
     }
 
@@ -233,11 +233,11 @@ impl Translator {
     pub fn on_part(&mut self, part: &Part<'_>, out: &mut Vec<RunEvent>) {
         self.start(out);
         if self.phase != Phase::Ended {
-            self.arbiter.beginning.note_first(&part.body);
+            self.assembler.beginning.note_first(&part.body);
             self.translate(part);
-            self.arbiter.beginning.note_boundary(part);
+            self.assembler.beginning.note_boundary(part);
             self.phase = Phase::Running { has_parts: true };
-            self.arbiter.out.drain_into(out);
+            self.assembler.out.drain_into(out);
         }
     }
 
@@ -246,9 +246,9 @@ impl Translator {
     pub fn on_gap(&mut self, has_values: bool, out: &mut Vec<RunEvent>) {
         if matches!(self.phase, Phase::Running { .. }) {
             self.break_off();
-            self.arbiter.beginning = Beginning::missed(has_values);
+            self.assembler.beginning = Beginning::missed(has_values);
         }
-        self.arbiter.out.drain_into(out);
+        self.assembler.out.drain_into(out);
     }
 
     /// Takes in a state that was read beside the stream: the thread's, which may lack some of the
@@ -261,7 +261,7 @@ impl Translator {
                 self.reconcile();
             }
         }
-        self.arbiter.out.drain_into(out);
+        self.assembler.out.drain_into(out);
     }
 
     /// Takes in a state that was read instead of a stream, and shows what has changed.
@@ -271,7 +271,7 @@ impl Translator {
             self.take_in(values);
             self.reconcile();
         }
-        self.arbiter.out.drain_into(out);
+        self.assembler.out.drain_into(out);
     }
 
     /// Takes in the state that the run came to, read after the end of its stream.
@@ -285,7 +285,7 @@ impl Translator {
         if let Some(values) = &state.values {
             self.take_in(values);
         }
-        self.arbiter.out.drain_into(out);
+        self.assembler.out.drain_into(out);
     }
 
     /// The run goes on after a question: clients keep what its subgraphs held that waited.
@@ -322,7 +322,7 @@ impl Translator {
         self.phase = Phase::Ended;
         let end = self.understand(end);
         self.settle_waiting(&end);
-        self.arbiter.out.close_all();
+        self.assembler.out.close_all();
         if matches!(end, StreamEnd::Lost { .. }) {
             self.settle_order();
         } else {
@@ -330,8 +330,8 @@ impl Translator {
         }
         let open = self.open_calls();
         let outcome = self.outcome(end, &open);
-        self.arbiter.out.ended(outcome, &open, self.arbiter.cost());
-        self.arbiter.out.drain_into(out);
+        self.assembler.out.ended(outcome, &open, self.assembler.cost());
+        self.assembler.out.drain_into(out);
     }
 
     fn translate(&mut self, part: &Part<'_>) {
@@ -351,15 +351,15 @@ impl Translator {
         }
         match &part.body {
             Body::Said(said) => {
-                let arbiter = &mut self.arbiter;
+                let assembler = &mut self.assembler;
                 self.dialects.utter(said, namespace, &self.messages_key, |dialect, utterance| {
-                    arbiter.hear(dialect, utterance);
+                    assembler.hear(dialect, utterance);
                 });
             }
             Body::Values(values) => self.on_values(namespace, values),
             Body::Updates(updates) => self.on_updates(namespace, updates),
             Body::Custom(value) => {
-                let Arbiter { steps, out, .. } = &mut self.arbiter;
+                let Assembler { steps, out, .. } = &mut self.assembler;
                 let agent = steps.enter_subgraph(namespace, None, out);
                 out.custom("langgraph.custom", json::Json::from(*value), agent.as_ref());
             }
@@ -372,11 +372,11 @@ impl Translator {
     }
 
     fn on_updates(&mut self, namespace: &str, updates: &Updates<'_>) {
-        self.arbiter.steps.on_updates();
+        self.assembler.steps.on_updates();
         for update in &updates.nodes {
-            self.arbiter.on_update(namespace, update);
+            self.assembler.on_update(namespace, update);
             if updates.is_cached {
-                self.arbiter.settle(update);
+                self.assembler.settle(update);
             }
         }
         self.questions.on_list(namespace, updates.interrupts.as_deref());
@@ -386,7 +386,7 @@ impl Translator {
         if is_internal_node(&task.name) {
             return;
         }
-        self.arbiter.on_task(namespace, task);
+        self.assembler.on_task(namespace, task);
         if !task.is_start() {
             self.questions.add(namespace, &task.interrupts());
         }
@@ -407,7 +407,7 @@ impl Translator {
 
     /// Closes what is open, and forgets who was speaking.
     fn break_off(&mut self) {
-        self.arbiter.break_off();
+        self.assembler.break_off();
         self.dialects.forget();
     }
 }

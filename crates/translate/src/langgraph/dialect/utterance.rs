@@ -14,7 +14,7 @@ pub(crate) enum Utterance<'u, 'p> {
         /// In order. A message that has only begun has none.
         pieces: &'u mut dyn Iterator<Item = Piece<'p>>,
     },
-    /// A message that came whole. The arbiter adds what is missing of it, whichever dialect speaks
+    /// A message that came whole. The assembler adds what is missing of it, whichever dialect speaks
     /// for it.
     Whole { speaker: Speaker<'u>, message: &'u Message<'u> },
     /// A message, call, state or event that a graph sends outside of a model's call.

@@ -48,7 +48,7 @@ impl Translator {
         match end {
             StreamEnd::Complete => match &self.error {
                 Some(error) => StreamEnd::Failed(error.clone()),
-                None if self.arbiter.is_mid_sentence() && !self.is_interrupted() => {
+                None if self.assembler.is_mid_sentence() && !self.is_interrupted() => {
                     StreamEnd::Lost {
                         loss: Loss::Incomplete,
                         message: "the stream broke off in the middle of a message".to_owned(),
@@ -84,7 +84,7 @@ impl Translator {
             StreamEnd::Failed(error) => Outcome::Failed(Failure::Graph(error)),
             end if self.waits_at(&end) => {
                 let thread_id = &self.ids.thread_id;
-                let agents = |namespace: &str| self.arbiter.steps.path(namespace);
+                let agents = |namespace: &str| self.assembler.steps.path(namespace);
                 Outcome::Interrupted(self.questions.to_interrupts(thread_id, self.view(), agents))
             }
             StreamEnd::Idle { last } => {
@@ -96,7 +96,7 @@ impl Translator {
                 Outcome::Idle { pending_calls, error }
             }
             StreamEnd::Complete | StreamEnd::Succeeded => {
-                Outcome::Finished { pending_calls: open.to_vec(), finish: self.arbiter.finish() }
+                Outcome::Finished { pending_calls: open.to_vec(), finish: self.assembler.finish() }
             }
         }
     }

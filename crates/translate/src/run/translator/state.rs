@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::{Resumes, StreamEnd, Translator};
 use crate::json;
 use crate::langgraph::{self, Values, Written};
-use crate::run::arbiter::Arbiter;
+use crate::run::assembler::Assembler;
 use crate::run::below::{StateBelow, StatesBelow};
 use crate::run::commit::{self, Conversation};
 use crate::run::message::Message;
@@ -25,7 +25,7 @@ impl Translator {
         // A subgraph's state is its own; the JavaScript server sends interrupts without a state.
         if !namespace.is_empty() {
             let messages = values.messages.as_deref().unwrap_or_default();
-            self.arbiter.on_subgraph_state(namespace, messages);
+            self.assembler.on_subgraph_state(namespace, messages);
             if values.messages.is_some() {
                 let is_first = self.below.update(namespace, messages);
                 if is_first && self.resumes == Resumes::Shown {
@@ -37,8 +37,8 @@ impl Translator {
         if values.is_only_interrupts() {
             return;
         }
-        self.arbiter.on_superstep();
-        self.arbiter.out.state(values_json(values));
+        self.assembler.on_superstep();
+        self.assembler.out.state(values_json(values));
         self.attempt.has_state = true;
         if let Some(messages) = &values.messages {
             self.commit(messages);
@@ -52,7 +52,7 @@ impl Translator {
         let is_known =
             self.view().state().is_some_and(|held| json::same(held.to_json().get(), json.get()));
         if !is_known {
-            self.arbiter.out.state_snapshot(json);
+            self.assembler.out.state_snapshot(json);
         }
         if let Some(messages) = &values.messages {
             self.base(messages);
@@ -69,7 +69,7 @@ impl Translator {
         let mut whole = items.iter().rev().filter_map(|item| langgraph::Message::parse(item));
         let last = whole.find_map(|message| Some((message.id()?, Usage::of(&message)?)));
         if let Some((id, usage)) = last {
-            self.arbiter.out.spent(&Id::from(&*id), usage, None);
+            self.assembler.out.spent(&Id::from(&*id), usage, None);
         }
     }
 
@@ -79,12 +79,12 @@ impl Translator {
         let target = conversation.to_vec();
         let snapshots = commit::snapshots_for(self.view(), &target);
         if snapshots.is_empty() && !self.view().is_based() {
-            self.arbiter.out.messages(&target);
+            self.assembler.out.messages(&target);
         }
         for snapshot in snapshots {
-            self.arbiter.out.messages(&snapshot);
+            self.assembler.out.messages(&snapshot);
         }
-        self.arbiter.out.stop_removed_tools();
+        self.assembler.out.stop_removed_tools();
     }
 
     /// Keeps all that was said in a lost run, since what LangGraph holds of it is not known. Clients
@@ -96,7 +96,7 @@ impl Translator {
         }
         let target = view.messages().to_vec();
         for snapshot in commit::snapshots_for(view, &target) {
-            self.arbiter.out.messages(&snapshot);
+            self.assembler.out.messages(&snapshot);
         }
     }
 
@@ -155,7 +155,7 @@ impl Translator {
         let is_new = |message: &Arc<Message>| view.message(&message.id).is_none();
         let target: Vec<_> =
             view.messages().iter().cloned().chain(held.into_iter().filter(is_new)).collect();
-        self.arbiter.out.messages(&target);
+        self.assembler.out.messages(&target);
         self.go_on_with_tools();
     }
 
@@ -172,7 +172,7 @@ impl Translator {
     fn hold_one(&mut self, state: &StateBelow) {
         let messages = state.messages();
         let held = self.conversation_mut().to_vec();
-        let Arbiter { steps, out, .. } = &mut self.arbiter;
+        let Assembler { steps, out, .. } = &mut self.assembler;
         if state.written == Written::State && !steps.has_entered(&state.namespace) {
             steps.begins_with(&state.namespace, &messages, &held);
         }
@@ -181,7 +181,7 @@ impl Translator {
     }
 
     fn conversation_mut(&mut self) -> &mut Conversation {
-        let (thread_id, harness) = (&self.ids.thread_id, self.arbiter.harness);
+        let (thread_id, harness) = (&self.ids.thread_id, self.assembler.harness);
         self.conversation.get_or_insert_with(|| Conversation::new(Arc::clone(thread_id), harness))
     }
 
@@ -189,7 +189,7 @@ impl Translator {
     fn show_base(&mut self) {
         let Some(conversation) = &self.conversation else { return };
         let messages = conversation.to_vec();
-        self.arbiter.out.messages(&messages);
+        self.assembler.out.messages(&messages);
     }
 
     /// Takes in the conversation of a superstep: adds what no dialect has said.
@@ -204,7 +204,7 @@ impl Translator {
         }
         for committed in self.conversation_mut().update(items) {
             let Some(id) = committed.id() else { continue };
-            self.arbiter.on_committed(&id, &committed.source, &committed.messages);
+            self.assembler.on_committed(&id, &committed.source, &committed.messages);
         }
     }
 
@@ -221,7 +221,7 @@ impl Translator {
         let calls: Vec<_> = calls.map(|call| Arc::clone(&call.id)).collect();
         for call in &calls {
             let status = self.view().answer_of(call).unwrap_or(ToolStatus::Running);
-            self.arbiter.out.tool(call, status);
+            self.assembler.out.tool(call, status);
         }
     }
 
@@ -255,14 +255,14 @@ impl Translator {
             if let (Some(message), Some(id)) = (message, id)
                 && self.view().message(&id).is_none()
             {
-                let messages = Message::of_langchain(&message, &id, self.arbiter.harness);
+                let messages = Message::of_langchain(&message, &id, self.assembler.harness);
                 all.extend(messages.into_iter().map(Arc::new));
             }
         }
         if all.len() > self.view().messages().len() {
-            self.arbiter.out.messages(&all);
+            self.assembler.out.messages(&all);
         }
-        self.arbiter.out.drain_into(out);
+        self.assembler.out.drain_into(out);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Arbiter;
+use super::Assembler;
 use super::speech::Stage;
 use crate::json::{Text, TextBuf};
 use crate::langgraph::copilotkit::PREDICT_STATE_EVENT;
@@ -11,7 +11,7 @@ use crate::langgraph::{self, CallChunk, Finish, MutedCalls, Mutes, Origin, Reaso
 use crate::run::message::Message;
 use crate::run::{Id, Role, ToolStatus, commit, reasoning};
 
-impl Arbiter {
+impl Assembler {
     /// Adds a piece to a message, unless the graph asked not to show it.
     pub(super) fn on_piece(
         &mut self,

@@ -4,7 +4,7 @@
 //! The dialect that speaks first about a message keeps it: a second one would double its text.
 //! A whole message, whichever mode brings it, adds what is missing and closes the message.
 //!
-//! - this file: the arbitration;
+//! - this file: which dialect owns a message;
 //! - `beginning`: whether a message may lack its beginning, because the stream was joined late;
 //! - `chunk_ids`: which message a chunk of LangChain's belongs to;
 //! - `nodes`: the steps and subagents that messages belong to;
@@ -37,7 +37,7 @@ pub(super) use self::beginning::Beginning;
 
 /// Merges the utterances of all dialects, and whole messages, into one view.
 #[derive(Debug, Default)]
-pub(super) struct Arbiter {
+pub(super) struct Assembler {
     pub(super) out: EventWriter,
     pub(super) steps: Steps,
     pub(super) beginning: Beginning,
@@ -50,9 +50,9 @@ pub(super) struct Arbiter {
     finish: Finish,
 }
 
-// === impl Arbiter ===
+// === impl Assembler ===
 
-impl Arbiter {
+impl Assembler {
     /// What a client holds that has applied all events so far.
     pub(super) fn view(&self) -> &View {
         self.out.view()

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::Arbiter;
+use super::Assembler;
 use super::speech::{Owner, Speech, Stage};
 use crate::langgraph::dialect::utterance::{Edge, Speaker};
 use crate::langgraph::{self, NodeUpdate};
 use crate::run::message::Message;
 use crate::run::{Id, Role, ToolStatus, commit};
 
-impl Arbiter {
+impl Assembler {
     /// Opens the steps and subagents on the speaker's path; returns the subagent that speaks.
     ///
     /// A mode that names no subgraph in its event name (`events`) still names the path in the
