@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::dialect::utterance::Emitted;
+use super::dialect::dialect_event::Emitted;
 use super::origin::{MutedCalls, Mutes};
 use crate::json::{self, Json, Members, Text};
 

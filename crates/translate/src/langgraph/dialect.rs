@@ -2,7 +2,7 @@
 //!
 //! LangGraph streams one message in several modes, and a run may be asked for more than one.
 //! Each dialect is a small state machine in a file of its own.
-//! All of them yield the same utterances: who speaks, about which message, and which piece.
+//! All of them yield the same events: who speaks, about which message, and which piece.
 //!
 //! ```text
 //!                     event name, data
@@ -12,10 +12,10 @@
 //!              Body::Said(..)               Body::Values, Updates, Task, ..
 //!                    |                                  |
 //!   run::Translator  v                                  |
-//!           Dialects::utter                             |
+//!           Dialects::translate                         |
 //!    tuples | partial | events | protocol | bare        |
 //!                    |                                  |
-//!                    v Utterance                        v
+//!                    v DialectEvent                     v
 //!   run::assembler: the dialect that speaks first keeps the message, whole messages add the rest
 //!                    |
 //!                    v
@@ -25,7 +25,7 @@
 //! The machines decide nothing about what is shown.
 //! They know neither what other dialects said nor what the client holds: the assembler does.
 //!
-//! - `utterance`: what the machines yield;
+//! - `dialect_event`: what the machines yield;
 //! - `protocol`: the newer streaming protocol;
 //! - `bare`: the same without envelopes, as the JavaScript server streams it;
 //! - `tuples`: tokens in `messages` tuples;
@@ -35,20 +35,20 @@
 
 mod bare;
 mod chunk;
+pub(crate) mod dialect_event;
 mod events;
 mod partial;
 mod protocol;
 #[cfg(test)]
 mod tests;
 mod tuples;
-pub(crate) mod utterance;
 
 use std::borrow::Cow;
 use std::fmt::Debug;
 
 pub(crate) use self::chunk::is_made_up;
+use self::dialect_event::DialectEvent;
 pub(super) use self::events::may_have_token;
-use self::utterance::Utterance;
 use super::{Body, MessagesKey, Part};
 
 /// Declares what there is once for each dialect, from lines `module: Machine`.
@@ -101,17 +101,17 @@ macro_rules! dialects {
 
         impl Dialects {
             /// Yields what a part says, and in which dialect.
-            pub(crate) fn utter(
+            pub(crate) fn translate(
                 &mut self,
                 said: &Said<'_>,
                 namespace: &str,
                 key: &MessagesKey,
-                mut hear: impl FnMut(DialectName, Utterance<'_, '_>),
+                mut emit: impl FnMut(DialectName, DialectEvent<'_, '_>),
             ) {
                 let context = Context { namespace, key };
                 match &said.0 {
-                    $(AnyPart::$machine(part) => self.$module.utter(part, context, &mut |said| {
-                        hear(DialectName::$machine, said);
+                    $(AnyPart::$machine(part) => self.$module.translate(part, context, &mut |event| {
+                        emit(DialectName::$machine, event);
                     }),)*
                 }
             }
@@ -138,7 +138,7 @@ dialects! {
     events: Events,
 }
 
-/// A dialect: how its parts are read, and the machine that turns them into utterances.
+/// A dialect: how its parts are read, and the machine that turns them into events.
 trait Dialect: Default {
     /// One part, read.
     type Part<'a>: Debug;
@@ -154,11 +154,11 @@ trait Dialect: Default {
     fn read<'a>(raw: &RawPart<'_, 'a>) -> Option<Part<'a>>;
 
     /// Yields what a part says, in order.
-    fn utter(
+    fn translate(
         &mut self,
         part: &Self::Part<'_>,
         context: Context<'_>,
-        hear: &mut dyn FnMut(Utterance<'_, '_>),
+        emit: &mut dyn FnMut(DialectEvent<'_, '_>),
     );
 
     /// Forgets the messages under way, when a new attempt begins or parts may be missing.

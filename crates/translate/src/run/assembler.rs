@@ -29,13 +29,13 @@ use super::usage::{Usage, UsageByMessage};
 use super::{Content, Harness, Id, Role, View};
 use crate::json::Text;
 use crate::langgraph::dialect::DialectName;
+use crate::langgraph::dialect::dialect_event::{DialectEvent, MessageId, Piece, Speaker};
 use crate::langgraph::dialect::is_made_up;
-use crate::langgraph::dialect::utterance::{MessageId, Piece, Speaker, Utterance};
 use crate::langgraph::{self, Finish, Mutes, Origin};
 
 pub(super) use self::beginning::Beginning;
 
-/// Merges the utterances of all dialects, and whole messages, into one view.
+/// Merges the events of all dialects, and whole messages, into one view.
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
     pub(super) out: EventWriter,
@@ -87,23 +87,23 @@ impl Assembler {
     }
 
     /// Takes in what a dialect says.
-    pub(super) fn hear(&mut self, dialect: DialectName, utterance: Utterance<'_, '_>) {
-        match utterance {
-            Utterance::Pieces { speaker, message, pieces } => {
+    pub(super) fn take(&mut self, dialect: DialectName, event: DialectEvent<'_, '_>) {
+        match event {
+            DialectEvent::Pieces { speaker, message, pieces } => {
                 self.on_pieces(dialect, speaker, message, pieces);
             }
-            Utterance::Whole { speaker, message } => {
+            DialectEvent::Whole { speaker, message } => {
                 let agent = self.enter(speaker);
                 self.on_whole(message, agent.as_ref(), Some(speaker.origin));
             }
-            Utterance::Emitted { speaker, emitted } => {
+            DialectEvent::Emitted { speaker, emitted } => {
                 let agent = self.enter(speaker);
                 self.on_emitted(emitted, agent.as_ref());
             }
-            Utterance::Node { namespace, task, node, agent, edge } => {
+            DialectEvent::Node { namespace, task, node, agent, edge } => {
                 self.on_node(namespace, task, node, agent, edge);
             }
-            Utterance::Subgraph { namespace, agent, call, edge } => {
+            DialectEvent::Subgraph { namespace, agent, call, edge } => {
                 self.on_subgraph(namespace, agent, call, edge);
             }
         }

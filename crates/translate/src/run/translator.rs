@@ -352,8 +352,8 @@ impl Translator {
         match &part.body {
             Body::Said(said) => {
                 let assembler = &mut self.assembler;
-                self.dialects.utter(said, namespace, &self.messages_key, |dialect, utterance| {
-                    assembler.hear(dialect, utterance);
+                self.dialects.translate(said, namespace, &self.messages_key, |dialect, event| {
+                    assembler.take(dialect, event);
                 });
             }
             Body::Values(values) => self.on_values(namespace, values),

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
+use super::dialect_event::DialectEvent;
 use super::protocol::{MessageEvent, Messages};
-use super::utterance::Utterance;
 use super::{Context, Dialect, RawPart, Wrapping};
 use crate::langgraph::Part;
 
@@ -48,13 +48,13 @@ impl Dialect for Bare {
         Some(inner.said(event.map(|event| BareEvent { task, event: Box::new(event) }), "messages"))
     }
 
-    fn utter(
+    fn translate(
         &mut self,
         part: &BareEvent<'_>,
         context: Context<'_>,
-        hear: &mut dyn FnMut(Utterance<'_, '_>),
+        emit: &mut dyn FnMut(DialectEvent<'_, '_>),
     ) {
-        self.messages.utter(&part.event, &part.task, context.namespace, hear);
+        self.messages.translate(&part.event, &part.task, context.namespace, emit);
     }
 
     fn forget(&mut self) {

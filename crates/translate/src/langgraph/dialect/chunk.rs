@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use super::utterance::{ChunkId, Cost, MessageId, Piece, Speaker, Utterance};
+use super::dialect_event::{ChunkId, Cost, DialectEvent, MessageId, Piece, Speaker};
 use crate::langgraph::{Block, Message, MessageType};
 
 /// How the ids begin that LangChain makes up for chunks: the rest names its own run. The second is
@@ -15,39 +15,39 @@ pub(crate) fn is_made_up(id: &str) -> bool {
 }
 
 /// Yields a chunk, or a message that came whole.
-pub(super) fn utter(
+pub(super) fn translate(
     message: &Message<'_>,
     speaker: Speaker<'_>,
-    hear: &mut dyn FnMut(Utterance<'_, '_>),
+    emit: &mut dyn FnMut(DialectEvent<'_, '_>),
 ) {
     match message.kind() {
-        MessageType::AiChunk => utter_chunk(message, speaker, hear),
+        MessageType::AiChunk => translate_chunk(message, speaker, emit),
         MessageType::Ai
         | MessageType::Human
         | MessageType::Tool
         | MessageType::System
         | MessageType::Developer
         | MessageType::Remove
-        | MessageType::Other => utter_whole(message, speaker, hear),
+        | MessageType::Other => translate_whole(message, speaker, emit),
     }
 }
 
 /// Yields a message that came whole.
-pub(super) fn utter_whole(
+pub(super) fn translate_whole(
     message: &Message<'_>,
     speaker: Speaker<'_>,
-    hear: &mut dyn FnMut(Utterance<'_, '_>),
+    emit: &mut dyn FnMut(DialectEvent<'_, '_>),
 ) {
     if message.kind() != MessageType::Remove {
-        hear(Utterance::Whole { speaker, message });
+        emit(DialectEvent::Whole { speaker, message });
     }
 }
 
 /// Yields a chunk. A chunk without an id names no message, which is shown once it is committed.
-pub(super) fn utter_chunk(
+pub(super) fn translate_chunk(
     chunk: &Message<'_>,
     speaker: Speaker<'_>,
-    hear: &mut dyn FnMut(Utterance<'_, '_>),
+    emit: &mut dyn FnMut(DialectEvent<'_, '_>),
 ) {
     let Some(id) = chunk.id() else { return };
     let kind = match (is_made_up(&id), chunk.is_empty()) {
@@ -56,7 +56,7 @@ pub(super) fn utter_chunk(
         (false, false) => ChunkId::Message,
     };
     let message = MessageId::OfChunk { id: &id, kind };
-    hear(Utterance::Pieces { speaker, message, pieces: &mut pieces(chunk) });
+    emit(DialectEvent::Pieces { speaker, message, pieces: &mut pieces(chunk) });
 }
 
 /// The pieces of a chunk. Nothing of a chunk is parsed before its piece is asked for.

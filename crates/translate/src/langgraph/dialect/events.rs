@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::utterance::{Edge, Speaker, Utterance};
+use super::dialect_event::{DialectEvent, Edge, Speaker};
 use super::{Context, Dialect, RawPart, chunk};
 use crate::json::{self, Str};
 use crate::langgraph::origin::LastOrigin;
@@ -56,11 +56,11 @@ impl Dialect for Events {
         (raw.mode == "events").then(|| raw.said(parse(), "events"))
     }
 
-    fn utter(
+    fn translate(
         &mut self,
         event: &Box<ModelEvent<'_>>,
         context: Context<'_>,
-        hear: &mut dyn FnMut(Utterance<'_, '_>),
+        emit: &mut dyn FnMut(DialectEvent<'_, '_>),
     ) {
         let (metadata, tags) = event.origin_bytes();
         let origin = &**self.last_origin.read_with(metadata, tags, || event.origin());
@@ -71,44 +71,44 @@ impl Dialect for Events {
         match &*event.event {
             kind if TOKEN_KINDS.contains(&kind) => {
                 if let Some(chunk) = event.chunk() {
-                    chunk::utter_chunk(&chunk, speaker, hear);
+                    chunk::translate_chunk(&chunk, speaker, emit);
                 }
             }
             "on_chat_model_end" => {
                 if let Some(message) = event.output() {
-                    hear(Utterance::Whole { speaker, message: &message });
+                    emit(DialectEvent::Whole { speaker, message: &message });
                 }
             }
             "on_tool_end" => {
                 let output = event.output().filter(|message| message.kind() == MessageType::Tool);
                 let written = event.command_messages(context.key, place);
                 for message in output.into_iter().chain(written) {
-                    chunk::utter(&message, speaker, hear);
+                    chunk::translate(&message, speaker, emit);
                 }
             }
             "on_custom_event" => {
                 let name = event.name.as_deref().unwrap_or("langgraph.custom");
                 let payload = event.data.unwrap_or(RawValue::NULL);
                 let emitted = copilotkit::emitted(name, payload);
-                hear(Utterance::Emitted { speaker, emitted });
+                emit(DialectEvent::Emitted { speaker, emitted });
             }
-            "on_chain_start" if is_node => utter_node(origin, Edge::Start, hear),
+            "on_chain_start" if is_node => translate_node(origin, Edge::Start, emit),
             "on_chain_end" if is_node => {
                 for message in event.node_messages(context.key, place) {
-                    hear(Utterance::Whole { speaker, message: &message });
+                    emit(DialectEvent::Whole { speaker, message: &message });
                 }
-                utter_node(origin, Edge::End, hear);
+                translate_node(origin, Edge::End, emit);
             }
             _ => {}
         }
     }
 }
 
-fn utter_node(origin: &Origin, edge: Edge, hear: &mut dyn FnMut(Utterance<'_, '_>)) {
+fn translate_node(origin: &Origin, edge: Edge, emit: &mut dyn FnMut(DialectEvent<'_, '_>)) {
     let (Some(node), Some(task)) = (origin.node.as_deref(), origin.task()) else { return };
     let (namespace, _) = origin.checkpoint_ns.rsplit_once('|').unwrap_or_default();
     if !is_internal_node(node) {
-        hear(Utterance::Node { namespace, task, node, agent: origin.agent.as_deref(), edge });
+        emit(DialectEvent::Node { namespace, task, node, agent: origin.agent.as_deref(), edge });
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::utterance::{MessageId, Piece, Speaker, Utterance};
+use super::dialect_event::{DialectEvent, MessageId, Piece, Speaker};
 use super::{Context, Dialect, RawPart, chunk};
 use crate::json::{self, Str};
 use crate::langgraph::origin::LastOrigin;
@@ -57,11 +57,11 @@ impl Dialect for Partial {
         })
     }
 
-    fn utter(
+    fn translate(
         &mut self,
         part: &PartialPart<'_>,
         context: Context<'_>,
-        hear: &mut dyn FnMut(Utterance<'_, '_>),
+        emit: &mut dyn FnMut(DialectEvent<'_, '_>),
     ) {
         let namespace = context.namespace;
         match part {
@@ -70,13 +70,13 @@ impl Dialect for Partial {
                     let Some(id) = message.id() else { continue };
                     let origin = self.origin_of(message);
                     let speaker = Speaker { namespace, origin: &origin };
-                    utter_prefix(message, &id, speaker, hear);
+                    translate_prefix(message, &id, speaker, emit);
                 }
             }
             PartialPart::Wholes(messages) => {
                 for message in messages {
                     let origin = self.origin_of(message);
-                    chunk::utter_whole(message, Speaker { namespace, origin: &origin }, hear);
+                    chunk::translate_whole(message, Speaker { namespace, origin: &origin }, emit);
                 }
             }
             PartialPart::Origins(by_id) => self.note_origins(by_id),
@@ -108,16 +108,16 @@ fn parse<'a, T: Deserialize<'a>>(
     serde_json::from_str(data).ok().map(wrap)
 }
 
-fn utter_prefix(
+fn translate_prefix(
     message: &Message<'_>,
     id: &str,
     speaker: Speaker<'_>,
-    hear: &mut dyn FnMut(Utterance<'_, '_>),
+    emit: &mut dyn FnMut(DialectEvent<'_, '_>),
 ) {
     if !matches!(message.kind(), MessageType::Ai | MessageType::AiChunk) {
-        return chunk::utter_whole(message, speaker, hear);
+        return chunk::translate_whole(message, speaker, emit);
     }
     let piece = if message.is_last() { Piece::Whole(message) } else { Piece::Prefix(message) };
     let message = MessageId::Own(id);
-    hear(Utterance::Pieces { speaker, message, pieces: &mut iter::once(piece) });
+    emit(DialectEvent::Pieces { speaker, message, pieces: &mut iter::once(piece) });
 }

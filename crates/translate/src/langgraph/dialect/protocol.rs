@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use serde_json::value::RawValue;
 
-use super::utterance::{Cost, Edge, MessageId, Piece, Speaker, Utterance};
+use super::dialect_event::{Cost, DialectEvent, Edge, MessageId, Piece, Speaker};
 use super::{Context, Dialect, RawPart, Wrapping};
 use crate::json::{self, Members, Text};
 use crate::langgraph::{Body, CallChunk, Finish, Origin, Part, RawInterrupt, Reasoning};
@@ -102,17 +102,17 @@ impl Dialect for Protocol {
         Some(envelope.open(raw))
     }
 
-    fn utter(
+    fn translate(
         &mut self,
         part: &ProtocolPart<'_>,
         context: Context<'_>,
-        hear: &mut dyn FnMut(Utterance<'_, '_>),
+        emit: &mut dyn FnMut(DialectEvent<'_, '_>),
     ) {
         match part {
             ProtocolPart::Message(event) => {
-                self.messages.utter(event, context.namespace, context.namespace, hear);
+                self.messages.translate(event, context.namespace, context.namespace, emit);
             }
-            ProtocolPart::Lifecycle(lifecycle) => lifecycle.utter(context.namespace, hear),
+            ProtocolPart::Lifecycle(lifecycle) => lifecycle.translate(context.namespace, emit),
         }
     }
 
@@ -129,12 +129,12 @@ impl Messages {
     }
 
     /// Yields what an event says about the message that is under way in `place`.
-    pub(super) fn utter(
+    pub(super) fn translate(
         &mut self,
         event: &MessageEvent<'_>,
         place: &str,
         namespace: &str,
-        hear: &mut dyn FnMut(Utterance<'_, '_>),
+        emit: &mut dyn FnMut(DialectEvent<'_, '_>),
     ) {
         let piece = match event {
             // A tool's answer comes whole in `values`; its namespace names a call, not a task. So
@@ -162,7 +162,7 @@ impl Messages {
         } else {
             (None, None)
         };
-        hear(Utterance::Pieces {
+        emit(DialectEvent::Pieces {
             speaker: Speaker { namespace, origin: &self.origin },
             message: MessageId::Own(id),
             pieces: &mut piece.into_iter().chain(finish).chain(end),
@@ -252,10 +252,10 @@ impl<'a> Lifecycle<'a> {
         })
     }
 
-    fn utter(&self, namespace: &str, hear: &mut dyn FnMut(Utterance<'_, '_>)) {
+    fn translate(&self, namespace: &str, emit: &mut dyn FnMut(DialectEvent<'_, '_>)) {
         // The run's own beginning and end come in other ways.
         if !namespace.is_empty() {
-            hear(Utterance::Subgraph {
+            emit(DialectEvent::Subgraph {
                 namespace,
                 agent: self.agent.as_deref(),
                 call: self.tool_call.as_deref(),

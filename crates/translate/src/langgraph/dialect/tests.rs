@@ -1,47 +1,51 @@
-//! The same message in each dialect yields the same utterances.
+//! The same message in each dialect yields the same events.
 
-use super::utterance::{Cost, MessageId, Piece, Utterance};
+use super::dialect_event::{Cost, DialectEvent, MessageId, Piece};
 use super::{DialectName, Dialects};
 use crate::json::Text;
 use crate::langgraph::{Body, MessagesKey, Part};
 use crate::sse::Decoder;
 
 /// What a stream yields: the dialect, the namespace, and what is said.
-fn heard(parts: &[(&str, &str)]) -> Vec<(DialectName, String, String)> {
+fn events_of(parts: &[(&str, &str)]) -> Vec<(DialectName, String, String)> {
     let (mut decoder, mut scratch) = (Decoder::new(), String::new());
     for (mode, data) in parts {
         decoder.push(format!("event: {mode}\ndata: {data}\n\n").as_bytes());
     }
-    let (mut dialects, mut heard) = (Dialects::default(), Vec::new());
+    let (mut dialects, mut events) = (Dialects::default(), Vec::new());
     while let Some(frame) = decoder.next_frame().unwrap() {
         let part = Part::parse(&frame, &mut scratch);
         let Body::Said(said) = &part.body else { panic!("no dialect has {part:?}") };
         let key = MessagesKey::default();
-        dialects.utter(said, &part.namespace, &key, |dialect, utterance| {
-            let (namespace, said) = described(utterance);
-            heard.push((dialect, namespace, said));
+        dialects.translate(said, &part.namespace, &key, |dialect, event| {
+            let (namespace, said) = described(event);
+            events.push((dialect, namespace, said));
         });
     }
-    heard
+    events
 }
 
-fn described(utterance: Utterance<'_, '_>) -> (String, String) {
-    match utterance {
-        Utterance::Pieces { speaker, message, pieces } => {
+fn described(event: DialectEvent<'_, '_>) -> (String, String) {
+    match event {
+        DialectEvent::Pieces { speaker, message, pieces } => {
             let (MessageId::Own(id) | MessageId::OfChunk { id, .. }) = message;
             let pieces: Vec<_> = pieces.filter_map(described_piece).collect();
             let muted = if speaker.origin.mutes.text { " (muted)" } else { "" };
             (speaker.namespace.to_owned(), format!("{id}: {}{muted}", pieces.join(", ")))
         }
-        Utterance::Whole { speaker, message } => {
+        DialectEvent::Whole { speaker, message } => {
             let id = message.id().unwrap_or_default();
             (speaker.namespace.to_owned(), format!("{id} whole"))
         }
-        Utterance::Emitted { speaker, .. } => (speaker.namespace.to_owned(), "emitted".to_owned()),
-        Utterance::Node { namespace, node, edge, .. } => {
+        DialectEvent::Emitted { speaker, .. } => {
+            (speaker.namespace.to_owned(), "emitted".to_owned())
+        }
+        DialectEvent::Node { namespace, node, edge, .. } => {
             (namespace.to_owned(), format!("{node} {edge:?}"))
         }
-        Utterance::Subgraph { namespace, edge, .. } => (namespace.to_owned(), format!("{edge:?}")),
+        DialectEvent::Subgraph { namespace, edge, .. } => {
+            (namespace.to_owned(), format!("{edge:?}"))
+        }
     }
 }
 
@@ -103,7 +107,7 @@ fn a_message_is_the_same_pieces_in_every_dialect() {
     for (dialect, parts) in streams {
         let parts: Vec<_> = parts.iter().map(|(mode, data)| (*mode, data.as_str())).collect();
         let said = |text: &str| (dialect, String::new(), text.to_owned());
-        assert_eq!(heard(&parts), [said("m1: Hi"), said("m1: cost, Length, end")]);
+        assert_eq!(events_of(&parts), [said("m1: Hi"), said("m1: cost, Length, end")]);
     }
 }
 
@@ -130,8 +134,8 @@ fn a_normalized_reason_to_stop_counts_in_every_dialect() {
             vec![("messages", &*start), ("messages", &*inside)],
             vec![("messages", &*chunk)],
         ] {
-            let heard = heard(&parts);
-            let (_, _, said) = heard.last().unwrap();
+            let events = events_of(&parts);
+            let (_, _, said) = events.last().unwrap();
             assert!(said.contains(expected), "{reasons}: {said}");
         }
     }
@@ -148,7 +152,7 @@ fn a_prefix_is_a_piece_until_it_is_whole() {
     let said =
         |namespace: &str, text: &str| (DialectName::Partial, namespace.to_owned(), text.to_owned());
     assert_eq!(
-        heard(&parts),
+        events_of(&parts),
         [said("a:t1", "m1: prefix"), said("a:t1", "m1: whole"), said("", "t1 whole")],
     );
 }
@@ -168,7 +172,7 @@ fn blocks_belong_to_the_message_that_their_namespace_has_begun() {
     let said = |namespace: &str, text: &str| {
         (DialectName::Protocol, namespace.to_owned(), text.to_owned())
     };
-    assert_eq!(heard(&parts), [said("", "m1: Hi"), said("a:t1", "m2: Hi")]);
+    assert_eq!(events_of(&parts), [said("", "m1: Hi"), said("a:t1", "m2: Hi")]);
 }
 
 #[test]
@@ -178,7 +182,7 @@ fn tags_are_read_where_each_dialect_has_them() {
         r#"{{"event":"on_chat_model_stream","data":{{"chunk":{CHUNK}}},"metadata":{metadata}}}"#
     );
     let tuple = format!("[{CHUNK},{metadata}]");
-    let said = heard(&[("events", &*event), ("messages", &*tuple)]);
+    let said = events_of(&[("events", &*event), ("messages", &*tuple)]);
     let texts: Vec<_> = said.iter().map(|(.., text)| text.as_str()).collect();
     assert_eq!(texts, ["m1: Hi", "m1: Hi (muted)"]);
 }
@@ -198,5 +202,5 @@ fn without_envelopes_messages_of_nodes_at_once_are_told_apart_and_a_persons_is_n
         ("messages|said:4", TEXT_DELTA),
     ];
     let said = |text: &str| (DialectName::Bare, "child:1".to_owned(), text.to_owned());
-    assert_eq!(heard(&parts), [said("l: Hi"), said("r: Hi")]);
+    assert_eq!(events_of(&parts), [said("l: Hi"), said("r: Hi")]);
 }

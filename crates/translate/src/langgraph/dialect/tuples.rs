@@ -1,6 +1,6 @@
 //! Tokens in `messages` tuples: `[message, metadata]`.
 
-use super::utterance::{Speaker, Utterance};
+use super::dialect_event::{DialectEvent, Speaker};
 use super::{Context, Dialect, RawPart, chunk};
 use crate::langgraph::origin::LastOrigin;
 use crate::langgraph::{Message, Part};
@@ -31,14 +31,14 @@ impl Dialect for Tuples {
         (raw.mode == "messages").then(|| raw.said(Tuple::parse(raw.data), "messages"))
     }
 
-    fn utter(
+    fn translate(
         &mut self,
         tuple: &Tuple<'_>,
         context: Context<'_>,
-        hear: &mut dyn FnMut(Utterance<'_, '_>),
+        emit: &mut dyn FnMut(DialectEvent<'_, '_>),
     ) {
         let origin = self.last_origin.read(tuple.metadata);
-        chunk::utter(&tuple.message, Speaker { namespace: context.namespace, origin }, hear);
+        chunk::translate(&tuple.message, Speaker { namespace: context.namespace, origin }, emit);
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::speech::{Speeches, shared_id};
 use crate::langgraph::Origin;
-use crate::langgraph::dialect::utterance::ChunkId;
+use crate::langgraph::dialect::dialect_event::ChunkId;
 use crate::run::Id;
 
 /// Which message a chunk belongs to.

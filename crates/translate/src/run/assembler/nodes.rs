@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::Assembler;
 use super::speech::{Owner, Speech, Stage};
-use crate::langgraph::dialect::utterance::{Edge, Speaker};
+use crate::langgraph::dialect::dialect_event::{Edge, Speaker};
 use crate::langgraph::{self, NodeUpdate};
 use crate::run::message::Message;
 use crate::run::{Id, Role, ToolStatus, commit};

@@ -6,7 +6,7 @@ use super::Assembler;
 use super::speech::Stage;
 use crate::json::{Text, TextBuf};
 use crate::langgraph::copilotkit::PREDICT_STATE_EVENT;
-use crate::langgraph::dialect::utterance::{Cost, Emitted, Piece};
+use crate::langgraph::dialect::dialect_event::{Cost, Emitted, Piece};
 use crate::langgraph::{self, CallChunk, Finish, MutedCalls, Mutes, Origin, Reasoning};
 use crate::run::message::Message;
 use crate::run::{Id, Role, ToolStatus, commit, reasoning};

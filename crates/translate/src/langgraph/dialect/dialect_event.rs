@@ -6,7 +6,7 @@ use crate::json::{Json, Members, Text};
 use crate::langgraph::{CallChunk, Finish, Message, Origin, Reasoning};
 
 /// One thing that a part says.
-pub(crate) enum Utterance<'u, 'p> {
+pub(crate) enum DialectEvent<'u, 'p> {
     /// Pieces of a message. They count only if the dialect is the one that speaks for the message.
     Pieces {
         speaker: Speaker<'u>,
