@@ -2,7 +2,7 @@
 //!
 //! LangGraph streams one message in several modes, and a run may be asked for more than one.
 //! Each dialect is a small state machine in a file of its own.
-//! All of them yield the same events: who speaks, about which message, and which piece.
+//! All of them yield the same events: the producer, the message, and the pieces.
 //!
 //! ```text
 //!                     event name, data

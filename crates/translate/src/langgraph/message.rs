@@ -202,7 +202,7 @@ impl<'a> Message<'a> {
         self.id.and_then(json::string).filter(|id| !id.is_empty())
     }
 
-    /// The speaker's name.
+    /// The author's name.
     pub fn name(&self) -> Option<Text> {
         self.name.and_then(Text::from_raw).filter(|name| !name.is_empty())
     }

@@ -29,7 +29,7 @@ use super::usage::{Usage, UsageByMessage};
 use super::{Content, Harness, Id, Role, View};
 use crate::json::Text;
 use crate::langgraph::dialect::DialectName;
-use crate::langgraph::dialect::dialect_event::{DialectEvent, MessageId, Piece, Speaker};
+use crate::langgraph::dialect::dialect_event::{DialectEvent, MessageId, Piece, Producer};
 use crate::langgraph::dialect::is_made_up;
 use crate::langgraph::{self, Finish, Mutes, Origin};
 
@@ -89,15 +89,15 @@ impl Assembler {
     /// Takes in what a dialect says.
     pub(super) fn take(&mut self, dialect: DialectName, event: DialectEvent<'_, '_>) {
         match event {
-            DialectEvent::Pieces { speaker, message, pieces } => {
-                self.on_pieces(dialect, speaker, message, pieces);
+            DialectEvent::Pieces { producer, message, pieces } => {
+                self.on_pieces(dialect, producer, message, pieces);
             }
-            DialectEvent::Whole { speaker, message } => {
-                let agent = self.enter(speaker);
-                self.on_whole(message, agent.as_ref(), Some(speaker.origin));
+            DialectEvent::Whole { producer, message } => {
+                let agent = self.enter(producer);
+                self.on_whole(message, agent.as_ref(), Some(producer.origin));
             }
-            DialectEvent::Emitted { speaker, emitted } => {
-                let agent = self.enter(speaker);
+            DialectEvent::Emitted { producer, emitted } => {
+                let agent = self.enter(producer);
                 self.on_emitted(emitted, agent.as_ref());
             }
             DialectEvent::Node { namespace, task, node, agent, edge } => {
@@ -112,11 +112,11 @@ impl Assembler {
     fn on_pieces(
         &mut self,
         dialect: DialectName,
-        speaker: Speaker<'_>,
+        producer: Producer<'_>,
         message: MessageId<'_>,
         pieces: &mut dyn Iterator<Item = Piece<'_>>,
     ) {
-        let origin = speaker.origin;
+        let origin = producer.origin;
         let id = match message {
             MessageId::Own(id) => self.id(id),
             MessageId::OfChunk { id, kind } => {
@@ -124,9 +124,9 @@ impl Assembler {
             }
         };
         // A dialect that marks subgraphs opens none for a message that another one speaks for.
-        let entered = (!dialect.marks_subgraphs()).then(|| self.enter(speaker));
+        let entered = (!dialect.marks_subgraphs()).then(|| self.enter(producer));
         if self.speaks_for(&id, dialect, origin) {
-            let agent = entered.unwrap_or_else(|| self.enter(speaker));
+            let agent = entered.unwrap_or_else(|| self.enter(producer));
             for piece in pieces {
                 self.on_piece(&id, piece, agent.as_ref(), origin);
             }

@@ -217,8 +217,8 @@ impl Steps {
         spoke: impl Fn(&str) -> bool,
     ) -> Option<usize> {
         let is_of_node = |step: &Step| step.namespace == namespace && step.node == node;
-        let speaker = self.open.iter().position(|step| is_of_node(step) && spoke(&step.task));
-        speaker.or_else(|| self.open.iter().position(is_of_node))
+        let producer = self.open.iter().position(|step| is_of_node(step) && spoke(&step.task));
+        producer.or_else(|| self.open.iter().position(is_of_node))
     }
 
     /// Whether `updates` show that steps have ended.

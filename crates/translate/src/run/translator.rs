@@ -242,7 +242,7 @@ impl Translator {
     }
 
     /// The stream goes on, and parts may be missing in between. Messages under way are closed, and
-    /// the next speakers may have begun in the gap.
+    /// the next producers may have begun in the gap.
     pub fn on_gap(&mut self, has_values: bool, out: &mut Vec<RunEvent>) {
         if matches!(self.phase, Phase::Running { .. }) {
             self.break_off();
@@ -405,7 +405,7 @@ impl Translator {
         self.reconcile();
     }
 
-    /// Closes what is open, and forgets who was speaking.
+    /// Closes what is open, and forgets which messages were under way.
     fn break_off(&mut self) {
         self.assembler.break_off();
         self.dialects.forget();

@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use super::dialect_event::{ChunkId, Cost, DialectEvent, MessageId, Piece, Speaker};
+use super::dialect_event::{ChunkId, Cost, DialectEvent, MessageId, Piece, Producer};
 use crate::langgraph::{Block, Message, MessageType};
 
 /// How the ids begin that LangChain makes up for chunks: the rest names its own run. The second is
@@ -17,36 +17,36 @@ pub(crate) fn is_made_up(id: &str) -> bool {
 /// Yields a chunk, or a message that came whole.
 pub(super) fn translate(
     message: &Message<'_>,
-    speaker: Speaker<'_>,
+    producer: Producer<'_>,
     emit: &mut dyn FnMut(DialectEvent<'_, '_>),
 ) {
     match message.kind() {
-        MessageType::AiChunk => translate_chunk(message, speaker, emit),
+        MessageType::AiChunk => translate_chunk(message, producer, emit),
         MessageType::Ai
         | MessageType::Human
         | MessageType::Tool
         | MessageType::System
         | MessageType::Developer
         | MessageType::Remove
-        | MessageType::Other => translate_whole(message, speaker, emit),
+        | MessageType::Other => translate_whole(message, producer, emit),
     }
 }
 
 /// Yields a message that came whole.
 pub(super) fn translate_whole(
     message: &Message<'_>,
-    speaker: Speaker<'_>,
+    producer: Producer<'_>,
     emit: &mut dyn FnMut(DialectEvent<'_, '_>),
 ) {
     if message.kind() != MessageType::Remove {
-        emit(DialectEvent::Whole { speaker, message });
+        emit(DialectEvent::Whole { producer, message });
     }
 }
 
 /// Yields a chunk. A chunk without an id names no message, which is shown once it is committed.
 pub(super) fn translate_chunk(
     chunk: &Message<'_>,
-    speaker: Speaker<'_>,
+    producer: Producer<'_>,
     emit: &mut dyn FnMut(DialectEvent<'_, '_>),
 ) {
     let Some(id) = chunk.id() else { return };
@@ -56,7 +56,7 @@ pub(super) fn translate_chunk(
         (false, false) => ChunkId::Message,
     };
     let message = MessageId::OfChunk { id: &id, kind };
-    emit(DialectEvent::Pieces { speaker, message, pieces: &mut pieces(chunk) });
+    emit(DialectEvent::Pieces { producer, message, pieces: &mut pieces(chunk) });
 }
 
 /// The pieces of a chunk. Nothing of a chunk is parsed before its piece is asked for.

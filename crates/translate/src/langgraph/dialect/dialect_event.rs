@@ -9,16 +9,16 @@ use crate::langgraph::{CallChunk, Finish, Message, Origin, Reasoning};
 pub(crate) enum DialectEvent<'u, 'p> {
     /// Pieces of a message. They count only if the dialect is the one that speaks for the message.
     Pieces {
-        speaker: Speaker<'u>,
+        producer: Producer<'u>,
         message: MessageId<'u>,
         /// In order. A message that has only begun has none.
         pieces: &'u mut dyn Iterator<Item = Piece<'p>>,
     },
     /// A message that came whole. The assembler adds what is missing of it, whichever dialect speaks
     /// for it.
-    Whole { speaker: Speaker<'u>, message: &'u Message<'u> },
+    Whole { producer: Producer<'u>, message: &'u Message<'u> },
     /// A message, call, state or event that a graph sends outside of a model's call.
-    Emitted { speaker: Speaker<'u>, emitted: Emitted<'u> },
+    Emitted { producer: Producer<'u>, emitted: Emitted<'u> },
     /// A node begins or ends.
     Node {
         /// The subgraph that the node belongs to; empty for the root.
@@ -44,10 +44,10 @@ pub(crate) enum DialectEvent<'u, 'p> {
 
 /// The node or agent that a part comes from.
 #[derive(Clone, Copy)]
-pub(crate) struct Speaker<'u> {
+pub(crate) struct Producer<'u> {
     /// The subgraph that the part names; empty for the root, and in modes that name none.
     pub(crate) namespace: &'u str,
-    /// The metadata of the call that speaks.
+    /// The metadata of the model or tool call.
     pub(crate) origin: &'u Origin,
 }
 
@@ -134,7 +134,7 @@ pub(crate) enum Emitted<'u> {
     State(Json),
     /// Anything else, under its name.
     Custom(&'u str, Json),
-    /// An event without the members that its name promises. Its speaker has begun all the same.
+    /// An event without the members that its name promises. Its producer has begun all the same.
     Malformed,
 }
 

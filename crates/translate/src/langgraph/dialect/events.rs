@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::dialect_event::{DialectEvent, Edge, Speaker};
+use super::dialect_event::{DialectEvent, Edge, Producer};
 use super::{Context, Dialect, RawPart, chunk};
 use crate::json::{self, Str};
 use crate::langgraph::origin::LastOrigin;
@@ -64,38 +64,38 @@ impl Dialect for Events {
     ) {
         let (metadata, tags) = event.origin_bytes();
         let origin = &**self.last_origin.read_with(metadata, tags, || event.origin());
-        let speaker = Speaker { namespace: context.namespace, origin };
+        let producer = Producer { namespace: context.namespace, origin };
         let place = GraphLevel::of(context.namespace, &origin.checkpoint_ns);
         let is_node =
             origin.node.as_deref().is_some_and(|node| event.name.as_deref() == Some(node));
         match &*event.event {
             kind if TOKEN_KINDS.contains(&kind) => {
                 if let Some(chunk) = event.chunk() {
-                    chunk::translate_chunk(&chunk, speaker, emit);
+                    chunk::translate_chunk(&chunk, producer, emit);
                 }
             }
             "on_chat_model_end" => {
                 if let Some(message) = event.output() {
-                    emit(DialectEvent::Whole { speaker, message: &message });
+                    emit(DialectEvent::Whole { producer, message: &message });
                 }
             }
             "on_tool_end" => {
                 let output = event.output().filter(|message| message.kind() == MessageType::Tool);
                 let written = event.command_messages(context.key, place);
                 for message in output.into_iter().chain(written) {
-                    chunk::translate(&message, speaker, emit);
+                    chunk::translate(&message, producer, emit);
                 }
             }
             "on_custom_event" => {
                 let name = event.name.as_deref().unwrap_or("langgraph.custom");
                 let payload = event.data.unwrap_or(RawValue::NULL);
                 let emitted = copilotkit::emitted(name, payload);
-                emit(DialectEvent::Emitted { speaker, emitted });
+                emit(DialectEvent::Emitted { producer, emitted });
             }
             "on_chain_start" if is_node => translate_node(origin, Edge::Start, emit),
             "on_chain_end" if is_node => {
                 for message in event.node_messages(context.key, place) {
-                    emit(DialectEvent::Whole { speaker, message: &message });
+                    emit(DialectEvent::Whole { producer, message: &message });
                 }
                 translate_node(origin, Edge::End, emit);
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::dialect_event::{DialectEvent, MessageId, Piece, Speaker};
+use super::dialect_event::{DialectEvent, MessageId, Piece, Producer};
 use super::{Context, Dialect, RawPart, chunk};
 use crate::json::{self, Str};
 use crate::langgraph::origin::LastOrigin;
@@ -69,14 +69,14 @@ impl Dialect for Partial {
                 for message in messages {
                     let Some(id) = message.id() else { continue };
                     let origin = self.origin_of(message);
-                    let speaker = Speaker { namespace, origin: &origin };
-                    translate_prefix(message, &id, speaker, emit);
+                    let producer = Producer { namespace, origin: &origin };
+                    translate_prefix(message, &id, producer, emit);
                 }
             }
             PartialPart::Wholes(messages) => {
                 for message in messages {
                     let origin = self.origin_of(message);
-                    chunk::translate_whole(message, Speaker { namespace, origin: &origin }, emit);
+                    chunk::translate_whole(message, Producer { namespace, origin: &origin }, emit);
                 }
             }
             PartialPart::Origins(by_id) => self.note_origins(by_id),
@@ -111,13 +111,13 @@ fn parse<'a, T: Deserialize<'a>>(
 fn translate_prefix(
     message: &Message<'_>,
     id: &str,
-    speaker: Speaker<'_>,
+    producer: Producer<'_>,
     emit: &mut dyn FnMut(DialectEvent<'_, '_>),
 ) {
     if !matches!(message.kind(), MessageType::Ai | MessageType::AiChunk) {
-        return chunk::translate_whole(message, speaker, emit);
+        return chunk::translate_whole(message, producer, emit);
     }
     let piece = if message.is_last() { Piece::Whole(message) } else { Piece::Prefix(message) };
     let message = MessageId::Own(id);
-    emit(DialectEvent::Pieces { speaker, message, pieces: &mut iter::once(piece) });
+    emit(DialectEvent::Pieces { producer, message, pieces: &mut iter::once(piece) });
 }

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use serde_json::value::RawValue;
 
-use super::dialect_event::{Cost, DialectEvent, Edge, MessageId, Piece, Speaker};
+use super::dialect_event::{Cost, DialectEvent, Edge, MessageId, Piece, Producer};
 use super::{Context, Dialect, RawPart, Wrapping};
 use crate::json::{self, Members, Text};
 use crate::langgraph::{Body, CallChunk, Finish, Origin, Part, RawInterrupt, Reasoning};
@@ -163,7 +163,7 @@ impl Messages {
             (None, None)
         };
         emit(DialectEvent::Pieces {
-            speaker: Speaker { namespace, origin: &self.origin },
+            producer: Producer { namespace, origin: &self.origin },
             message: MessageId::Own(id),
             pieces: &mut piece.into_iter().chain(finish).chain(end),
         });

@@ -27,18 +27,18 @@ fn events_of(parts: &[(&str, &str)]) -> Vec<(DialectName, String, String)> {
 
 fn described(event: DialectEvent<'_, '_>) -> (String, String) {
     match event {
-        DialectEvent::Pieces { speaker, message, pieces } => {
+        DialectEvent::Pieces { producer, message, pieces } => {
             let (MessageId::Own(id) | MessageId::OfChunk { id, .. }) = message;
             let pieces: Vec<_> = pieces.filter_map(described_piece).collect();
-            let muted = if speaker.origin.mutes.text { " (muted)" } else { "" };
-            (speaker.namespace.to_owned(), format!("{id}: {}{muted}", pieces.join(", ")))
+            let muted = if producer.origin.mutes.text { " (muted)" } else { "" };
+            (producer.namespace.to_owned(), format!("{id}: {}{muted}", pieces.join(", ")))
         }
-        DialectEvent::Whole { speaker, message } => {
+        DialectEvent::Whole { producer, message } => {
             let id = message.id().unwrap_or_default();
-            (speaker.namespace.to_owned(), format!("{id} whole"))
+            (producer.namespace.to_owned(), format!("{id} whole"))
         }
-        DialectEvent::Emitted { speaker, .. } => {
-            (speaker.namespace.to_owned(), "emitted".to_owned())
+        DialectEvent::Emitted { producer, .. } => {
+            (producer.namespace.to_owned(), "emitted".to_owned())
         }
         DialectEvent::Node { namespace, node, edge, .. } => {
             (namespace.to_owned(), format!("{node} {edge:?}"))

@@ -1,6 +1,6 @@
 //! Tokens in `messages` tuples: `[message, metadata]`.
 
-use super::dialect_event::{DialectEvent, Speaker};
+use super::dialect_event::{DialectEvent, Producer};
 use super::{Context, Dialect, RawPart, chunk};
 use crate::langgraph::origin::LastOrigin;
 use crate::langgraph::{Message, Part};
@@ -38,7 +38,7 @@ impl Dialect for Tuples {
         emit: &mut dyn FnMut(DialectEvent<'_, '_>),
     ) {
         let origin = self.last_origin.read(tuple.metadata);
-        chunk::translate(&tuple.message, Speaker { namespace: context.namespace, origin }, emit);
+        chunk::translate(&tuple.message, Producer { namespace: context.namespace, origin }, emit);
     }
 }
 

@@ -53,7 +53,7 @@ impl Beginning {
         }
     }
 
-    /// Whether a speaker's message may lack its beginning. A speaker in a later superstep than the
+    /// Whether a producer's message may lack its beginning. A producer in a later superstep than the
     /// first one heard has begun since.
     pub(in crate::run) fn may_lack(&mut self, origin: &Origin) -> bool {
         let Self::Missed { step, .. } = self else { return false };

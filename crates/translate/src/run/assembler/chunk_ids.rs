@@ -15,7 +15,7 @@ use crate::run::Id;
 /// the provider announces its answer with it (OpenAI's `response.created`). Other providers send
 /// their id with all content, and the tokens used after it without an id (watsonx).
 ///
-/// Several models may speak at once in one task. If it is not certain which answer a chunk
+/// Several models may stream at once in one task. If it is not certain which answer a chunk
 /// continues, it stays apart under its own id, and the whole message shows whose text it was.
 #[derive(Debug, Default)]
 pub(super) struct ChunkIds {
@@ -137,7 +137,7 @@ impl Named {
         Self { id: Arc::clone(id), provider: provider.clone(), model: model.clone() }
     }
 
-    /// Whether the same model speaks.
+    /// Whether the same model streams.
     fn is_of(&self, origin: &Origin) -> bool {
         self.provider == origin.provider && self.model == origin.model
     }

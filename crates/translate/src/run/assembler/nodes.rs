@@ -1,4 +1,4 @@
-//! Nodes that begin and end, and the subgraphs and tasks that speakers belong to.
+//! Nodes that begin and end, and the subgraphs and tasks that producers belong to.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use serde_json::value::RawValue;
 
 use super::Assembler;
 use super::speech::{Owner, Speech, Stage};
-use crate::langgraph::dialect::dialect_event::{Edge, Speaker};
+use crate::langgraph::dialect::dialect_event::{Edge, Producer};
 use crate::langgraph::{self, NodeUpdate};
 use crate::run::message::Message;
 use crate::run::{Id, Role, ToolStatus, commit};
 
 impl Assembler {
-    /// Opens the steps and subagents on the speaker's path; returns the subagent that speaks.
+    /// Opens the steps and subagents on the producer's path; returns its subagent.
     ///
     /// A mode that names no subgraph in its event name (`events`) still names the path in the
     /// metadata.
-    pub(super) fn enter(&mut self, speaker: Speaker<'_>) -> Option<Id> {
-        let origin = speaker.origin;
+    pub(super) fn enter(&mut self, producer: Producer<'_>) -> Option<Id> {
+        let origin = producer.origin;
         let agent_name = origin.agent.as_deref();
         if origin.checkpoint_ns.is_empty() {
-            return self.steps.enter_subgraph(speaker.namespace, agent_name, &mut self.out);
+            return self.steps.enter_subgraph(producer.namespace, agent_name, &mut self.out);
         }
         let (path, node) = (&origin.checkpoint_ns, origin.node.as_deref());
         self.steps.enter(path, node, agent_name, &mut self.out)
