@@ -7,7 +7,7 @@
 //!
 //! The files:
 //!
-//! - `translator`: the run as a whole, as a state machine. `assembler`: which dialect speaks for which
+//! - `translator`: the run as a whole, as a state machine. `assembler`: which dialect owns which
 //!   message. `langchain`: messages as a run's input carries them.
 //! - `event_writer`: makes all run events, and closes what it opens. `open`: what is open. `steps`: the
 //!   nodes and subagents that run.

@@ -16,7 +16,7 @@
 //!    tuples | partial | events | protocol | bare        |
 //!                    |                                  |
 //!                    v DialectEvent                     v
-//!   run::assembler: the dialect that speaks first keeps the message, whole messages add the rest
+//!   run::assembler: the first dialect that brings a message owns it, whole messages add the rest
 //!                    |
 //!                    v
 //!              run::EventWriter  ->  RunEvent

@@ -1,7 +1,7 @@
-//! Which dialect speaks for which message, and what is added to it.
+//! Which dialect owns which message, and what is added to it.
 //!
 //! One message may come in several stream modes at once.
-//! The dialect that speaks first about a message keeps it: a second one would double its text.
+//! The first dialect that brings a message owns it: a second one would double its text.
 //! A whole message, whichever mode brings it, adds what is missing and closes the message.
 //!
 //! - this file: which dialect owns a message;
@@ -9,18 +9,18 @@
 //! - `chunk_ids`: which message a chunk of LangChain's belongs to;
 //! - `nodes`: the steps and subagents that messages belong to;
 //! - `pieces`: adds each piece to its message;
-//! - `speech`: how far one message is.
+//! - `streamed`: how far one message is.
 
 mod beginning;
 mod chunk_ids;
 mod nodes;
 mod pieces;
-mod speech;
+mod streamed;
 
 use std::sync::Arc;
 
 use self::chunk_ids::ChunkIds;
-use self::speech::{Owner, Speech, Speeches, Stage, shared_id};
+use self::streamed::{Owner, Stage, StreamedMessage, StreamedMessages, shared_id};
 use super::commit;
 use super::event_writer::EventWriter;
 use super::message::Message;
@@ -43,7 +43,7 @@ pub(super) struct Assembler {
     pub(super) beginning: Beginning,
     /// What becomes of the harness's messages and model calls.
     pub(super) harness: Harness,
-    speeches: Speeches,
+    streamed: StreamedMessages,
     chunk_ids: ChunkIds,
     usage: UsageByMessage,
     /// Why the run's own model stopped the last time.
@@ -72,17 +72,17 @@ impl Assembler {
     pub(super) fn is_mid_sentence(&self) -> bool {
         let (view, open) = (self.view(), self.view().open());
         let is_complete = |call: &Id| {
-            let speech = view.call(call).and_then(|(message, _)| self.speeches.get(&message.id));
-            speech.is_some_and(Speech::is_complete)
+            let streamed = view.call(call).and_then(|(message, _)| self.streamed.get(&message.id));
+            streamed.is_some_and(StreamedMessage::is_complete)
         };
         !open.texts.is_empty() || !open.thoughts.is_empty() || !open.calls.iter().all(is_complete)
     }
 
-    /// Closes what is open, and forgets which dialect spoke for which message.
+    /// Closes what is open, and forgets which dialect owns which message.
     pub(super) fn break_off(&mut self) {
         self.out.close_all();
         self.steps.clear();
-        self.speeches.clear();
+        self.streamed.clear();
         self.chunk_ids.clear();
     }
 
@@ -120,12 +120,12 @@ impl Assembler {
         let id = match message {
             MessageId::Own(id) => self.id(id),
             MessageId::OfChunk { id, kind } => {
-                self.chunk_ids.message_of(id, kind, origin, &self.speeches)
+                self.chunk_ids.message_of(id, kind, origin, &self.streamed)
             }
         };
-        // A dialect that marks subgraphs opens none for a message that another one speaks for.
+        // A dialect that marks subgraphs opens none for a message that another one owns.
         let entered = (!dialect.marks_subgraphs()).then(|| self.enter(producer));
-        if self.speaks_for(&id, dialect, origin) {
+        if self.owns(&id, dialect, origin) {
             let agent = entered.unwrap_or_else(|| self.enter(producer));
             for piece in pieces {
                 self.on_piece(&id, piece, agent.as_ref(), origin);
@@ -133,11 +133,11 @@ impl Assembler {
         }
     }
 
-    /// Whether a dialect speaks for a message: it was the first to, and the client did not hold
+    /// Whether a dialect owns a message: it was the first to bring it, and the client did not hold
     /// the message before.
-    fn speaks_for(&mut self, id: &Id, dialect: DialectName, origin: &Origin) -> bool {
-        if let Some(speech) = self.speeches.get(id) {
-            return speech.owner == Owner::Dialect(dialect);
+    fn owns(&mut self, id: &Id, dialect: DialectName, origin: &Origin) -> bool {
+        if let Some(streamed) = self.streamed.get(id) {
+            return streamed.owner == Owner::Dialect(dialect);
         }
         // A message that may lack its beginning is withheld until it comes whole.
         let is_withheld = !dialect.starts_messages() && self.beginning.may_lack(origin);
@@ -145,7 +145,7 @@ impl Assembler {
         let owner = if is_withheld || is_held { Owner::Nobody } else { Owner::Dialect(dialect) };
         let task = origin.task().map(str::to_owned);
         let mutes = self.mutes(origin).clone();
-        self.speeches.insert(Arc::clone(id), Speech::new(owner, task, mutes));
+        self.streamed.insert(Arc::clone(id), StreamedMessage::new(owner, task, mutes));
         owner == Owner::Dialect(dialect)
     }
 
@@ -161,7 +161,7 @@ impl Assembler {
 
     /// The shared form of a message's id, so that a token costs no allocation for it.
     fn id(&self, id: &str) -> Id {
-        shared_id(&self.speeches, id)
+        shared_id(&self.streamed, id)
     }
 
     // --- whole messages ---
@@ -191,7 +191,7 @@ impl Assembler {
         messages.into_iter().map(Arc::new).collect()
     }
 
-    /// A superstep has committed a message, which may speak anew in the next one.
+    /// A superstep has committed a message, which may stream anew in the next one.
     pub(super) fn on_committed(
         &mut self,
         id: &Id,
@@ -207,7 +207,7 @@ impl Assembler {
     fn commit(&mut self, id: &Id, source: &langgraph::Message<'_>, messages: &[Arc<Message>]) {
         self.complete(id, source, messages, None, None);
         self.adopt(messages);
-        self.speeches.remove(id);
+        self.streamed.remove(id);
     }
 
     /// The id under which a whole message has streamed, if that is another: a made-up id, of a message
@@ -224,13 +224,13 @@ impl Assembler {
         if is_silent || view.message(id).is_some() {
             return None;
         }
-        let is_it = |(other, speech): &(&Id, &Speech)| {
+        let is_it = |(other, streamed): &(&Id, &StreamedMessage)| {
             is_made_up(other)
-                && speech.may_be_another()
+                && streamed.may_be_another()
                 && view.message(other).is_some_and(|held| held.says_same(own))
         };
         // Of equal messages the earliest is taken. A map has no order of its own.
-        let equal = self.speeches.iter().filter(is_it).map(|(other, _)| other);
+        let equal = self.streamed.iter().filter(is_it).map(|(other, _)| other);
         let streamed = Arc::clone(equal.min_by_key(|other| view.place_of(other))?);
         self.chunk_ids.note(id, &streamed);
         Some(streamed)
@@ -256,10 +256,10 @@ impl Assembler {
         agent: Option<&Id>,
         origin: Option<&Origin>,
     ) {
-        let is_new = !self.speeches.contains_key(id);
+        let is_new = !self.streamed.contains_key(id);
         let was_held = is_new && self.view().message(id).is_some();
-        let mutes = match self.speeches.get(id) {
-            Some(speech) => speech.mutes.clone(),
+        let mutes = match self.streamed.get(id) {
+            Some(streamed) => streamed.mutes.clone(),
             None if was_held => Mutes::default(),
             None => origin.map(|origin| self.mutes(origin).clone()).unwrap_or_default(),
         };
@@ -292,8 +292,8 @@ impl Assembler {
             }
         }
         self.close_message(id);
-        if let Some(speech) = self.speeches.get_mut(id) {
-            speech.reach(Stage::Whole);
+        if let Some(streamed) = self.streamed.get_mut(id) {
+            streamed.reach(Stage::Whole);
         }
         if !mutes.text {
             for part in messages.iter().filter(|part| part.role == Role::Attachment) {
@@ -302,9 +302,9 @@ impl Assembler {
         }
         if is_new && !was_held {
             let task = origin.and_then(Origin::task).map(str::to_owned);
-            let mut speech = Speech::new(Owner::Nobody, task, mutes);
-            speech.reach(Stage::Whole);
-            self.speeches.insert(Arc::clone(id), speech);
+            let mut streamed = StreamedMessage::new(Owner::Nobody, task, mutes);
+            streamed.reach(Stage::Whole);
+            self.streamed.insert(Arc::clone(id), streamed);
         }
     }
 
@@ -379,21 +379,21 @@ impl Assembler {
         if view.message(&part.id).is_some() {
             return false;
         }
-        let Some(speech) = self.speeches.get(id) else { return false };
-        if speech.thought_ids.contains(&part.id) {
+        let Some(streamed) = self.streamed.get(id) else { return false };
+        if streamed.thought_ids.contains(&part.id) {
             return true;
         }
-        let Some(task) = speech.task.clone() else { return false };
+        let Some(task) = streamed.task.clone() else { return false };
         let says_it = |thought: &Id| view.message(thought).is_some_and(|held| held.says_same(part));
-        let mut others = self.speeches.iter_mut().filter(|(other, speech)| {
-            *other != id && speech.may_be_another() && speech.task.as_ref() == Some(&task)
+        let mut others = self.streamed.iter_mut().filter(|(other, streamed)| {
+            *other != id && streamed.may_be_another() && streamed.task.as_ref() == Some(&task)
         });
-        let found = others.find(|(_, speech)| speech.thought_ids.iter().any(says_it));
+        let found = others.find(|(_, streamed)| streamed.thought_ids.iter().any(says_it));
         let Some((_, other)) = found else { return false };
         // It is not dropped as a part of a failed attempt.
         other.reach(Stage::Whole);
-        if let Some(speech) = self.speeches.get_mut(id) {
-            speech.thought_ids.push(Arc::clone(&part.id));
+        if let Some(streamed) = self.streamed.get_mut(id) {
+            streamed.thought_ids.push(Arc::clone(&part.id));
         }
         true
     }

@@ -208,16 +208,16 @@ impl Steps {
 
     /// The open step of a node that has ended, for a part that names only the node.
     ///
-    /// If several tasks of the node run, `spoke` selects the one that wrote a message of the part.
+    /// If several tasks of the node run, `wrote` selects the one that wrote a message of the part.
     /// Otherwise it is the first.
     pub(super) fn of_node(
         &self,
         namespace: &str,
         node: &str,
-        spoke: impl Fn(&str) -> bool,
+        wrote: impl Fn(&str) -> bool,
     ) -> Option<usize> {
         let is_of_node = |step: &Step| step.namespace == namespace && step.node == node;
-        let producer = self.open.iter().position(|step| is_of_node(step) && spoke(&step.task));
+        let producer = self.open.iter().position(|step| is_of_node(step) && wrote(&step.task));
         producer.or_else(|| self.open.iter().position(is_of_node))
     }
 

@@ -7,15 +7,15 @@ use crate::langgraph::{CallChunk, Finish, Message, Origin, Reasoning};
 
 /// One thing that a part says.
 pub(crate) enum DialectEvent<'u, 'p> {
-    /// Pieces of a message. They count only if the dialect is the one that speaks for the message.
+    /// Pieces of a message. They count only if the dialect owns the message.
     Pieces {
         producer: Producer<'u>,
         message: MessageId<'u>,
         /// In order. A message that has only begun has none.
         pieces: &'u mut dyn Iterator<Item = Piece<'p>>,
     },
-    /// A message that came whole. The assembler adds what is missing of it, whichever dialect speaks
-    /// for it.
+    /// A message that came whole. The assembler adds what is missing of it, whichever dialect
+    /// owns it.
     Whole { producer: Producer<'u>, message: &'u Message<'u> },
     /// A message, call, state or event that a graph sends outside of a model's call.
     Emitted { producer: Producer<'u>, emitted: Emitted<'u> },

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::speech::{Speeches, shared_id};
+use super::streamed::{StreamedMessages, shared_id};
 use crate::langgraph::Origin;
 use crate::langgraph::dialect::dialect_event::ChunkId;
 use crate::run::Id;
@@ -51,20 +51,21 @@ impl ChunkIds {
         id: &str,
         kind: ChunkId,
         origin: &Origin,
-        speeches: &Speeches,
+        streamed: &StreamedMessages,
     ) -> Id {
         if let Some(first) = self.aliases.get(id) {
             return Arc::clone(first);
         }
-        let id = shared_id(speeches, id);
-        if origin.checkpoint_ns.is_empty() || speeches.contains_key(&id) {
+        let id = shared_id(streamed, id);
+        if origin.checkpoint_ns.is_empty() || streamed.contains_key(&id) {
             return id;
         }
         if !self.tasks.contains_key(&origin.checkpoint_ns) {
             self.tasks.insert(origin.checkpoint_ns.clone(), Task::default());
         }
         let Some(task) = self.tasks.get_mut(&origin.checkpoint_ns) else { return id };
-        let is_under_way = |id: &Id| speeches.get(id).is_some_and(|speech| !speech.is_complete());
+        let is_under_way =
+            |id: &Id| streamed.get(id).is_some_and(|streamed| !streamed.is_complete());
         let is_empty = match kind {
             ChunkId::Opening => {
                 let named = Named::new(&id, origin);

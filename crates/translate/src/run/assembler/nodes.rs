@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::Assembler;
-use super::speech::{Owner, Speech, Stage};
+use super::streamed::{Owner, Stage, StreamedMessage};
 use crate::langgraph::dialect::dialect_event::{Edge, Producer};
 use crate::langgraph::{self, NodeUpdate};
 use crate::run::message::Message;
@@ -37,8 +37,8 @@ impl Assembler {
         let mut tasks: Vec<String> = Vec::new();
         for message in &update.messages {
             if let Some(id) = message.id() {
-                let speech = self.speeches.get(&*id);
-                tasks.extend(speech.and_then(|speech| speech.task.clone()));
+                let streamed = self.streamed.get(&*id);
+                tasks.extend(streamed.and_then(|streamed| streamed.task.clone()));
             }
             self.on_whole(message, agent.as_ref(), None);
         }
@@ -46,8 +46,8 @@ impl Assembler {
         if !self.steps.end_with_updates() || langgraph::is_internal_node(&update.node) {
             return;
         }
-        let spoke = |task: &str| tasks.iter().any(|known| known == task);
-        match self.steps.of_node(namespace, &update.node, spoke) {
+        let wrote = |task: &str| tasks.iter().any(|known| known == task);
+        match self.steps.of_node(namespace, &update.node, wrote) {
             Some(step) => self.finish_step(step),
             None => self.steps.pass(namespace, &update.node, &mut self.out),
         }
@@ -61,25 +61,25 @@ impl Assembler {
         let view = self.view();
         let of_tasks = || {
             let is_of_tasks = |task: &String| tasks.contains(task);
-            self.speeches.iter().filter(move |(_, s)| s.task.as_ref().is_some_and(is_of_tasks))
+            self.streamed.iter().filter(move |(_, s)| s.task.as_ref().is_some_and(is_of_tasks))
         };
-        let place = |id: &Id, speech: &Speech| {
-            let first = speech.thought_ids.first();
+        let place = |id: &Id, streamed: &StreamedMessage| {
+            let first = streamed.thought_ids.first();
             view.place_of(id).into_iter().chain(first.and_then(|id| view.place_of(id))).min()
         };
         let is_after = |task: Option<&String>, before: usize| {
-            of_tasks().any(|(id, speech)| {
-                speech.stage == Stage::Whole
-                    && speech.task.as_ref() == task
+            of_tasks().any(|(id, streamed)| {
+                streamed.stage == Stage::Whole
+                    && streamed.task.as_ref() == task
                     && view.place_of(id) > Some(before)
                     && view.message(id).is_some_and(|message| message.role == Role::Assistant)
             })
         };
-        let failed = of_tasks().filter(|(id, speech)| {
-            speech.may_be_another()
-                && place(id, speech).is_some_and(|at| is_after(speech.task.as_ref(), at))
+        let failed = of_tasks().filter(|(id, streamed)| {
+            streamed.may_be_another()
+                && place(id, streamed).is_some_and(|at| is_after(streamed.task.as_ref(), at))
         });
-        failed.flat_map(|(id, speech)| speech.thought_ids.iter().chain([id])).cloned().collect()
+        failed.flat_map(|(id, streamed)| streamed.thought_ids.iter().chain([id])).cloned().collect()
     }
 
     /// Removes the messages of failed attempts at these tasks.
@@ -108,9 +108,9 @@ impl Assembler {
         self.out.stop_removed_tools();
         // If one of them is committed after all, it is sent whole.
         for id in &failed {
-            if let Some(speech) = self.speeches.get_mut(id) {
-                speech.owner = Owner::Nobody;
-                speech.thought_ids.clear();
+            if let Some(streamed) = self.streamed.get_mut(id) {
+                streamed.owner = Owner::Nobody;
+                streamed.thought_ids.clear();
             }
         }
     }
@@ -196,21 +196,21 @@ impl Assembler {
     /// Ends a step, and before it the messages of its task.
     fn finish_step(&mut self, step: usize) {
         let task = self.steps.task(step);
-        let spoken =
-            self.speeches.iter().filter(|(_, s)| s.task.is_some() && s.task.as_deref() == task);
+        let written =
+            self.streamed.iter().filter(|(_, s)| s.task.is_some() && s.task.as_deref() == task);
         let open = self.view().open();
-        let is_open = |(id, speech): &(&Id, &Speech)| {
+        let is_open = |(id, streamed): &(&Id, &StreamedMessage)| {
             open.texts.contains(id)
-                || speech.thought_ids.iter().any(|id| open.thoughts.contains(id))
-                || speech
+                || streamed.thought_ids.iter().any(|id| open.thoughts.contains(id))
+                || streamed
                     .calls
                     .iter()
                     .any(|c| c.wire.as_ref().is_some_and(|id| open.calls.contains(id)))
         };
-        let mut spoken: Vec<Id> = spoken.filter(is_open).map(|(id, _)| Arc::clone(id)).collect();
+        let mut written: Vec<Id> = written.filter(is_open).map(|(id, _)| Arc::clone(id)).collect();
         // A map has no order of its own.
-        spoken.sort();
-        for id in &spoken {
+        written.sort();
+        for id in &written {
             self.close_message(id);
         }
         self.steps.finish(step, &mut self.out);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Assembler;
-use super::speech::Stage;
+use super::streamed::Stage;
 use crate::json::{Text, TextBuf};
 use crate::langgraph::copilotkit::PREDICT_STATE_EVENT;
 use crate::langgraph::dialect::dialect_event::{Cost, Emitted, Piece};
@@ -51,8 +51,8 @@ impl Assembler {
 
     fn on_text(&mut self, id: &Id, text: Text, agent: Option<&Id>, origin: &Origin) {
         self.close_thoughts(id);
-        if let Some(speech) = self.speeches.get_mut(id) {
-            speech.thoughts.interrupt();
+        if let Some(streamed) = self.streamed.get_mut(id) {
+            streamed.thoughts.interrupt();
         }
         if !self.view().open().texts.contains(id) {
             let name = origin.agent.as_deref().map(Text::new);
@@ -62,10 +62,10 @@ impl Assembler {
     }
 
     fn on_reasoning(&mut self, id: &Id, piece: &Reasoning<'_>, agent: Option<&Id>) {
-        let Some(speech) = self.speeches.get_mut(id) else { return };
+        let Some(streamed) = self.streamed.get_mut(id) else { return };
         let view = self.out.view();
         let is_taken = |id: &str| view.message(id).is_some();
-        let Some(placed) = speech.thoughts.place(id, piece, is_taken) else { return };
+        let Some(placed) = streamed.thoughts.place(id, piece, is_taken) else { return };
         self.out.close_text(id);
         if !self.view().open().thoughts.contains(&placed.id) {
             self.close_thoughts(id);
@@ -92,11 +92,11 @@ impl Assembler {
         if mutes.calls == MutedCalls::All {
             return;
         }
-        let Some(speech) = self.speeches.get_mut(id) else { return };
-        speech.thoughts.interrupt();
-        let is_predicted = speech.is_predicted;
+        let Some(streamed) = self.streamed.get_mut(id) else { return };
+        streamed.thoughts.interrupt();
+        let is_predicted = streamed.is_predicted;
         let args = chunk.args.take();
-        let Some(call) = speech.call(&chunk) else { return };
+        let Some(call) = streamed.call(&chunk) else { return };
         if let Some(wire) = &call.wire {
             let (wire, Some(args)) = (Arc::clone(wire), args) else { return };
             return self.out.call_args(&wire, args);
@@ -114,9 +114,9 @@ impl Assembler {
             self.out.custom(PREDICT_STATE_EVENT, predicted.clone(), agent);
         }
         let wire = self.announce(id, &raw_id, &name, agent);
-        if let Some(speech) = self.speeches.get_mut(id) {
-            speech.is_predicted = true;
-            if let Some(call) = speech.call(&chunk) {
+        if let Some(streamed) = self.streamed.get_mut(id) {
+            streamed.is_predicted = true;
+            if let Some(call) = streamed.call(&chunk) {
                 call.wire = Some(Arc::clone(&wire));
             }
         }
@@ -188,10 +188,10 @@ impl Assembler {
     }
 
     pub(super) fn open_thought(&mut self, id: &Id, thought: &Id, agent: Option<&Id>) {
-        if let Some(speech) = self.speeches.get_mut(id)
-            && !speech.thought_ids.contains(thought)
+        if let Some(streamed) = self.streamed.get_mut(id)
+            && !streamed.thought_ids.contains(thought)
         {
-            speech.thought_ids.push(Arc::clone(thought));
+            streamed.thought_ids.push(Arc::clone(thought));
         }
         self.out.open_thought(thought, agent);
     }
@@ -200,8 +200,8 @@ impl Assembler {
         if self.view().open().thoughts.is_empty() {
             return;
         }
-        let Some(speech) = self.speeches.get(id) else { return };
-        let ids = speech.thought_ids.clone();
+        let Some(streamed) = self.streamed.get(id) else { return };
+        let ids = streamed.thought_ids.clone();
         for thought in &ids {
             self.out.close_thought(thought);
         }
@@ -229,8 +229,8 @@ impl Assembler {
     /// Closes the thoughts and the text of a message. Returns its open calls, and whether they have
     /// arguments.
     pub(super) fn close_texts(&mut self, id: &Id) -> Vec<(Id, bool)> {
-        if let Some(speech) = self.speeches.get_mut(id) {
-            speech.reach(Stage::Finished);
+        if let Some(streamed) = self.streamed.get_mut(id) {
+            streamed.reach(Stage::Finished);
         }
         self.close_thoughts(id);
         self.out.close_text(id);

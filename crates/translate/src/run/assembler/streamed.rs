@@ -10,21 +10,21 @@ use crate::run::Id;
 use crate::run::reasoning::Thoughts;
 
 /// The messages of this run, by id.
-pub(super) type Speeches = HashMap<Id, Speech>;
+pub(super) type StreamedMessages = HashMap<Id, StreamedMessage>;
 
 /// How far a message of this run is.
 #[derive(Debug)]
-pub(super) struct Speech {
-    /// Which dialect speaks for the message.
+pub(super) struct StreamedMessage {
+    /// Which dialect owns the message.
     pub(super) owner: Owner,
-    /// The task that speaks.
+    /// The task that streams it.
     pub(super) task: Option<String>,
     /// Which of its pieces of reasoning belong together.
     pub(super) thoughts: Thoughts,
     /// The ids of its thoughts on our wires.
     pub(super) thought_ids: Vec<Id>,
     /// Its tool calls, in the order of their first fragments.
-    pub(super) calls: Vec<CallSpeech>,
+    pub(super) calls: Vec<StreamedCall>,
     /// Whether a call was announced. The first one also announces which arguments predict the state.
     pub(super) is_predicted: bool,
     /// Which of its pieces the graph asked not to show.
@@ -35,15 +35,15 @@ pub(super) struct Speech {
 /// How far a message has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(super) enum Stage {
-    /// The model speaks.
-    Speaking,
+    /// The model streams it.
+    Streaming,
     /// The model has finished, or its node has ended.
     Finished,
     /// It came whole.
     Whole,
 }
 
-/// Which dialect speaks for a message.
+/// Which dialect owns a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     /// The first that did.
@@ -54,7 +54,7 @@ pub(super) enum Owner {
 
 /// A streamed tool call.
 #[derive(Debug, Default)]
-pub(super) struct CallSpeech {
+pub(super) struct StreamedCall {
     index: Option<String>,
     /// LangGraph's id.
     pub(super) id: Option<Id>,
@@ -67,16 +67,16 @@ pub(super) struct CallSpeech {
 }
 
 /// The form of a message's id that the messages share, or a new one.
-pub(super) fn shared_id(speeches: &Speeches, id: &str) -> Id {
-    match speeches.get_key_value(id) {
+pub(super) fn shared_id(streamed: &StreamedMessages, id: &str) -> Id {
+    match streamed.get_key_value(id) {
         Some((known, _)) => Arc::clone(known),
         None => Id::from(id),
     }
 }
 
-// === impl Speech ===
+// === impl StreamedMessage ===
 
-impl Speech {
+impl StreamedMessage {
     pub(super) fn new(owner: Owner, task: Option<String>, mutes: Mutes) -> Self {
         Self {
             owner,
@@ -86,13 +86,13 @@ impl Speech {
             calls: Vec::new(),
             is_predicted: false,
             mutes,
-            stage: Stage::Speaking,
+            stage: Stage::Streaming,
         }
     }
 
     /// Whether the model was through once.
     pub(super) fn is_complete(&self) -> bool {
-        self.stage > Stage::Speaking
+        self.stage > Stage::Streaming
     }
 
     /// Whether it may be a message that comes whole under another id.
@@ -111,13 +111,13 @@ impl Speech {
     ///
     /// The index distinguishes fragments; a second id under one index is a second call. A fragment
     /// without an index continues the call of its id, and without an id the last call.
-    pub(super) fn call(&mut self, chunk: &CallChunk<'_>) -> Option<&mut CallSpeech> {
-        let may_be = |call: &CallSpeech| match (&call.id, &chunk.id) {
+    pub(super) fn call(&mut self, chunk: &CallChunk<'_>) -> Option<&mut StreamedCall> {
+        let may_be = |call: &StreamedCall| match (&call.id, &chunk.id) {
             (Some(known), Some(id)) => **known == **id,
             (None, _) | (_, None) => true,
         };
         let has_id =
-            |call: &CallSpeech| chunk.id.is_some() && call.id.as_deref() == chunk.id.as_deref();
+            |call: &StreamedCall| chunk.id.is_some() && call.id.as_deref() == chunk.id.as_deref();
         let last = || self.calls.len().checked_sub(1);
         let candidate = match chunk.index {
             Some(index) => self.calls.iter().rposition(|call| call.index.as_deref() == Some(index)),
@@ -126,7 +126,7 @@ impl Speech {
         let found = candidate.filter(|at| self.calls.get(*at).is_some_and(may_be));
         let at = found.unwrap_or_else(|| {
             let index = chunk.index.map(str::to_owned);
-            self.calls.push(CallSpeech { index, ..CallSpeech::default() });
+            self.calls.push(StreamedCall { index, ..StreamedCall::default() });
             self.calls.len() - 1
         });
         let call = self.calls.get_mut(at)?;
