@@ -62,7 +62,7 @@ pub use message::{CallChunk, Finish, Message, MessageType, WholeCall};
 pub use messages_key::{GraphLevel, MessagesKey, ParseMessagesKeyError};
 pub(crate) use model::MODEL_KEYS;
 pub use model::ModelInput;
-pub(crate) use origin::{MutedCalls, Mutes, Origin};
+pub(crate) use origin::{Origin, Suppressed, SuppressedCalls};
 pub use part::{Body, Part, StreamForm, has_values};
 pub use record::{
     ARCHIVED, Assistant, CLIENT_THREAD_ID, Capabilities, GraphKeys, InputKeys, Joins, RunRecord,

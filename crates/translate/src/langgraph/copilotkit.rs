@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use super::dialect::dialect_event::Emitted;
-use super::origin::{MutedCalls, Mutes};
+use super::origin::{Suppressed, SuppressedCalls};
 use crate::json::{self, Json, Members, Text};
 
 /// The key of the state under which CopilotKit's clients put their tools.
@@ -34,32 +34,35 @@ const EVENT_PREFIX: &str = "copilotkit_";
 ///
 /// CopilotKit's packages write the flags with and without a prefix. The SDK's type of a flag is a
 /// boolean, the name of a tool, or a list of names. Only the tools that are named are shown.
-pub(super) fn mutes(metadata: &Members<'_>) -> Mutes {
+pub(super) fn suppressed(metadata: &Members<'_>) -> Suppressed {
     let flags = |names: [&str; 2]| names.map(|name| metadata.get(name)).into_iter().flatten();
     let of_messages = flags(["emit-messages", "copilotkit:emit-messages"]);
     let of_calls = flags(["emit-tool-calls", "copilotkit:emit-tool-calls"]);
-    Mutes {
-        text: of_messages.map(muted).any(|muted| match muted {
-            MutedCalls::All => true,
+    Suppressed {
+        text: of_messages.map(suppressed_calls).any(|calls| match calls {
+            SuppressedCalls::All => true,
             // A message has no name that a list could have.
-            MutedCalls::AllBut(shown) => shown.is_empty(),
-            MutedCalls::None => false,
+            SuppressedCalls::AllBut(shown) => shown.is_empty(),
+            SuppressedCalls::None => false,
         }),
-        calls: of_calls.map(muted).find(|muted| *muted != MutedCalls::None).unwrap_or_default(),
+        calls: of_calls
+            .map(suppressed_calls)
+            .find(|calls| *calls != SuppressedCalls::None)
+            .unwrap_or_default(),
     }
 }
 
-fn muted(flag: &RawValue) -> MutedCalls {
+fn suppressed_calls(flag: &RawValue) -> SuppressedCalls {
     let own = |name: Cow<'_, str>| name.into_owned();
     let names: Option<Vec<String>> = json::string(flag).map(|name| vec![own(name)]).or_else(|| {
         Some(json::items(flag)?.into_iter().filter_map(json::string).map(own).collect())
     });
     match names {
         Some(names) => {
-            MutedCalls::AllBut(names.into_iter().filter(|name| !name.is_empty()).collect())
+            SuppressedCalls::AllBut(names.into_iter().filter(|name| !name.is_empty()).collect())
         }
-        None if flag.get() == "false" => MutedCalls::All,
-        None => MutedCalls::None,
+        None if flag.get() == "false" => SuppressedCalls::All,
+        None => SuppressedCalls::None,
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Origin {
     /// The name of the agent that the node belongs to.
     pub(crate) agent: Option<String>,
     /// What viewers must not see of this call while it streams.
-    pub(crate) mutes: Mutes,
+    pub(crate) suppressed: Suppressed,
     /// Whether LangChain's harness has called the model for its own work: to summarise, to choose
     /// tools.
     pub(crate) is_harness: bool,
@@ -35,16 +35,16 @@ pub(crate) struct Origin {
 /// What the graph asked not to stream of a model's call. A state that contains the message still
 /// shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Mutes {
+pub(crate) struct Suppressed {
     /// Its text and reasoning.
     pub(crate) text: bool,
     /// Its tool calls.
-    pub(crate) calls: MutedCalls,
+    pub(crate) calls: SuppressedCalls,
 }
 
 /// Which tool calls of a model's call are not streamed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum MutedCalls {
+pub(crate) enum SuppressedCalls {
     /// None.
     #[default]
     None,
@@ -88,7 +88,8 @@ impl Origin {
         let nostream = tags
             .into_iter()
             .any(|tag| matches!(tag.get(), "\"nostream\"" | "\"langsmith:nostream\""));
-        let mutes = if nostream { Mutes::ALL.clone() } else { copilotkit::mutes(members) };
+        let suppressed =
+            if nostream { Suppressed::ALL.clone() } else { copilotkit::suppressed(members) };
         Self {
             node: string("langgraph_node"),
             checkpoint_ns: string("langgraph_checkpoint_ns").unwrap_or_default(),
@@ -96,7 +97,7 @@ impl Origin {
             provider: string("ls_provider"),
             model: string("ls_model_name"),
             agent: string("lc_agent_name"),
-            mutes,
+            suppressed,
             is_harness: is_harness(members),
             predict_state: copilotkit::predicted(members).map(json::Json::from),
         }
@@ -108,19 +109,19 @@ impl Origin {
     }
 }
 
-// === impl Mutes ===
+// === impl Suppressed ===
 
-/// See [`Mutes::ALL`].
-static ALL: Mutes = Mutes { text: true, calls: MutedCalls::All };
+/// See [`Suppressed::ALL`].
+static ALL: Suppressed = Suppressed { text: true, calls: SuppressedCalls::All };
 
-impl Mutes {
+impl Suppressed {
     /// Nothing is streamed.
     pub(crate) const ALL: &'static Self = &ALL;
 }
 
-// === impl MutedCalls ===
+// === impl SuppressedCalls ===
 
-impl MutedCalls {
+impl SuppressedCalls {
     /// Whether the calls of this tool are not streamed.
     pub(crate) fn has(&self, tool: &str) -> bool {
         match self {

@@ -31,7 +31,7 @@ use crate::json::Text;
 use crate::langgraph::dialect::DialectName;
 use crate::langgraph::dialect::dialect_event::{DialectEvent, MessageId, Piece, Producer};
 use crate::langgraph::dialect::is_made_up;
-use crate::langgraph::{self, Finish, Mutes, Origin};
+use crate::langgraph::{self, Finish, Origin, Suppressed};
 
 pub(super) use self::beginning::Beginning;
 
@@ -144,8 +144,8 @@ impl Assembler {
         let is_held = self.view().message(id).is_some();
         let owner = if is_withheld || is_held { Owner::Nobody } else { Owner::Dialect(dialect) };
         let task = origin.task().map(str::to_owned);
-        let mutes = self.mutes(origin).clone();
-        self.streamed.insert(Arc::clone(id), StreamedMessage::new(owner, task, mutes));
+        let suppressed = self.suppressed(origin).clone();
+        self.streamed.insert(Arc::clone(id), StreamedMessage::new(owner, task, suppressed));
         owner == Owner::Dialect(dialect)
     }
 
@@ -155,8 +155,8 @@ impl Assembler {
     }
 
     /// What is not streamed of a model's call.
-    fn mutes<'o>(&self, origin: &'o Origin) -> &'o Mutes {
-        if self.is_internal(origin) { Mutes::ALL } else { &origin.mutes }
+    fn suppressed<'o>(&self, origin: &'o Origin) -> &'o Suppressed {
+        if self.is_internal(origin) { Suppressed::ALL } else { &origin.suppressed }
     }
 
     /// The shared form of a message's id, so that a token costs no allocation for it.
@@ -258,21 +258,21 @@ impl Assembler {
     ) {
         let is_new = !self.streamed.contains_key(id);
         let was_held = is_new && self.view().message(id).is_some();
-        let mutes = match self.streamed.get(id) {
-            Some(streamed) => streamed.mutes.clone(),
-            None if was_held => Mutes::default(),
-            None => origin.map(|origin| self.mutes(origin).clone()).unwrap_or_default(),
+        let suppressed = match self.streamed.get(id) {
+            Some(streamed) => streamed.suppressed.clone(),
+            None if was_held => Suppressed::default(),
+            None => origin.map(|origin| self.suppressed(origin).clone()).unwrap_or_default(),
         };
         for part in messages {
             match part.role {
-                Role::Reasoning if mutes.text => {}
+                Role::Reasoning if suppressed.text => {}
                 Role::Reasoning => {
                     self.top_up_thought(id, part, agent);
                     self.out.close_thought(&part.id);
                 }
                 Role::Tool => self.top_up_result(part, agent),
                 Role::User | Role::Assistant | Role::System | Role::Developer => {
-                    self.top_up_message(part, agent, &mutes);
+                    self.top_up_message(part, agent, &suppressed);
                 }
                 Role::Attachment => {}
             }
@@ -295,32 +295,32 @@ impl Assembler {
         if let Some(streamed) = self.streamed.get_mut(id) {
             streamed.reach(Stage::Whole);
         }
-        if !mutes.text {
+        if !suppressed.text {
             for part in messages.iter().filter(|part| part.role == Role::Attachment) {
                 self.out.attach(part, agent);
             }
         }
         if is_new && !was_held {
             let task = origin.and_then(Origin::task).map(str::to_owned);
-            let mut streamed = StreamedMessage::new(Owner::Nobody, task, mutes);
+            let mut streamed = StreamedMessage::new(Owner::Nobody, task, suppressed);
             streamed.reach(Stage::Whole);
             self.streamed.insert(Arc::clone(id), streamed);
         }
     }
 
-    fn top_up_message(&mut self, part: &Message, agent: Option<&Id>, mutes: &Mutes) {
+    fn top_up_message(&mut self, part: &Message, agent: Option<&Id>, suppressed: &Suppressed) {
         // Only a snapshot can carry media: the end of the run brings them.
         if matches!(part.content, Content::Parts(_)) {
             return;
         }
         let is_silent = part.content.text().is_empty() && part.calls.is_empty();
-        if is_silent && !mutes.text && self.view().message(&part.id).is_none() {
+        if is_silent && !suppressed.text && self.view().message(&part.id).is_none() {
             self.out.open_text(&part.id, part.role, part.name.clone(), agent);
         }
-        if !mutes.text {
+        if !suppressed.text {
             self.top_up_text(part, agent);
         }
-        for call in part.calls.iter().filter(|call| !mutes.calls.has(&call.name)) {
+        for call in part.calls.iter().filter(|call| !suppressed.calls.has(&call.name)) {
             let wire = match self.call_of(&part.id, &call.id) {
                 Some(wire) => wire,
                 None => self.announce(&part.id, &call.id, &call.name, agent),

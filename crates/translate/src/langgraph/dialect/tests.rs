@@ -30,8 +30,8 @@ fn described(event: DialectEvent<'_, '_>) -> (String, String) {
         DialectEvent::Pieces { producer, message, pieces } => {
             let (MessageId::Own(id) | MessageId::OfChunk { id, .. }) = message;
             let pieces: Vec<_> = pieces.filter_map(described_piece).collect();
-            let muted = if producer.origin.mutes.text { " (muted)" } else { "" };
-            (producer.namespace.to_owned(), format!("{id}: {}{muted}", pieces.join(", ")))
+            let suppressed = if producer.origin.suppressed.text { " (suppressed)" } else { "" };
+            (producer.namespace.to_owned(), format!("{id}: {}{suppressed}", pieces.join(", ")))
         }
         DialectEvent::Whole { producer, message } => {
             let id = message.id().unwrap_or_default();
@@ -184,7 +184,7 @@ fn tags_are_read_where_each_dialect_has_them() {
     let tuple = format!("[{CHUNK},{metadata}]");
     let said = events_of(&[("events", &*event), ("messages", &*tuple)]);
     let texts: Vec<_> = said.iter().map(|(.., text)| text.as_str()).collect();
-    assert_eq!(texts, ["m1: Hi", "m1: Hi (muted)"]);
+    assert_eq!(texts, ["m1: Hi", "m1: Hi (suppressed)"]);
 }
 
 #[test]

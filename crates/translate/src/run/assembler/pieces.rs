@@ -7,7 +7,7 @@ use super::streamed::Stage;
 use crate::json::{Text, TextBuf};
 use crate::langgraph::copilotkit::PREDICT_STATE_EVENT;
 use crate::langgraph::dialect::dialect_event::{Cost, Emitted, Piece};
-use crate::langgraph::{self, CallChunk, Finish, MutedCalls, Mutes, Origin, Reasoning};
+use crate::langgraph::{self, CallChunk, Finish, Origin, Reasoning, Suppressed, SuppressedCalls};
 use crate::run::message::Message;
 use crate::run::{Id, Role, ToolStatus, commit, reasoning};
 
@@ -20,14 +20,14 @@ impl Assembler {
         agent: Option<&Id>,
         origin: &Origin,
     ) {
-        let mutes = self.mutes(origin);
+        let suppressed = self.suppressed(origin);
         match piece {
-            Piece::Text(text) if !mutes.text && !text.is_empty() => {
+            Piece::Text(text) if !suppressed.text && !text.is_empty() => {
                 self.on_text(id, text, agent, origin);
             }
-            Piece::Reasoning(piece) if !mutes.text => self.on_reasoning(id, &piece, agent),
+            Piece::Reasoning(piece) if !suppressed.text => self.on_reasoning(id, &piece, agent),
             Piece::Call(chunk) => self.on_call_chunk(id, chunk, agent, origin),
-            Piece::Prefix(message) => self.on_prefix(id, message, agent, mutes),
+            Piece::Prefix(message) => self.on_prefix(id, message, agent, suppressed),
             Piece::Whole(message) => self.on_whole(message, agent, Some(origin)),
             Piece::Cost(cost) => {
                 let usage = match cost {
@@ -88,8 +88,8 @@ impl Assembler {
         agent: Option<&Id>,
         origin: &Origin,
     ) {
-        let mutes = self.mutes(origin);
-        if mutes.calls == MutedCalls::All {
+        let suppressed = self.suppressed(origin);
+        if suppressed.calls == SuppressedCalls::All {
             return;
         }
         let Some(streamed) = self.streamed.get_mut(id) else { return };
@@ -105,7 +105,7 @@ impl Assembler {
             call.early.push(args);
         }
         let (Some(raw_id), Some(name)) = (call.id.clone(), call.name.clone()) else { return };
-        if mutes.calls.has(&name) {
+        if suppressed.calls.has(&name) {
             call.early = TextBuf::default();
             return;
         }
@@ -129,10 +129,10 @@ impl Assembler {
         id: &Id,
         message: &langgraph::Message<'_>,
         agent: Option<&Id>,
-        mutes: &Mutes,
+        suppressed: &Suppressed,
     ) {
         let messages = Message::of_prefix(message, id);
-        for part in messages.iter().filter(|_| !mutes.text) {
+        for part in messages.iter().filter(|_| !suppressed.text) {
             if part.role == Role::Reasoning {
                 self.top_up_thought(id, part, agent);
             } else if !part.content.text().is_empty() {
@@ -142,7 +142,7 @@ impl Assembler {
         }
         // The arguments are a guess until the message is complete; the names are not.
         for call in messages.iter().flat_map(|message| &message.calls) {
-            let is_shown = !call.name.is_empty() && !mutes.calls.has(&call.name);
+            let is_shown = !call.name.is_empty() && !suppressed.calls.has(&call.name);
             if is_shown && self.call_of(id, &call.id).is_none() {
                 self.announce(id, &call.id, &call.name, agent);
             }

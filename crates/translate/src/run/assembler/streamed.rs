@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::json::TextBuf;
 use crate::langgraph::dialect::DialectName;
-use crate::langgraph::{CallChunk, Mutes};
+use crate::langgraph::{CallChunk, Suppressed};
 use crate::run::Id;
 use crate::run::reasoning::Thoughts;
 
@@ -28,7 +28,7 @@ pub(super) struct StreamedMessage {
     /// Whether a call was announced. The first one also announces which arguments predict the state.
     pub(super) is_predicted: bool,
     /// Which of its pieces the graph asked not to show.
-    pub(super) mutes: Mutes,
+    pub(super) suppressed: Suppressed,
     pub(super) stage: Stage,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn shared_id(streamed: &StreamedMessages, id: &str) -> Id {
 // === impl StreamedMessage ===
 
 impl StreamedMessage {
-    pub(super) fn new(owner: Owner, task: Option<String>, mutes: Mutes) -> Self {
+    pub(super) fn new(owner: Owner, task: Option<String>, suppressed: Suppressed) -> Self {
         Self {
             owner,
             task,
@@ -85,7 +85,7 @@ impl StreamedMessage {
             thought_ids: Vec::new(),
             calls: Vec::new(),
             is_predicted: false,
-            mutes,
+            suppressed,
             stage: Stage::Streaming,
         }
     }
