@@ -347,11 +347,11 @@ impl Projector {
     fn snapshot(&mut self, messages: &[Arc<Message>], emit: Emit<'_>) {
         let ids: HashSet<_> = messages.iter().map(|message| &message.id).collect();
         self.rename(messages, &ids);
-        let owns_thoughts = messages.iter().any(|message| message.role == Role::Reasoning);
+        let owns_reasoning = messages.iter().any(|message| message.role == Role::Reasoning);
         for (id, state) in &mut self.messages {
             if let MessageState::Shown(sent) = state
                 && !ids.contains(id)
-                && (owns_thoughts || sent.kind != ChunkKind::Thought)
+                && (owns_reasoning || sent.kind != ChunkKind::Thought)
             {
                 sent.text.retract();
             }
@@ -377,7 +377,7 @@ impl Projector {
                 self.beginning(message, *at, emit);
                 let reader = Reader { profile: &self.profile, cwd: &self.cwd };
                 match what {
-                    Inserted::Thought(id) | Inserted::Attachment(id) => {
+                    Inserted::Reasoning(id) | Inserted::Attachment(id) => {
                         if let Some(part) = placed.get(id) {
                             self.message(part, emit);
                         }
@@ -398,14 +398,14 @@ impl Projector {
         self.calls.prune_open();
     }
 
-    /// The thoughts and attachments that stand between the pieces of texts which are new to the
+    /// The reasoning and attachments that stand between the pieces of texts which are new to the
     /// client.
     fn placed<'a>(&self, messages: &'a [Arc<Message>]) -> HashMap<&'a Id, &'a Arc<Message>> {
         let new = messages.iter().filter(|message| self.is_new(&message.id));
         let between = new.flat_map(|message| message.between.iter());
         let ids: HashSet<_> = between
             .filter_map(|part| match &part.what {
-                Inserted::Thought(id) | Inserted::Attachment(id) => Some(id),
+                Inserted::Reasoning(id) | Inserted::Attachment(id) => Some(id),
                 Inserted::Call(_) => None,
             })
             .collect();

@@ -75,7 +75,7 @@ impl Assembler {
             let streamed = view.call(call).and_then(|(message, _)| self.streamed.get(&message.id));
             streamed.is_some_and(StreamedMessage::is_complete)
         };
-        !open.texts.is_empty() || !open.thoughts.is_empty() || !open.calls.iter().all(is_complete)
+        !open.texts.is_empty() || !open.reasoning.is_empty() || !open.calls.iter().all(is_complete)
     }
 
     /// Closes what is open, and forgets which dialect owns which message.
@@ -267,8 +267,8 @@ impl Assembler {
             match part.role {
                 Role::Reasoning if suppressed.text => {}
                 Role::Reasoning => {
-                    self.top_up_thought(id, part, agent);
-                    self.out.close_thought(&part.id);
+                    self.top_up_reasoning(id, part, agent);
+                    self.out.close_reasoning(&part.id);
                 }
                 Role::Tool => self.top_up_result(part, agent),
                 Role::User | Role::Assistant | Role::System | Role::Developer => {
@@ -353,8 +353,8 @@ impl Assembler {
         }
     }
 
-    fn top_up_thought(&mut self, id: &Id, part: &Message, agent: Option<&Id>) {
-        if self.has_streamed_thought(id, part) {
+    fn top_up_reasoning(&mut self, id: &Id, part: &Message, agent: Option<&Id>) {
+        if self.has_streamed_reasoning(id, part) {
             return;
         }
         let held = self.view().message(&part.id);
@@ -362,38 +362,39 @@ impl Assembler {
         let sealed = held.and_then(|held| held.sealed.clone());
         let missing = self.missing_of(part);
         if !is_known || missing.is_some() {
-            self.open_thought(id, &part.id, agent);
+            self.open_reasoning(id, &part.id, agent);
         }
         if let Some(missing) = missing {
-            self.out.thought(&part.id, missing);
+            self.out.reasoning(&part.id, missing);
         }
         if let Some(new) = part.sealed.clone().filter(|new| sealed.as_ref() != Some(new)) {
             self.out.sealed(&part.id, new);
         }
     }
 
-    /// Whether a new thought of a whole message has streamed in the same task, as that of a message
+    /// Whether new reasoning of a whole message has streamed in the same task, as that of a message
     /// under another id.
-    fn has_streamed_thought(&mut self, id: &Id, part: &Message) -> bool {
+    fn has_streamed_reasoning(&mut self, id: &Id, part: &Message) -> bool {
         let view = self.out.view();
         if view.message(&part.id).is_some() {
             return false;
         }
         let Some(streamed) = self.streamed.get(id) else { return false };
-        if streamed.thought_ids.contains(&part.id) {
+        if streamed.reasoning_ids.contains(&part.id) {
             return true;
         }
         let Some(task) = streamed.task.clone() else { return false };
-        let says_it = |thought: &Id| view.message(thought).is_some_and(|held| held.says_same(part));
+        let says_it =
+            |reasoning_id: &Id| view.message(reasoning_id).is_some_and(|held| held.says_same(part));
         let mut others = self.streamed.iter_mut().filter(|(other, streamed)| {
             *other != id && streamed.may_be_another() && streamed.task.as_ref() == Some(&task)
         });
-        let found = others.find(|(_, streamed)| streamed.thought_ids.iter().any(says_it));
+        let found = others.find(|(_, streamed)| streamed.reasoning_ids.iter().any(says_it));
         let Some((_, other)) = found else { return false };
         // It is not dropped as a part of a failed attempt.
         other.reach(Stage::Whole);
         if let Some(streamed) = self.streamed.get_mut(id) {
-            streamed.thought_ids.push(Arc::clone(&part.id));
+            streamed.reasoning_ids.push(Arc::clone(&part.id));
         }
         true
     }

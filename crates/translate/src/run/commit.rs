@@ -411,7 +411,7 @@ pub fn snapshots(viewer: ViewerMessages<'_>, target: &[Arc<Message>]) -> Vec<Vec
         }
         ViewerMessages::Unknown => through(0, target),
         ViewerMessages::Returning => {
-            vec![vec![empty_thought(), empty_attachment()], target.to_vec()]
+            vec![vec![empty_reasoning(), empty_attachment()], target.to_vec()]
         }
     }
 }
@@ -446,7 +446,7 @@ fn through(common: usize, target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
     let mut prefix: Vec<_> = target.iter().take(common).cloned().collect();
     let (of_prefix, of_all) = (Owned::by(&prefix), Owned::by(target));
     for (role, empty) in [
-        (Role::Reasoning, empty_thought as fn() -> Arc<Message>),
+        (Role::Reasoning, empty_reasoning as fn() -> Arc<Message>),
         (Role::Attachment, empty_attachment),
     ] {
         if of_all.has(role) && !of_prefix.has(role) {
@@ -456,7 +456,7 @@ fn through(common: usize, target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
     vec![prefix, target.to_vec()]
 }
 
-fn empty_thought() -> Arc<Message> {
+fn empty_reasoning() -> Arc<Message> {
     Message::new(Id::from(EMPTY_THOUGHT), Role::Reasoning).into()
 }
 

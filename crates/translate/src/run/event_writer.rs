@@ -121,14 +121,14 @@ impl EventWriter {
 
     // --- reasoning ---
 
-    pub(super) fn open_thought(&mut self, id: &Id, agent: Option<&Id>) {
-        if !self.view.open().thoughts.contains(id) {
+    pub(super) fn open_reasoning(&mut self, id: &Id, agent: Option<&Id>) {
+        if !self.view.open().reasoning.contains(id) {
             let agent = self.owner(id, agent);
             self.emit(RunEvent::ReasoningStarted { message_id: Arc::clone(id), agent });
         }
     }
 
-    pub(super) fn thought(&mut self, id: &Id, delta: Text) {
+    pub(super) fn reasoning(&mut self, id: &Id, delta: Text) {
         if !delta.is_empty() {
             self.emit(RunEvent::ReasoningDelta { message_id: Arc::clone(id), delta });
         }
@@ -138,8 +138,8 @@ impl EventWriter {
         self.emit(RunEvent::ReasoningSealed { message_id: Arc::clone(id), sealed });
     }
 
-    pub(super) fn close_thought(&mut self, id: &Id) {
-        if self.view.open().thoughts.contains(id) {
+    pub(super) fn close_reasoning(&mut self, id: &Id) {
+        if self.view.open().reasoning.contains(id) {
             self.emit(RunEvent::ReasoningEnded { message_id: Arc::clone(id) });
         }
     }
@@ -420,7 +420,7 @@ impl EventWriter {
         let mut open = self.view.open().clone();
         let says = |id: &Id| self.view.message(id).and_then(|m| m.agent.as_ref()) == agent;
         let calls = |id: &Id| self.view.call(id).and_then(|(m, _)| m.agent.as_ref()) == agent;
-        open.thoughts.retain(&says);
+        open.reasoning.retain(&says);
         open.texts.retain(&says);
         open.calls.retain(calls);
         open.steps.retain(|(_, owner)| owner.as_ref() == agent);
@@ -428,8 +428,8 @@ impl EventWriter {
     }
 
     fn close(&mut self, open: &Open) {
-        for id in &open.thoughts {
-            self.close_thought(id);
+        for id in &open.reasoning {
+            self.close_reasoning(id);
         }
         for id in &open.texts {
             self.close_text(id);

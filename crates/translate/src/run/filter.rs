@@ -107,7 +107,7 @@ impl Filter {
 
     fn is_left_out(&self, event: &RunEvent) -> bool {
         let Emit { reasoning, steps, activities, subagents, .. } = self.emit;
-        let is_thought = matches!(
+        let is_reasoning = matches!(
             event,
             RunEvent::ReasoningStarted { .. }
                 | RunEvent::ReasoningDelta { .. }
@@ -117,7 +117,7 @@ impl Filter {
         let is_step = matches!(event, RunEvent::StepStarted { .. } | RunEvent::StepFinished { .. });
         let is_subagent =
             matches!(event, RunEvent::SubagentStarted(_) | RunEvent::SubagentFinished { .. });
-        (is_thought && !reasoning)
+        (is_reasoning && !reasoning)
             || (is_step && !steps)
             || (is_subagent && subagents != Subagents::Attributed)
             || (matches!(event, RunEvent::Activity { .. }) && !activities)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::reasoning::Thoughts;
+use super::reasoning::ReasoningMessages;
 use super::{Harness, Id};
 use crate::json::{self, Json, Text, TextBuf};
 use crate::langgraph::{self, Block, Media, MessageType};
@@ -47,8 +47,8 @@ pub struct Between {
 /// What an assistant does between pieces of its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inserted {
-    /// The thought with this message id.
-    Thought(Id),
+    /// The reasoning with this message id.
+    Reasoning(Id),
     /// The attachment with this message id.
     Attachment(Id),
     /// The call with this number among those of the message.
@@ -295,16 +295,16 @@ impl Message {
         let mut messages = Vec::new();
         let mut between = Vec::new();
         if role == Role::Assistant {
-            let mut thoughts = Thoughts::default();
+            let mut reasoning = ReasoningMessages::default();
             let (mut at, mut calls, mut attachments) = (0, 0_usize, 0_usize);
             for block in &blocks {
                 let before = messages.len();
                 let what = match block {
                     Block::Reasoning(piece) => {
-                        thoughts.add(id, piece, &mut messages);
+                        reasoning.add(id, piece, &mut messages);
                         let new = messages.get(before);
                         between.extend(new.map(|new| {
-                            let what = Inserted::Thought(Arc::clone(&new.id));
+                            let what = Inserted::Reasoning(Arc::clone(&new.id));
                             Between { at, what }
                         }));
                         continue;
@@ -324,7 +324,7 @@ impl Message {
                     }
                     Block::Annotations(_) => None,
                 };
-                thoughts.interrupt();
+                reasoning.interrupt();
                 between.extend(what.map(|what| Between { at, what }));
             }
             // A provider may say in its content less, or more, than LangChain reads as calls.

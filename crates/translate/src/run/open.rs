@@ -8,7 +8,7 @@ use super::{Id, RunEvent, Subagent};
 #[derive(Clone, Debug, Default)]
 pub struct Open {
     pub(super) texts: Vec<Id>,
-    pub(super) thoughts: Vec<Id>,
+    pub(super) reasoning: Vec<Id>,
     pub(super) calls: Vec<Id>,
     /// Each step's name and subagent.
     pub(super) steps: Vec<(Id, Option<Id>)>,
@@ -38,9 +38,9 @@ impl Open {
             RunEvent::TextStarted { message_id, .. } => self.texts.push(Arc::clone(message_id)),
             RunEvent::TextEnded { message_id } => close(&mut self.texts, message_id),
             RunEvent::ReasoningStarted { message_id, .. } => {
-                self.thoughts.push(Arc::clone(message_id));
+                self.reasoning.push(Arc::clone(message_id));
             }
-            RunEvent::ReasoningEnded { message_id } => close(&mut self.thoughts, message_id),
+            RunEvent::ReasoningEnded { message_id } => close(&mut self.reasoning, message_id),
             RunEvent::CallStarted { call_id, .. } => self.calls.push(Arc::clone(call_id)),
             RunEvent::CallEnded { call_id } => close(&mut self.calls, call_id),
             RunEvent::StepStarted { name, agent } => {

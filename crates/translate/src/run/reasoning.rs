@@ -11,14 +11,14 @@ use crate::langgraph::Reasoning;
 /// Providers mark pieces by a block index, or by an id that only the first piece carries, or not at
 /// all. A piece without either belongs to the reasoning before it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Thoughts {
-    known: Vec<Thought>,
+pub(super) struct ReasoningMessages {
+    known: Vec<ReasoningMessage>,
     /// Where a piece without a mark goes.
     current: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
-struct Thought {
+struct ReasoningMessage {
     /// The indices of its blocks. A provider may count the parts of one item as several blocks.
     indices: Vec<String>,
     provider_id: Option<Id>,
@@ -39,7 +39,7 @@ pub(super) struct Placed {
     pub(super) text: Option<Text>,
 }
 
-impl Thoughts {
+impl ReasoningMessages {
     /// Something else follows. The next piece without a mark starts a new reasoning message.
     pub(super) fn interrupt(&mut self) {
         self.current = None;
@@ -56,26 +56,26 @@ impl Thoughts {
         piece: &Reasoning<'_>,
         is_taken: impl Fn(&str) -> bool,
     ) -> Option<Placed> {
-        let is_shown = |thought: &Thought| thought.id.is_some() && !thought.is_beside;
+        let is_shown = |message: &ReasoningMessage| message.id.is_some() && !message.is_beside;
         if piece.is_beside() && self.known.iter().any(is_shown) {
             return None;
         }
         let at = self.find(piece);
         self.current = Some(at);
-        let shown = self.known.iter().filter(|thought| thought.id.is_some()).count();
+        let shown = self.known.iter().filter(|message| message.id.is_some()).count();
         let provider_id = self.known.get(at)?.provider_id.clone();
         let provider_id = provider_id.filter(|id| {
-            !is_taken(id) && self.known.iter().all(|thought| thought.id.as_ref() != Some(id))
+            !is_taken(id) && self.known.iter().all(|message| message.id.as_ref() != Some(id))
         });
-        let thought = self.known.get_mut(at)?;
+        let message = self.known.get_mut(at)?;
         if piece.text.is_none() && piece.sealed.is_none() {
             return None;
         }
-        let id = thought.id.get_or_insert_with(|| {
+        let id = message.id.get_or_insert_with(|| {
             provider_id.unwrap_or_else(|| Id::from(format!("{message_id}:reasoning:{shown}")))
         });
         let id = Arc::clone(id);
-        let text = piece.text.as_ref().map(|text| thought.continue_with(piece.part, text));
+        let text = piece.text.as_ref().map(|text| message.continue_with(piece.part, text));
         Some(Placed { id, text })
     }
 
@@ -106,10 +106,10 @@ impl Thoughts {
 
     fn find(&mut self, piece: &Reasoning<'_>) -> usize {
         let by_id = |id: &str| {
-            self.known.iter().position(|thought| thought.provider_id.as_deref() == Some(id))
+            self.known.iter().position(|message| message.provider_id.as_deref() == Some(id))
         };
         let by_index = |index: &str| {
-            self.known.iter().position(|thought| thought.indices.iter().any(|i| i == index))
+            self.known.iter().position(|message| message.indices.iter().any(|i| i == index))
         };
         let known = match (&piece.id, piece.index) {
             (Some(id), index) => by_id(id).or_else(|| index.and_then(by_index)),
@@ -117,7 +117,7 @@ impl Thoughts {
             (None, None) => self.current,
         };
         let at = known.unwrap_or_else(|| {
-            self.known.push(Thought {
+            self.known.push(ReasoningMessage {
                 indices: Vec::new(),
                 provider_id: piece.id.as_deref().map(Id::from),
                 id: None,
@@ -127,17 +127,17 @@ impl Thoughts {
             });
             self.known.len() - 1
         });
-        if let (Some(thought), Some(index)) = (self.known.get_mut(at), piece.index)
-            && !thought.indices.iter().any(|known| known == index)
+        if let (Some(message), Some(index)) = (self.known.get_mut(at), piece.index)
+            && !message.indices.iter().any(|known| known == index)
         {
-            thought.begins_block = !thought.indices.is_empty();
-            thought.indices.push(index.to_owned());
+            message.begins_block = !message.indices.is_empty();
+            message.indices.push(index.to_owned());
         }
         at
     }
 }
 
-impl Thought {
+impl ReasoningMessage {
     /// The parts of a summary are paragraphs of one reasoning message.
     fn continue_with(&mut self, part: Option<u64>, text: &Text) -> Text {
         let begins_part = part.is_some() && self.part.is_some() && part != self.part;

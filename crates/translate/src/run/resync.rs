@@ -180,7 +180,7 @@ fn say(message: &Arc<Message>, view: &View, out: &mut Vec<RunEvent>) -> Option<(
             let sealed = sealed.clone();
             out.push(RunEvent::ReasoningSealed { message_id: Arc::clone(id), sealed });
         }
-        if !now.thoughts.contains(id) {
+        if !now.reasoning.contains(id) {
             out.push(RunEvent::ReasoningEnded { message_id });
         }
         return Some(());
@@ -236,8 +236,8 @@ pub fn closings(reader: &Open) -> Vec<RunEvent> {
 
 /// Closes items that have ended in the run. A subagent ends after its messages.
 fn close_ended(now: &Open, reader: &Open, out: &mut Vec<RunEvent>) {
-    let Open { texts, thoughts, calls, steps, subagents } = reader;
-    for id in thoughts.iter().filter(|id| !now.thoughts.contains(id)) {
+    let Open { texts, reasoning, calls, steps, subagents } = reader;
+    for id in reasoning.iter().filter(|id| !now.reasoning.contains(id)) {
         out.push(RunEvent::ReasoningEnded { message_id: Arc::clone(id) });
     }
     for id in texts.iter().filter(|id| !now.texts.contains(id)) {
@@ -256,11 +256,11 @@ fn close_ended(now: &Open, reader: &Open, out: &mut Vec<RunEvent>) {
 
 /// Opens items that have started in the run, except for its subagents.
 fn open_begun(view: &View, reader: &Open, out: &mut Vec<RunEvent>) {
-    let Open { texts, thoughts, calls, steps, subagents: _ } = view.open();
+    let Open { texts, reasoning, calls, steps, subagents: _ } = view.open();
     for (name, agent) in steps.iter().filter(|step| !reader.steps.contains(step)) {
         out.push(RunEvent::StepStarted { name: Arc::clone(name), agent: agent.clone() });
     }
-    for id in thoughts.iter().filter(|id| !reader.thoughts.contains(id)) {
+    for id in reasoning.iter().filter(|id| !reader.reasoning.contains(id)) {
         let agent = view.message(id).and_then(|message| message.agent.clone());
         out.push(RunEvent::ReasoningStarted { message_id: Arc::clone(id), agent });
     }

@@ -53,7 +53,7 @@ struct Places {
 /// messages unless the snapshot has some, and likewise its activities.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owned {
-    thoughts: bool,
+    reasoning: bool,
     attachments: bool,
 }
 
@@ -62,12 +62,12 @@ pub(super) struct Owned {
 impl Owned {
     pub(super) fn by(snapshot: &[Arc<Message>]) -> Self {
         let contains = |role| snapshot.iter().any(|message| message.role == role);
-        Self { thoughts: contains(Role::Reasoning), attachments: contains(Role::Attachment) }
+        Self { reasoning: contains(Role::Reasoning), attachments: contains(Role::Attachment) }
     }
 
     pub(super) fn has(self, role: Role) -> bool {
         match role {
-            Role::Reasoning => self.thoughts,
+            Role::Reasoning => self.reasoning,
             Role::Attachment => self.attachments,
             Role::User | Role::Assistant | Role::Tool | Role::System | Role::Developer => true,
         }

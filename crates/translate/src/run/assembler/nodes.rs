@@ -53,7 +53,7 @@ impl Assembler {
         }
     }
 
-    /// The messages of failed attempts at these tasks, and their thoughts: they have streamed before a
+    /// The messages of failed attempts at these tasks, and their reasoning: they have streamed before a
     /// message of the agent that the task has returned, and the task has not returned them.
     ///
     /// LangGraph starts a failed node again, and middleware a failed model, and no part says so.
@@ -64,7 +64,7 @@ impl Assembler {
             self.streamed.iter().filter(move |(_, s)| s.task.as_ref().is_some_and(is_of_tasks))
         };
         let place = |id: &Id, streamed: &StreamedMessage| {
-            let first = streamed.thought_ids.first();
+            let first = streamed.reasoning_ids.first();
             view.place_of(id).into_iter().chain(first.and_then(|id| view.place_of(id))).min()
         };
         let is_after = |task: Option<&String>, before: usize| {
@@ -79,7 +79,10 @@ impl Assembler {
             streamed.may_be_another()
                 && place(id, streamed).is_some_and(|at| is_after(streamed.task.as_ref(), at))
         });
-        failed.flat_map(|(id, streamed)| streamed.thought_ids.iter().chain([id])).cloned().collect()
+        failed
+            .flat_map(|(id, streamed)| streamed.reasoning_ids.iter().chain([id]))
+            .cloned()
+            .collect()
     }
 
     /// Removes the messages of failed attempts at these tasks.
@@ -110,7 +113,7 @@ impl Assembler {
         for id in &failed {
             if let Some(streamed) = self.streamed.get_mut(id) {
                 streamed.owner = Owner::Nobody;
-                streamed.thought_ids.clear();
+                streamed.reasoning_ids.clear();
             }
         }
     }
@@ -201,7 +204,7 @@ impl Assembler {
         let open = self.view().open();
         let is_open = |(id, streamed): &(&Id, &StreamedMessage)| {
             open.texts.contains(id)
-                || streamed.thought_ids.iter().any(|id| open.thoughts.contains(id))
+                || streamed.reasoning_ids.iter().any(|id| open.reasoning.contains(id))
                 || streamed
                     .calls
                     .iter()

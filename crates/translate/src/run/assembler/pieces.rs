@@ -50,9 +50,9 @@ impl Assembler {
     }
 
     fn on_text(&mut self, id: &Id, text: Text, agent: Option<&Id>, origin: &Origin) {
-        self.close_thoughts(id);
+        self.close_reasoning(id);
         if let Some(streamed) = self.streamed.get_mut(id) {
-            streamed.thoughts.interrupt();
+            streamed.reasoning.interrupt();
         }
         if !self.view().open().texts.contains(id) {
             let name = origin.agent.as_deref().map(Text::new);
@@ -65,14 +65,14 @@ impl Assembler {
         let Some(streamed) = self.streamed.get_mut(id) else { return };
         let view = self.out.view();
         let is_taken = |id: &str| view.message(id).is_some();
-        let Some(placed) = streamed.thoughts.place(id, piece, is_taken) else { return };
+        let Some(placed) = streamed.reasoning.place(id, piece, is_taken) else { return };
         self.out.close_text(id);
-        if !self.view().open().thoughts.contains(&placed.id) {
-            self.close_thoughts(id);
+        if !self.view().open().reasoning.contains(&placed.id) {
+            self.close_reasoning(id);
         }
-        self.open_thought(id, &placed.id, agent);
+        self.open_reasoning(id, &placed.id, agent);
         if let Some(text) = placed.text {
-            self.out.thought(&placed.id, text);
+            self.out.reasoning(&placed.id, text);
         }
         if let Some(sealed) = &piece.sealed {
             let before = self.view().message(&placed.id).and_then(|m| m.sealed.as_ref());
@@ -93,7 +93,7 @@ impl Assembler {
             return;
         }
         let Some(streamed) = self.streamed.get_mut(id) else { return };
-        streamed.thoughts.interrupt();
+        streamed.reasoning.interrupt();
         let is_predicted = streamed.is_predicted;
         let args = chunk.args.take();
         let Some(call) = streamed.call(&chunk) else { return };
@@ -134,9 +134,9 @@ impl Assembler {
         let messages = Message::of_prefix(message, id);
         for part in messages.iter().filter(|_| !suppressed.text) {
             if part.role == Role::Reasoning {
-                self.top_up_thought(id, part, agent);
+                self.top_up_reasoning(id, part, agent);
             } else if !part.content.text().is_empty() {
-                self.close_thoughts(id);
+                self.close_reasoning(id);
                 self.top_up_text(part, agent);
             }
         }
@@ -176,7 +176,7 @@ impl Assembler {
 
     /// Opens a call under an id that no other message's or owner's call has; returns that id.
     pub(super) fn announce(&mut self, id: &Id, raw_id: &Id, name: &Id, agent: Option<&Id>) -> Id {
-        self.close_thoughts(id);
+        self.close_reasoning(id);
         self.out.close_text(id);
         let mut wire = Arc::clone(raw_id);
         // Once for another message's call, and once for each other owner that this message had.
@@ -187,23 +187,23 @@ impl Assembler {
         wire
     }
 
-    pub(super) fn open_thought(&mut self, id: &Id, thought: &Id, agent: Option<&Id>) {
+    pub(super) fn open_reasoning(&mut self, id: &Id, reasoning_id: &Id, agent: Option<&Id>) {
         if let Some(streamed) = self.streamed.get_mut(id)
-            && !streamed.thought_ids.contains(thought)
+            && !streamed.reasoning_ids.contains(reasoning_id)
         {
-            streamed.thought_ids.push(Arc::clone(thought));
+            streamed.reasoning_ids.push(Arc::clone(reasoning_id));
         }
-        self.out.open_thought(thought, agent);
+        self.out.open_reasoning(reasoning_id, agent);
     }
 
-    pub(super) fn close_thoughts(&mut self, id: &Id) {
-        if self.view().open().thoughts.is_empty() {
+    pub(super) fn close_reasoning(&mut self, id: &Id) {
+        if self.view().open().reasoning.is_empty() {
             return;
         }
         let Some(streamed) = self.streamed.get(id) else { return };
-        let ids = streamed.thought_ids.clone();
-        for thought in &ids {
-            self.out.close_thought(thought);
+        let ids = streamed.reasoning_ids.clone();
+        for reasoning_id in &ids {
+            self.out.close_reasoning(reasoning_id);
         }
     }
 
@@ -219,20 +219,20 @@ impl Assembler {
         }
     }
 
-    /// Nothing of a message is to come: closes its thoughts, its text and its calls.
+    /// Nothing of a message is to come: closes its reasoning, its text and its calls.
     pub(super) fn close_message(&mut self, id: &Id) {
         for (call, _) in self.close_texts(id) {
             self.out.close_call(&call);
         }
     }
 
-    /// Closes the thoughts and the text of a message. Returns its open calls, and whether they have
+    /// Closes the reasoning and the text of a message. Returns its open calls, and whether they have
     /// arguments.
     pub(super) fn close_texts(&mut self, id: &Id) -> Vec<(Id, bool)> {
         if let Some(streamed) = self.streamed.get_mut(id) {
             streamed.reach(Stage::Finished);
         }
-        self.close_thoughts(id);
+        self.close_reasoning(id);
         self.out.close_text(id);
         let (view, open) = (self.view(), &self.view().open().calls);
         let calls = view.message(id).map(|message| message.calls.as_slice()).unwrap_or_default();

@@ -7,7 +7,7 @@ use crate::json::TextBuf;
 use crate::langgraph::dialect::DialectName;
 use crate::langgraph::{CallChunk, Suppressed};
 use crate::run::Id;
-use crate::run::reasoning::Thoughts;
+use crate::run::reasoning::ReasoningMessages;
 
 /// The messages of this run, by id.
 pub(super) type StreamedMessages = HashMap<Id, StreamedMessage>;
@@ -20,9 +20,9 @@ pub(super) struct StreamedMessage {
     /// The task that streams it.
     pub(super) task: Option<String>,
     /// Which of its pieces of reasoning belong together.
-    pub(super) thoughts: Thoughts,
-    /// The ids of its thoughts on our wires.
-    pub(super) thought_ids: Vec<Id>,
+    pub(super) reasoning: ReasoningMessages,
+    /// The ids of its reasoning messages on our wires.
+    pub(super) reasoning_ids: Vec<Id>,
     /// Its tool calls, in the order of their first fragments.
     pub(super) calls: Vec<StreamedCall>,
     /// Whether a call was announced. The first one also announces which arguments predict the state.
@@ -81,8 +81,8 @@ impl StreamedMessage {
         Self {
             owner,
             task,
-            thoughts: Thoughts::default(),
-            thought_ids: Vec::new(),
+            reasoning: ReasoningMessages::default(),
+            reasoning_ids: Vec::new(),
             calls: Vec::new(),
             is_predicted: false,
             suppressed,
