@@ -32,7 +32,8 @@
 //! - [`metrics`]: what is counted, and how Prometheus reads it.
 //! - [`upstream`]: LangGraph's API over HTTP. No other module sends a request to LangGraph.
 //! - [`audit`]: who did what, and whether it was allowed, for the operator.
-//! - `flights`: a request that is sent once for all callers who ask for the same at the same time.
+//! - `single_flight`: a request that is sent once for all callers who ask for the same at the same
+//!   time.
 //! - [`agents`]: which agents can be run, under which names.
 //! - [`runs`]: the runs that are being read, from upstream's bytes to the events that each reader
 //!   pulls; how often and when a lost stream is retried.
@@ -51,9 +52,9 @@
 //! - [`watch`]: an AG-UI client in the terminal. It too is the other side of the wire.
 //! - `main`, `commands`: the binary, with a file for each of its commands.
 //!
-//! A module imports only from lower ranks: sync < offload < metrics < audit, upstream, flights < agents,
-//! credentials, runs < threads < sessions < server, stdio < bridge, config, cli, check, editors, manual,
-//! reload, telemetry, terminal, watch. `tests/offline/tidy.rs` has the ranks, and fails otherwise.
+//! A module imports only from lower ranks: sync < offload < metrics < audit, upstream, single_flight <
+//! agents, credentials, runs < threads < sessions < server, stdio < bridge, config, cli, check,
+//! editors, manual, reload, telemetry, terminal, watch. `tests/offline/tidy.rs` has the ranks, and fails otherwise.
 //!
 //! # What always holds
 //!
@@ -77,7 +78,6 @@ pub mod cli;
 pub mod config;
 pub mod credentials;
 pub mod editors;
-mod flights;
 pub mod manual;
 pub mod metrics;
 mod offload;
@@ -85,6 +85,7 @@ pub mod reload;
 pub mod runs;
 pub mod server;
 pub mod sessions;
+mod single_flight;
 pub mod stdio;
 mod sync;
 pub mod telemetry;

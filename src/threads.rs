@@ -71,8 +71,8 @@ pub use snapshot::ThreadSnapshot;
 pub use thread::Thread;
 
 use crate::agents::Agent;
-use crate::flights::Flights;
 use crate::runs::Runs;
+use crate::single_flight::SingleFlight;
 use crate::upstream::{Client, Error, Line, Purpose, Visibility};
 use follow::FollowedThreads;
 use key::LookKey;
@@ -100,11 +100,11 @@ struct Shared {
     runs: Runs,
     followed: FollowedThreads,
     /// Looks in progress for clients that connect.
-    looks: Flights<LookKey, Result<Looked, Error>>,
+    looks: SingleFlight<LookKey, Result<Looked, Error>>,
     /// Looks in progress that read no run.
-    rests: Flights<LookKey, Result<LookedAtRest, Error>>,
+    rests: SingleFlight<LookKey, Result<LookedAtRest, Error>>,
     /// Checks of visibility in progress.
-    visibilities: Flights<LookKey, Result<Visibility, Error>>,
+    visibilities: SingleFlight<LookKey, Result<Visibility, Error>>,
     paces: Paces,
     polls: Polls,
     start_locks: StartLocks,
@@ -120,9 +120,9 @@ impl Threads {
         let shared = Arc::new(Shared {
             runs,
             followed: FollowedThreads::default(),
-            looks: Flights::default(),
-            rests: Flights::default(),
-            visibilities: Flights::default(),
+            looks: SingleFlight::default(),
+            rests: SingleFlight::default(),
+            visibilities: SingleFlight::default(),
             paces: Paces::new(state_reads_per_second),
             polls: Polls::default(),
             start_locks: StartLocks::default(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::flights::Flights;
+use crate::single_flight::SingleFlight;
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Access, Caller, Client};
 
@@ -29,7 +29,7 @@ pub(super) const MAX_FACTS: usize = 2_000;
 pub(super) struct Facts<K, V> {
     remembered: Mutex<Remembered<K, V>>,
     /// Requests for facts, shared by callers with equal credentials.
-    in_flight: Flights<(K, Access), V>,
+    in_flight: SingleFlight<(K, Access), V>,
 }
 
 /// Facts by subject and caller. Without a caller a fact applies to all.
@@ -178,7 +178,7 @@ impl<V> Fact<V> {
 
 impl<K, V> Default for Facts<K, V> {
     fn default() -> Self {
-        Self { remembered: Mutex::default(), in_flight: Flights::default() }
+        Self { remembered: Mutex::default(), in_flight: SingleFlight::default() }
     }
 }
 

@@ -52,7 +52,7 @@ const GATEWAY: Package = Package {
         ("offload", 1),
         ("metrics", 4),
         ("audit", 5),
-        ("flights", 5),
+        ("single_flight", 5),
         ("upstream", 5),
         ("agents", 6),
         ("credentials", 6),

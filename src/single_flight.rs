@@ -18,7 +18,7 @@ use crate::sync::Mutex;
 
 /// The requests that are under way. The key says what is requested, and with whose credentials.
 #[derive(Debug)]
-pub(crate) struct Flights<K, V>(Mutex<HashMap<K, Listed<V>>>);
+pub(crate) struct SingleFlight<K, V>(Mutex<HashMap<K, Listed<V>>>);
 
 /// The requests of one key.
 #[derive(Debug)]
@@ -45,14 +45,14 @@ struct Listed<V> {
 
 /// A caller's place in a flight. The last one that is dropped removes the flight.
 struct Seat<'a, K: Eq + Hash, V> {
-    flights: &'a Flights<K, V>,
+    single_flight: &'a SingleFlight<K, V>,
     key: K,
     flight: Arc<Flight<V>>,
 }
 
-// === impl Flights ===
+// === impl SingleFlight ===
 
-impl<K: Clone + Eq + Hash, V: Clone> Flights<K, V> {
+impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
     /// The answer to a request that begins after this call.
     ///
     /// Cancel safe: if the caller that sends the request is dropped, the next one sends another.
@@ -82,16 +82,16 @@ impl<K: Clone + Eq + Hash, V: Clone> Flights<K, V> {
             let answers = Mutex::new(Answers { begun: 0, last: None });
             Listed { flight: Arc::new(Flight { turn: Semaphore::new(1), answers }), seats: 0 }
         };
-        let mut flights = self.0.lock();
-        let listed = flights.entry(key.clone()).or_insert_with(new);
+        let mut single_flight = self.0.lock();
+        let listed = single_flight.entry(key.clone()).or_insert_with(new);
         listed.seats += 1;
         let flight = Arc::clone(&listed.flight);
-        drop(flights);
-        Seat { flights: self, key, flight }
+        drop(single_flight);
+        Seat { single_flight: self, key, flight }
     }
 }
 
-impl<K, V> Default for Flights<K, V> {
+impl<K, V> Default for SingleFlight<K, V> {
     fn default() -> Self {
         Self(Mutex::default())
     }
@@ -101,11 +101,11 @@ impl<K, V> Default for Flights<K, V> {
 
 impl<K: Eq + Hash, V> Drop for Seat<'_, K, V> {
     fn drop(&mut self) {
-        let mut flights = self.flights.0.lock();
-        let Some(listed) = flights.get_mut(&self.key) else { return };
+        let mut single_flight = self.single_flight.0.lock();
+        let Some(listed) = single_flight.get_mut(&self.key) else { return };
         listed.seats = listed.seats.saturating_sub(1);
-        let removed = if listed.seats == 0 { flights.remove(&self.key) } else { None };
-        drop(flights);
+        let removed = if listed.seats == 0 { single_flight.remove(&self.key) } else { None };
+        drop(single_flight);
         // An answer may be large, so it is dropped without the lock.
         drop(removed);
     }
@@ -136,13 +136,14 @@ mod tests {
 
     #[tokio::test]
     async fn callers_during_a_request_share_the_next_one() {
-        let (flights, upstream) = (Arc::new(Flights::default()), Arc::new(Upstream::default()));
+        let (single_flight, upstream) =
+            (Arc::new(SingleFlight::default()), Arc::new(Upstream::default()));
         let mut callers = tokio::task::JoinSet::new();
         let ask = |callers: &mut tokio::task::JoinSet<u32>| {
-            let (flights, upstream) = (Arc::clone(&flights), Arc::clone(&upstream));
-            callers.spawn(
-                async move { flights.share("thread", async || upstream.read().await).await },
-            );
+            let (single_flight, upstream) = (Arc::clone(&single_flight), Arc::clone(&upstream));
+            callers.spawn(async move {
+                single_flight.share("thread", async || upstream.read().await).await
+            });
         };
         ask(&mut callers);
         tokio::task::yield_now().await;
@@ -160,17 +161,17 @@ mod tests {
         while let Some(number) = callers.join_next().await {
             assert_eq!(number.unwrap(), 2, "all share the request that began after they came");
         }
-        assert!(flights.0.lock().is_empty(), "nothing is kept");
+        assert!(single_flight.0.lock().is_empty(), "nothing is kept");
     }
 
     #[tokio::test]
     async fn if_the_first_caller_leaves_the_next_one_sends_the_request() {
-        let (flights, upstream) = (Flights::default(), Upstream::default());
-        let first = flights.share("thread", async || upstream.read().await);
+        let (single_flight, upstream) = (SingleFlight::default(), Upstream::default());
+        let first = single_flight.share("thread", async || upstream.read().await);
         let left = tokio::time::timeout(std::time::Duration::ZERO, first).await;
         assert!(left.is_err());
         upstream.end.notify_one();
-        assert_eq!(flights.share("thread", async || upstream.read().await).await, 2);
+        assert_eq!(single_flight.share("thread", async || upstream.read().await).await, 2);
     }
 
     /// Threads that end their calls for one key at the same moment, with each key once.
@@ -178,7 +179,7 @@ mod tests {
     fn callers_that_end_together_leave_no_key() {
         const CALLERS: usize = 8;
         const KEYS: u32 = 5_000;
-        let flights = Flights::<u32, u32>::default();
+        let single_flight = SingleFlight::<u32, u32>::default();
         let together = std::sync::Barrier::new(CALLERS);
         std::thread::scope(|scope| {
             for _ in 0..CALLERS {
@@ -186,12 +187,12 @@ mod tests {
                     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
                     for key in 0..KEYS {
                         together.wait();
-                        runtime.block_on(flights.share(key, async || 1));
+                        runtime.block_on(single_flight.share(key, async || 1));
                     }
                 });
             }
         });
-        assert_eq!(flights.0.lock().len(), 0);
+        assert_eq!(single_flight.0.lock().len(), 0);
     }
 
     thread_local! {
@@ -206,8 +207,8 @@ mod tests {
     #[test]
     fn a_caller_may_leave_at_any_lock_of_another_that_leaves() {
         for turn in 0..4 {
-            let flights: &'static Flights<u32, u32> = Box::leak(Box::default());
-            let (one, other) = (flights.seat(7), flights.seat(7));
+            let single_flight: &'static SingleFlight<u32, u32> = Box::leak(Box::default());
+            let (one, other) = (single_flight.seat(7), single_flight.seat(7));
             let mut other = Some(other);
             OTHER.set(Some(Box::new(move || drop(other.take()))));
             PASSES.set(turn);
@@ -224,7 +225,7 @@ mod tests {
             if let Some(leave) = OTHER.take() {
                 leave();
             }
-            assert!(flights.0.lock().is_empty(), "the other left at lock {turn}");
+            assert!(single_flight.0.lock().is_empty(), "the other left at lock {turn}");
         }
     }
 }
