@@ -307,7 +307,7 @@ label! {
         /// A poll has seen a change of the thread.
         Changed = "moved",
         /// The server's lifecycle stream has named a run.
-        Lifecycle = "bell",
+        Lifecycle = "lifecycle",
         /// A client asks for the thread as it is now.
         Requested = "asked",
         /// The run that was shown has ended.
