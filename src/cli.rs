@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::config::Options;
 use threadway_translate::langgraph::MessagesKey;
 
 const EXIT_CODES: &str = "\
@@ -86,154 +87,6 @@ pub enum Command {
         /// The command that the page describes [default: threadway itself].
         command: Option<String>,
     },
-}
-
-/// Options of `serve` and `check`. A flag beats the environment, which beats the config file.
-#[derive(Args, Clone, Default)]
-pub struct Options {
-    /// The URL of the LangGraph server, such as `http://127.0.0.1:2024`.
-    #[arg(long, env = "THREADWAY_UPSTREAM", hide_env_values = true, value_name = "URL")]
-    pub upstream: Option<String>,
-    /// The LangGraph server's key, sent as `x-api-key`. Prefer the environment variable: other users
-    /// can see command lines.
-    #[arg(long, env = "THREADWAY_UPSTREAM_API_KEY", hide_env_values = true, value_name = "KEY")]
-    pub upstream_api_key: Option<String>,
-    /// The address and port to listen on; a port alone means loopback, port 0 a free port [default:
-    /// 127.0.0.1:8484].
-    #[arg(long, env = "THREADWAY_LISTEN", hide_env_values = true, value_name = "ADDR")]
-    pub listen: Option<String>,
-    /// A config file; config.toml.example lists its keys.
-    #[arg(long, env = "THREADWAY_CONFIG", hide_env_values = true, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// Access and operation.
-    #[command(flatten)]
-    pub front: Front,
-    /// Limits on clients.
-    #[command(flatten)]
-    pub limits: Limits,
-}
-
-/// Access and operation.
-#[derive(Args, Clone, Default)]
-#[command(next_help_heading = "Operation")]
-pub struct Front {
-    /// The address and port on which to serve Prometheus metrics; port 0 picks a free port
-    /// [default: metrics are not served].
-    #[arg(long, env = "THREADWAY_ADMIN_LISTEN", hide_env_values = true, value_name = "ADDR")]
-    pub admin_listen: Option<String>,
-    /// Allow a non-loopback admin address, although the admin listener does not authenticate.
-    #[arg(long, env = "THREADWAY_ADMIN_INSECURE", hide_env_values = true)]
-    pub admin_insecure: bool,
-    /// How to authenticate callers: none, bearer, jwt or upstream [default: none].
-    #[arg(long, env = "THREADWAY_AUTH_MODE", hide_env_values = true, value_name = "MODE")]
-    pub auth_mode: Option<String>,
-    /// The keys for mode bearer, as NAME=KEY,NAME=KEY. Prefer the environment variable: other users
-    /// can see command lines.
-    #[arg(long, env = "THREADWAY_AUTH_KEYS", hide_env_values = true, value_name = "KEYS")]
-    pub auth_keys: Option<String>,
-    /// A file with keys for mode bearer, one NAME=KEY per line.
-    #[arg(long, env = "THREADWAY_AUTH_KEYS_FILE", hide_env_values = true, value_name = "FILE")]
-    pub auth_keys_file: Option<String>,
-    /// For mode jwt: a file or URL with the JWKS that verifies tokens.
-    #[arg(long, env = "THREADWAY_AUTH_JWKS", hide_env_values = true, value_name = "FILE|URL")]
-    pub auth_jwks: Option<String>,
-    /// For mode jwt: the required `iss` value.
-    #[arg(long, env = "THREADWAY_AUTH_ISSUER", hide_env_values = true, value_name = "ISSUER")]
-    pub auth_issuer: Option<String>,
-    /// For mode jwt: accepted `aud` values, comma-separated.
-    #[arg(long, env = "THREADWAY_AUTH_AUDIENCE", hide_env_values = true, value_name = "AUDIENCE")]
-    pub auth_audience: Option<String>,
-    /// Origins whose web pages may call the gateway, comma-separated; `*` for all [default: none].
-    #[arg(long, env = "THREADWAY_CORS_ORIGINS", hide_env_values = true, value_name = "ORIGINS")]
-    pub cors_origins: Option<String>,
-    /// Host names that the gateway accepts without `auth`, comma-separated, besides IP addresses
-    /// and local names.
-    #[arg(long, env = "THREADWAY_HOSTS", hide_env_values = true, value_name = "NAMES")]
-    pub hosts: Option<String>,
-    /// Allow a non-loopback address without authentication, or with mode upstream in front of a
-    /// LangGraph server that accepts any credentials; and CORS for all origins without
-    /// authentication.
-    #[arg(long, env = "THREADWAY_INSECURE", hide_env_values = true)]
-    pub insecure: bool,
-    /// Whether system and developer messages of clients are sent to LangGraph: send or drop
-    /// [default: send].
-    #[arg(long, env = "THREADWAY_SYSTEM_MESSAGES", hide_env_values = true, value_name = "POLICY")]
-    pub system_messages: Option<String>,
-    /// How much of an error clients see: full, message, code or none [default: message].
-    #[arg(long, env = "THREADWAY_ERROR_DETAIL", hide_env_values = true, value_name = "DETAIL")]
-    pub error_detail: Option<String>,
-    /// An OpenTelemetry collector to send traces to, over HTTP [default: none].
-    #[arg(long, env = "THREADWAY_OTLP_ENDPOINT", hide_env_values = true, value_name = "URL")]
-    pub otlp_endpoint: Option<String>,
-    /// Serve a page at `/` on which people can try the agents [default: true on a loopback address
-    /// without `auth`].
-    #[arg(
-        long,
-        env = "THREADWAY_PAGE",
-        hide_env_values = true,
-        value_name = "true|false",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true"
-    )]
-    pub page: Option<String>,
-    /// Append an audit log to this file: who did what on which thread and whether it was allowed,
-    /// as JSON lines; `stderr` for stderr [default: no audit log].
-    #[arg(long, env = "THREADWAY_AUDIT_LOG", hide_env_values = true, value_name = "FILE")]
-    pub audit_log: Option<String>,
-    /// Record each run as LangGraph streams it, in files in this directory. The files hold what
-    /// users and models write [default: nothing is recorded].
-    #[arg(long, env = "THREADWAY_RECORD", hide_env_values = true, value_name = "DIR")]
-    pub record: Option<String>,
-    /// Reload the configuration when its files change, not only on SIGHUP.
-    #[arg(long, env = "THREADWAY_WATCH_CONFIG", hide_env_values = true)]
-    pub watch_config: bool,
-}
-
-/// Limits on clients.
-#[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Limits")]
-pub struct Limits {
-    /// The largest request body, in bytes [default: 10485760].
-    #[arg(long, env = "THREADWAY_LIMIT_BODY_BYTES", hide_env_values = true, value_name = "N")]
-    pub limit_body_bytes: Option<String>,
-    /// The largest request head, in bytes [default: 65536].
-    #[arg(long, env = "THREADWAY_LIMIT_HEADER_BYTES", hide_env_values = true, value_name = "N")]
-    pub limit_header_bytes: Option<String>,
-    /// How long a client may take to send a request's head, in seconds [default: 10].
-    #[arg(
-        long,
-        env = "THREADWAY_LIMIT_HEADER_TIMEOUT_SECONDS",
-        hide_env_values = true,
-        value_name = "N"
-    )]
-    pub limit_header_timeout_seconds: Option<String>,
-    /// The most open connections [default: 10000].
-    #[arg(long, env = "THREADWAY_LIMIT_CONNECTIONS", hide_env_values = true, value_name = "N")]
-    pub limit_connections: Option<String>,
-    /// How many bytes of a run's events are kept for slow readers [default: 1048576].
-    #[arg(long, env = "THREADWAY_LIMIT_LOG_BYTES", hide_env_values = true, value_name = "N")]
-    pub limit_log_bytes: Option<String>,
-    /// How many bytes clients may make the gateway hold: bodies, unread answers, followed threads,
-    /// ACP sessions [default: 268435456].
-    #[arg(long, env = "THREADWAY_LIMIT_MEMORY_BYTES", hide_env_values = true, value_name = "N")]
-    pub limit_memory_bytes: Option<String>,
-    /// The most requests per second from one caller [default: no limit].
-    #[arg(
-        long,
-        env = "THREADWAY_LIMIT_REQUESTS_PER_SECOND",
-        hide_env_values = true,
-        value_name = "N"
-    )]
-    pub limit_requests_per_second: Option<String>,
-    /// The most open streams of one caller [default: no limit].
-    #[arg(
-        long,
-        env = "THREADWAY_LIMIT_STREAMS_PER_CALLER",
-        hide_env_values = true,
-        value_name = "N"
-    )]
-    pub limit_streams_per_caller: Option<String>,
 }
 
 /// Options of `demo`.
@@ -397,12 +250,15 @@ pub enum Target {
 impl Acp {
     /// The gateway options that are among these.
     pub fn options(&self) -> Options {
-        Options {
-            upstream: self.upstream.clone(),
-            upstream_api_key: self.upstream_api_key.clone(),
-            config: self.config.clone(),
-            ..Options::default()
+        let mut options = Options::new(self.config.clone());
+        for (key, value) in
+            [("upstream.url", &self.upstream), ("upstream.api_key", &self.upstream_api_key)]
+        {
+            if let Some(value) = value {
+                options = options.with(key, value);
+            }
         }
+        options
     }
 }
 
@@ -456,34 +312,6 @@ impl fmt::Debug for Watch {
             .field("timeout", timeout)
             .field("json", json)
             .field("no_color", no_color)
-            .finish_non_exhaustive()
-    }
-}
-
-// === impl Options ===
-
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { upstream, upstream_api_key, listen, config, front, limits } = self;
-        f.debug_struct("Options")
-            .field("upstream", upstream)
-            .field("upstream_api_key", &upstream_api_key.as_ref().map(|_| "[redacted]"))
-            .field("listen", listen)
-            .field("config", config)
-            .field("front", front)
-            .field("limits", limits)
-            .finish()
-    }
-}
-
-// === impl Front ===
-
-impl fmt::Debug for Front {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Front")
-            .field("admin_listen", &self.admin_listen)
-            .field("auth_mode", &self.auth_mode)
-            .field("auth_keys", &self.auth_keys.as_ref().map(|_| "[redacted]"))
             .finish_non_exhaustive()
     }
 }

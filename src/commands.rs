@@ -16,7 +16,8 @@ mod watch;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use threadway::cli::Command;
+use clap::CommandFactory;
+use threadway::cli::{Cli, Command};
 use threadway::config;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -58,7 +59,7 @@ pub(crate) fn run(command: Command, log: Option<&str>) -> Result<(), u8> {
 fn expect_known_environment() -> Result<(), u8> {
     let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
     let given = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
-    let mistakes = config::unknown_variables(given);
+    let mistakes = config::unknown_variables(given, &Cli::command());
     mistakes.iter().for_each(complain);
     if mistakes.is_empty() { Ok(()) } else { Err(USAGE) }
 }

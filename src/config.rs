@@ -3,6 +3,7 @@
 //! A flag beats the environment, the environment beats the file, and the file beats the default.
 //! All mistakes are reported at once.
 //!
+//! - `keys`: the table of all keys. `flags`: the flags that it has.
 //! - `raw`: the values as they were given, by key.
 //! - `front`: who may call, and what is forwarded.
 //! - `upstreams`: the LangGraph servers and aliases for their agents.
@@ -13,7 +14,9 @@
 mod acp;
 mod emit;
 mod environment;
+mod flags;
 mod front;
+mod keys;
 mod nearest;
 mod raw;
 mod start;
@@ -29,17 +32,16 @@ use http::HeaderMap;
 
 pub use acp::Acp;
 pub use environment::unknown_variables;
+pub use flags::Options;
+pub use keys::{Absent, Applies, KEYS, Key, Kind, variable};
 pub(crate) use nearest::nearest;
 pub use raw::Mistake;
 
 use crate::agents::{self, Agents, Emits, MessagesKey, MessagesKeys};
 use crate::audit::Destination;
-use crate::cli;
 use crate::metrics::{DEFAULT_MEMORY_BYTES, Metrics};
 use crate::runs::{self, OwnerPolicy, Recording};
-use crate::server::{
-    Auth, BODIES_IN_MEMORY, Cors, Credentials, Limits, MIN_HEADER_BYTES, Settings, Trust,
-};
+use crate::server::{Auth, BODIES_IN_MEMORY, Cors, Credentials, Limits, Settings, Trust};
 use crate::telemetry::{Log, LogFormat, TRACES_PATH};
 use crate::upstream::{self, ApiKey, BaseUrl, Identity, SetupError, Tls};
 use raw::{Given, Mistakes, Raw};
@@ -53,31 +55,9 @@ const DEFAULT_LOG: &str = "info";
 /// The name of the upstream if there is only one, in the table `upstream`.
 pub const DEFAULT_UPSTREAM: &str = "default";
 
-/// The largest limit in bytes that can be set.
-const MAX_BYTES: usize = 1024 * 1024 * 1024;
-
-/// The largest `limits.memory_bytes`: 1 TiB.
-const MAX_MEMORY_BYTES: usize = 1024 * MAX_BYTES;
-
-/// The largest limit in seconds that can be set.
-const MAX_SECONDS: usize = 3_600;
-
 /// How long the client that started a run may be gone. A page reloads in seconds; a phone that
 /// changes networks needs longer.
-const DEFAULT_OWNER_GRACE_SECONDS: usize = 30;
-
-/// The largest connection limit: more than a system's ports and file descriptors.
-const MAX_CONNECTIONS: usize = 1_000_000;
-
-/// The largest `limits.state_reads_per_second`. More would load a server for nothing.
-const MAX_STATE_READS_PER_SECOND: usize = 1_000;
-
-/// The most recordings that may be kept. Larger directories are slow to list.
-const MAX_RECORDINGS: usize = 100_000;
-
-/// The least and the most bytes of recordings: one run, and a large disk.
-const MIN_RECORDED: usize = 1024 * 1024;
-const MAX_RECORDED: usize = 1024 * 1024 * 1024 * 1024;
+const DEFAULT_OWNER_GRACE_SECONDS: u64 = 30;
 
 /// The configuration of the gateway.
 #[derive(Debug)]
@@ -164,13 +144,13 @@ pub struct Upstream {
 
 impl Config {
     /// Reads the configuration, which must name an upstream. The error holds all mistakes.
-    pub fn read(options: &cli::Options, log: Option<&str>) -> Result<Self, Vec<Mistake>> {
+    pub fn read(options: &Options, log: Option<&str>) -> Result<Self, Vec<Mistake>> {
         Self::read_or(options, log, Unnamed::Refused)
     }
 
     /// Reads the configuration. The error holds all mistakes.
     pub fn read_or(
-        options: &cli::Options,
+        options: &Options,
         log: Option<&str>,
         unnamed: Unnamed<'_>,
     ) -> Result<Self, Vec<Mistake>> {
@@ -250,22 +230,14 @@ impl Config {
 
     /// The keys with other values that take effect only after a restart.
     pub(crate) fn needs_restart(&self, other: &Self) -> Vec<&'static str> {
-        let (limits, others) = (&self.settings.limits, &other.settings.limits);
-        let differs = [
-            ("listen", self.listen != other.listen),
-            ("admin_listen", self.admin_listen != other.admin_listen),
-            ("log", self.log.to_string() != other.log.to_string()),
-            ("otlp_endpoint", self.otlp_endpoint != other.otlp_endpoint),
-            ("audit_log", self.audit_log != other.audit_log),
-            ("record", self.record != other.record),
-            ("limits.log_bytes", limits.log_bytes != others.log_bytes),
-            (
-                "limits.state_reads_per_second",
-                limits.state_reads_per_second != others.state_reads_per_second,
-            ),
-            ("on_owner_disconnect", limits.owners != others.owners),
-        ];
-        differs.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect()
+        let value = |config: &'_ Self, key: &Key| match (config.given.get(key.name), key.absent) {
+            (Some(given), _) => given.value.clone(),
+            (None, Absent::Value(value)) => value.to_owned(),
+            (None, Absent::Words(_) | Absent::Unsaid) => String::new(),
+        };
+        let differs = |key: &&Key| value(self, key) != value(other, key);
+        let late = KEYS.iter().filter(|key| key.applies == Applies::Restart);
+        late.filter(differs).map(|key| key.name).collect()
     }
 }
 
@@ -289,7 +261,7 @@ impl Upstream {
 }
 
 /// The format of log lines that a configuration names, even if it has mistakes.
-pub fn log_format(options: &cli::Options, log: Option<&str>) -> LogFormat {
+pub fn log_format(options: &Options, log: Option<&str>) -> LogFormat {
     // The mistakes are those that `Config::read` reports.
     let mut mistakes = Mistakes::default();
     let filed = options.config.as_ref().map(|path| Raw::read_file(path, &mut mistakes));
@@ -460,8 +432,8 @@ impl Raw {
 
     /// Where runs are recorded. Without `record.dir` nothing is recorded.
     fn record(&mut self, mistakes: &mut Mistakes) -> Option<Recording> {
-        let files = self.number("record.files", 1, MAX_RECORDINGS, mistakes);
-        let bytes = self.number("record.bytes", MIN_RECORDED, MAX_RECORDED, mistakes);
+        let files = self.number("record.files", mistakes);
+        let bytes = self.number("record.bytes", mistakes);
         let dir = self.take("record.dir")?;
         if dir.value.is_empty() {
             return mistakes.keep(Err(dir.hidden("a directory")));
@@ -477,7 +449,7 @@ impl Raw {
     fn memory_bytes(&mut self, body_bytes: usize, mistakes: &mut Mistakes) -> usize {
         let least = body_bytes * BODIES_IN_MEMORY;
         let given = self.given.get("limits.memory_bytes").cloned();
-        let bytes = self.number("limits.memory_bytes", 1, MAX_MEMORY_BYTES, mistakes);
+        let bytes = self.number::<usize>("limits.memory_bytes", mistakes);
         if let Some(given) = given.filter(|_| bytes.is_some_and(|bytes| bytes < least)) {
             let expected = format!(
                 "at least {least}, {BODIES_IN_MEMORY} times `limits.body_bytes`, which is {body_bytes}"
@@ -488,52 +460,40 @@ impl Raw {
     }
 
     fn limits(&mut self, mistakes: &mut Mistakes) -> Limits {
-        let default = Limits::default();
-        let owners = self.take("on_owner_disconnect");
+        let mut limits = Limits::default();
+        let policies = [("continue", false), ("cancel", true)];
         // Whether a run is cancelled when its owner has left.
-        let cancels = owners.map(|given| given.one_of(&[("continue", false), ("cancel", true)]));
-        let cancels = cancels.and_then(|cancels| mistakes.keep(cancels)).unwrap_or(false);
-        let connections = self.number("limits.connections", 1, MAX_CONNECTIONS, mistakes);
-        let connections = connections.unwrap_or(default.connections);
+        let cancels = self.word("on_owner_disconnect", &policies, mistakes);
+        if let Some(connections) = self.number("limits.connections", mistakes) {
+            limits.connections = connections;
+        }
         let given = self.given.get("limits.connections_per_peer").cloned();
-        let per_peer = self.number("limits.connections_per_peer", 1, MAX_CONNECTIONS, mistakes);
-        if let Some(given) = given.filter(|_| per_peer.is_some_and(|most| most > connections)) {
-            let expected = format!("at most `limits.connections`, which is {connections}");
+        let per_peer = self.number("limits.connections_per_peer", mistakes);
+        if let Some(given) = given.filter(|_| per_peer.is_some_and(|n| n > limits.connections)) {
+            let expected = format!("at most `limits.connections`, which is {}", limits.connections);
             mistakes.note(given.mistaken(expected));
         }
-        let mut number = |key: &str, least: usize, most: usize, default: usize| {
-            self.number(&format!("limits.{key}"), least, most, mistakes).unwrap_or(default)
-        };
-        let timeout = usize::try_from(default.header_timeout.as_secs()).unwrap_or(usize::MAX);
-        let timeout = number("header_timeout_seconds", 1, MAX_SECONDS, timeout);
-        let body_bytes = number("body_bytes", 1, MAX_BYTES, default.body_bytes);
-        let (log_bytes, header_bytes) = (
-            number("log_bytes", 0, MAX_BYTES, default.log_bytes),
-            number("header_bytes", MIN_HEADER_BYTES, MAX_BYTES, default.header_bytes),
-        );
-        let state_reads = default.state_reads_per_second.get() as usize;
-        let state_reads =
-            number("state_reads_per_second", 1, MAX_STATE_READS_PER_SECOND, state_reads);
-        let grace =
-            number("owner_grace_seconds", 0, MAX_SECONDS, DEFAULT_OWNER_GRACE_SECONDS) as u64;
-        let memory_bytes = self.memory_bytes(body_bytes, mistakes);
-        Limits {
-            body_bytes,
-            header_bytes,
-            header_timeout: Duration::from_secs(timeout as u64),
-            connections,
-            connections_per_peer: per_peer.and_then(NonZeroUsize::new),
-            log_bytes,
-            memory_bytes,
-            state_reads_per_second: u32::try_from(state_reads)
-                .ok()
-                .and_then(NonZeroU32::new)
-                .unwrap_or(default.state_reads_per_second),
-            owners: {
-                let grace = Duration::from_secs(grace);
-                if cancels { OwnerPolicy::Cancel { grace } } else { OwnerPolicy::Continue }
-            },
+        limits.connections_per_peer = per_peer.and_then(NonZeroUsize::new);
+        if let Some(seconds) = self.number("limits.header_timeout_seconds", mistakes) {
+            limits.header_timeout = Duration::from_secs(seconds);
         }
+        for (key, place) in [
+            ("limits.body_bytes", &mut limits.body_bytes),
+            ("limits.log_bytes", &mut limits.log_bytes),
+            ("limits.header_bytes", &mut limits.header_bytes),
+        ] {
+            *place = self.number(key, mistakes).unwrap_or(*place);
+        }
+        let reads =
+            self.number("limits.state_reads_per_second", mistakes).and_then(NonZeroU32::new);
+        limits.state_reads_per_second = reads.unwrap_or(limits.state_reads_per_second);
+        let grace = self.number("limits.owner_grace_seconds", mistakes);
+        if cancels == Some(true) {
+            let grace = Duration::from_secs(grace.unwrap_or(DEFAULT_OWNER_GRACE_SECONDS));
+            limits.owners = OwnerPolicy::Cancel { grace };
+        }
+        limits.memory_bytes = self.memory_bytes(limits.body_bytes, mistakes);
+        limits
     }
 }
 

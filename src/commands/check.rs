@@ -4,8 +4,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
 use threadway::check;
-use threadway::cli;
-use threadway::config::Config;
+use threadway::config::{Config, Options};
 use threadway::metrics::Metrics;
 use tokio::net::TcpSocket;
 use tracing::Level;
@@ -13,7 +12,7 @@ use tracing::Level;
 use super::lines::{read_config, report};
 use super::{FAILED, failed, runtime, say, start_log, unusable};
 
-pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
+pub(super) fn run(options: &Options, log: Option<&str>) -> Result<(), u8> {
     let config = read_config(options, log)?;
     let agents = config.agents(&Metrics::default()).map_err(failed)?;
     start_log(config.log.clone());

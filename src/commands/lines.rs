@@ -6,8 +6,7 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
-use threadway::cli;
-use threadway::config::{self, Config};
+use threadway::config::{self, Config, Options};
 use threadway::telemetry::{Log, LogFormat};
 use threadway::terminal;
 use tracing::Level;
@@ -38,7 +37,7 @@ pub(super) fn start_log_of_flag(log: Option<&str>) -> Result<(), u8> {
 }
 
 /// Reads the configuration of `serve` and `check`, which refuse the same mistakes.
-pub(super) fn read_config(options: &cli::Options, log: Option<&str>) -> Result<Config, u8> {
+pub(super) fn read_config(options: &Options, log: Option<&str>) -> Result<Config, u8> {
     let config = Config::read(options, log).map_err(|mistakes| {
         use_format_in(options, log);
         mistakes.iter().for_each(complain);
@@ -55,7 +54,7 @@ pub(super) fn read_config(options: &cli::Options, log: Option<&str>) -> Result<C
 }
 
 /// Sets the format that a configuration with mistakes names.
-pub(super) fn use_format_in(options: &cli::Options, log: Option<&str>) {
+pub(super) fn use_format_in(options: &Options, log: Option<&str>) {
     FORMAT.get_or_init(|| config::log_format(options, log));
 }
 

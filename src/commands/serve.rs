@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 use threadway::agents::{Agents, Listed, Upstream};
 use threadway::audit::{Audit, Destination};
 use threadway::check::{self, Introduction, Presence};
-use threadway::cli;
-use threadway::config::{Config, NamedAgent};
+use threadway::config::{Config, NamedAgent, Options};
 use threadway::metrics::Metrics;
 use threadway::reload::{self, ReloadSignal};
 use threadway::runs::{Recorder, Recording};
@@ -20,7 +19,7 @@ use super::lines::read_config;
 use super::open_files;
 use super::{bind, failed, others_of, runtime, say, signal, start_log, url_of};
 
-pub(super) fn run(options: &cli::Options, log: Option<&str>) -> Result<(), u8> {
+pub(super) fn run(options: &Options, log: Option<&str>) -> Result<(), u8> {
     let config = read_config(options, log)?;
     let metrics = Metrics::default();
     let agents = config.agents(&metrics).map_err(failed)?;

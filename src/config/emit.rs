@@ -1,24 +1,9 @@
 //! The tables `emit` and `agents.NAME.emit`: what viewers are sent of runs.
 
-use super::MAX_BYTES;
-use super::raw::{Given, Mistake, Mistakes, Raw, ValueKind};
+use super::keys;
+use super::raw::{Given, Mistake, Mistakes, Raw};
 use crate::agents::Emits;
 use threadway_translate::run::{Emit, Harness, MessageSnapshots, StateEvents, Subagents};
-
-/// The keys of the table, and the kind of value of each.
-pub(super) const KEYS: [(&str, ValueKind); 11] = [
-    ("state", ValueKind::Text),
-    ("messages", ValueKind::Text),
-    ("tool_results", ValueKind::Switch),
-    ("max_tool_result_bytes", ValueKind::Number),
-    ("max_event_bytes", ValueKind::Number),
-    ("reasoning", ValueKind::Text),
-    ("steps", ValueKind::Switch),
-    ("activities", ValueKind::Switch),
-    ("subagents", ValueKind::Text),
-    ("raw", ValueKind::Switch),
-    ("harness", ValueKind::Text),
-];
 
 impl Raw {
     /// What viewers are sent, by default and for agents with a table of their own.
@@ -46,12 +31,8 @@ impl Raw {
 /// option.
 pub(super) fn of_agent(key: &str) -> Option<(&str, &str)> {
     let (agent, option) = key.rsplit_once(".emit.")?;
-    (!agent.is_empty() && kind_of(option).is_some()).then_some((agent, option))
-}
-
-/// The kind of value that an option takes.
-pub(super) fn kind_of(option: &str) -> Option<ValueKind> {
-    KEYS.iter().find(|(known, _)| *known == option).map(|(_, form)| *form)
+    let is_known = keys::find(&format!("emit.{option}")).is_some();
+    (!agent.is_empty() && is_known).then_some((agent, option))
 }
 
 fn set(emit: &mut Emit, option: &str, given: Given) -> Result<(), Mistake> {
@@ -74,8 +55,8 @@ fn set(emit: &mut Emit, option: &str, given: Given) -> Result<(), Mistake> {
             ])?;
         }
         "tool_results" => emit.tool_results = given.one_of(&switch)?,
-        "max_tool_result_bytes" => emit.max_tool_result_bytes = given.between(0, MAX_BYTES)?,
-        "max_event_bytes" => emit.max_event_bytes = given.between(0, MAX_BYTES)?,
+        "max_tool_result_bytes" => emit.max_tool_result_bytes = given.number()?,
+        "max_event_bytes" => emit.max_event_bytes = given.number()?,
         "reasoning" => emit.reasoning = given.one_of(&[("show", true), ("hide", false)])?,
         "steps" => emit.steps = given.one_of(&switch)?,
         "activities" => emit.activities = given.one_of(&switch)?,

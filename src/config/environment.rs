@@ -1,11 +1,10 @@
 //! Refuses unknown variables with the gateway's prefix. A misspelt variable would be ignored
 //! silently.
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 
 use super::nearest::nearest;
 use super::raw::Mistake;
-use crate::cli::Cli;
 
 /// The prefix of all variables that commands read.
 const PREFIX: &str = "THREADWAY_";
@@ -13,10 +12,14 @@ const PREFIX: &str = "THREADWAY_";
 /// Variables that only this repository's tests and tools read.
 const OF_TESTS: [&str; 3] = ["THREADWAY_BIN", "THREADWAY_FREEZE_ROUNDS", "THREADWAY_SCHEDULES"];
 
-/// A mistake for each variable with the prefix that no command reads. Values are not shown: a
+/// A mistake for each variable with the prefix that neither the command nor one of its commands
+/// reads. Values are not shown: a
 /// secret may be under a misspelt name.
-pub fn unknown_variables(given: impl IntoIterator<Item = (String, String)>) -> Vec<Mistake> {
-    let known = known();
+pub fn unknown_variables(
+    given: impl IntoIterator<Item = (String, String)>,
+    command: &Command,
+) -> Vec<Mistake> {
+    let known = known(command);
     let ours = given.into_iter().filter(|(name, _)| name.starts_with(PREFIX));
     let mut unknown: Vec<_> = ours
         .filter(|(name, value)| !is_of_kubernetes(name, value))
@@ -39,13 +42,13 @@ fn own(name: &str) -> &str {
 }
 
 /// The variables that commands read.
-fn known() -> Vec<String> {
+fn known(command: &Command) -> Vec<String> {
     fn of(command: &Command) -> Vec<String> {
         let variables = command.get_arguments().filter_map(|argument| argument.get_env());
         let own = variables.map(|name| name.to_string_lossy().into_owned());
         own.chain(command.get_subcommands().flat_map(of)).collect()
     }
-    let mut known = of(&Cli::command());
+    let mut known = of(command);
     known.retain(|name| name.starts_with(PREFIX));
     known.sort_unstable();
     known.dedup();
@@ -70,11 +73,14 @@ fn is_of_kubernetes(name: &str, value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::cli::Cli;
 
     fn texts(names: &[&str]) -> Vec<String> {
         let given = names.iter().map(|name| ((*name).to_owned(), "tcp://10.0.0.1:80".to_owned()));
-        let mistakes = unknown_variables(given);
+        let mistakes = unknown_variables(given, &Cli::command());
         mistakes.iter().map(ToString::to_string).collect()
     }
 
@@ -122,6 +128,6 @@ mod tests {
         assert_eq!(texts(&names), [""; 0]);
         assert_eq!(texts(&["THREADWAY_PORT_X_TCP"]).len(), 1);
         let port = ("THREADWAY_PORT".to_owned(), "8484".to_owned());
-        assert_eq!(unknown_variables([port]).len(), 1);
+        assert_eq!(unknown_variables([port], &Cli::command()).len(), 1);
     }
 }

@@ -6,22 +6,16 @@ use std::time::Duration;
 
 use http::HeaderName;
 
+use super::Upstream;
 use super::raw::{AUTH_KEYS, Given, Mistake, Mistakes, Raw};
-use super::{MAX_CONNECTIONS, Upstream};
 use crate::server::{
     Auth, Compression, Cors, CorsError, Credentials, DEFAULT_SKEW, Forward, HostName, Judged, Jwt,
-    JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW, NotAHostName, NotForwarded, Page,
-    Rates, RequestRate, ThreadRoutes, Trust,
+    JwtError, JwtSettings, Keys, KeysError, KeysFrom, NotAHostName, NotForwarded, Page, Rates,
+    RequestRate, ThreadRoutes, Trust,
 };
 use crate::upstream::{Identity, KeySetUrl, NotAKeySetUrl, Tls, UnknownThread};
 use threadway_translate::agui::{Allowance, LostThread, NotForClients, OnMessage, SystemMessages};
 use threadway_translate::langgraph::{ErrorDetail, Multitask};
-
-/// The largest request rate that can be set.
-const MAX_REQUESTS: usize = 100_000;
-
-/// The largest step limit that can be set.
-const MAX_STEPS: usize = 1_000_000;
 
 /// The headers by which LangGraph authenticates.
 const CREDENTIALS: [&str; 2] = ["authorization", "x-api-key"];
@@ -164,13 +158,11 @@ impl Raw {
         mistakes.keep(name.ok_or_else(|| given.mistaken(expected)))
     }
 
-    /// What clients may set for their runs.
     /// What clients may set. Without `auth`, `is_open`, a lost conversation is restored.
     pub(super) fn allowance(&mut self, is_open: bool, mistakes: &mut Mistakes) -> Allowance {
         let mut allowance = Allowance::default();
         let words = [("restore", LostThread::Restore), ("newest", LostThread::Newest)];
-        let given = self.take("input.lost_thread").map(|given| given.one_of(&words));
-        let lost = given.and_then(|policy| mistakes.keep(policy));
+        let lost = self.word("input.lost_thread", &words, mistakes);
         let by_default = if is_open { LostThread::Restore } else { LostThread::Newest };
         allowance.when_lost(lost.unwrap_or(by_default));
         if let Some(given) = self.take("forward_configurable") {
@@ -181,12 +173,10 @@ impl Raw {
                 mistakes.keep(allowance.allow(key).map_err(wrong));
             }
         }
-        if let Some(most) = self.number("limits.recursion_limit", 1, MAX_STEPS, mistakes) {
-            allowance.limit_recursion(most as u64);
+        if let Some(most) = self.number("limits.recursion_limit", mistakes) {
+            allowance.limit_recursion(most);
         }
-        if let Some(given) = self.take("multitask_strategy")
-            && let Some(multitask) = mistakes.keep(given.one_of(&Multitask::WORDS))
-        {
+        if let Some(multitask) = self.word("multitask_strategy", &Multitask::WORDS, mistakes) {
             allowance.when_busy(multitask);
         }
         let listed = self.take("forward_multitask_strategies");
@@ -197,11 +187,9 @@ impl Raw {
                 allowance.allow_when_busy(multitask);
             }
         }
-        if let Some(given) = self.take("input.system_messages") {
-            let words = [("send", SystemMessages::Send), ("drop", SystemMessages::Drop)];
-            if let Some(policy) = mistakes.keep(given.one_of(&words)) {
-                allowance.take_system_messages(policy);
-            }
+        let words = [("send", SystemMessages::Send), ("drop", SystemMessages::Drop)];
+        if let Some(policy) = self.word("input.system_messages", &words, mistakes) {
+            allowance.take_system_messages(policy);
         }
         allowance
     }
@@ -215,25 +203,20 @@ impl Raw {
                 mistakes.note(given.hidden("one key, without commas and line ends"));
                 continue;
             }
-            let Given { place, value } = given;
-            keys.push(Given { place, value: format!("{name}={value}") });
+            let value = format!("{name}={}", given.value);
+            keys.push(Given { value, ..given });
         }
         if let Some(file) = self.take("auth.keys_file") {
             let text = self.read_named(&file, |path| std::fs::read_to_string(path));
             let place = format!("{} ({})", file.place, file.value);
-            keys.extend(mistakes.keep(text.map(|value| Given { place, value })));
+            keys.extend(mistakes.keep(text.map(|text| Given::new(&place, &text))));
         }
         keys
     }
 
     /// How tokens are verified, in mode `jwt`.
     fn jwt(&mut self, mode: AuthMode, mistakes: &mut Mistakes) -> Option<JwtSettings> {
-        let skew = self.number(
-            "auth.clock_skew_seconds",
-            0,
-            usize::try_from(MAX_SKEW.as_secs()).unwrap_or(usize::MAX),
-            mistakes,
-        );
+        let skew = self.number("auth.clock_skew_seconds", mistakes).map(Duration::from_secs);
         let keys = self.take("auth.jwks");
         let issuer = self.take("auth.issuer").map(|given| given.value).unwrap_or_default();
         let audience = self.take("auth.audience");
@@ -267,8 +250,7 @@ impl Raw {
                 return None;
             }
         };
-        let skew = skew.map_or(DEFAULT_SKEW, |seconds| Duration::from_secs(seconds as u64));
-        Some(JwtSettings { keys, issuer, audiences, skew })
+        Some(JwtSettings { keys, issuer, audiences, skew: skew.unwrap_or(DEFAULT_SKEW) })
     }
 
     pub(super) fn forward(&mut self, mistakes: &mut Mistakes) -> Forward {
@@ -281,11 +263,9 @@ impl Raw {
                 mistakes.keep(forward.allow(name).map_err(wrong));
             }
         }
-        if let Some(given) = self.take("auth.unknown_threads") {
-            let words = [("empty", UnknownThread::Empty), ("refused", UnknownThread::Refused)];
-            if let Some(unknown) = mistakes.keep(given.one_of(&words)) {
-                forward.set_unknown(unknown);
-            }
+        let words = [("empty", UnknownThread::Empty), ("refused", UnknownThread::Refused)];
+        if let Some(unknown) = self.word("auth.unknown_threads", &words, mistakes) {
+            forward.set_unknown(unknown);
         }
         forward
     }
@@ -307,20 +287,17 @@ impl Raw {
             ("code", ErrorDetail::Code),
             ("none", ErrorDetail::None),
         ];
-        let given = self.take("error_detail").map(|given| given.one_of(&words));
-        given.and_then(|detail| mistakes.keep(detail)).unwrap_or_default()
+        self.word("error_detail", &words, mistakes).unwrap_or_default()
     }
 
     pub(super) fn on_message(&mut self, mistakes: &mut Mistakes) -> OnMessage {
         let words = [("ask_again", OnMessage::AskAgain), ("reject", OnMessage::Reject)];
-        let given = self.take("on_message_while_interrupted").map(|given| given.one_of(&words));
-        given.and_then(|choice| mistakes.keep(choice)).unwrap_or_default()
+        self.word("on_message_while_interrupted", &words, mistakes).unwrap_or_default()
     }
 
     pub(super) fn compression(&mut self, mistakes: &mut Mistakes) -> Compression {
         let words = [("off", Compression::Off), ("on", Compression::On)];
-        let given = self.take("compression").map(|given| given.one_of(&words));
-        given.and_then(|choice| mistakes.keep(choice)).unwrap_or_default()
+        self.word("compression", &words, mistakes).unwrap_or_default()
     }
 
     /// Whether the page is served. The default is `is_private`.
@@ -343,8 +320,7 @@ impl Raw {
             ("all", ThreadRoutes::All),
             ("off", ThreadRoutes::Off),
         ];
-        let given = self.take("thread_routes").map(|given| given.one_of(&words));
-        let routes = given.and_then(|choice| mistakes.keep(choice));
+        let routes = self.word("thread_routes", &words, mistakes);
         match (routes.unwrap_or(ThreadRoutes::Callers), auth) {
             // All callers are on this machine.
             (ThreadRoutes::Callers, Some(Auth::None)) if !is_shared => ThreadRoutes::All,
@@ -371,13 +347,12 @@ impl Raw {
                             limit, and no burst";
             mistakes.note(burst.mistaken(expected));
         }
-        let mut number = |key: &str, most| self.number(key, 1, most, mistakes);
-        let few = |number: usize| NonZeroU32::new(u32::try_from(number).unwrap_or(u32::MAX));
-        let per_second = number("limits.requests_per_second", MAX_REQUESTS).and_then(few);
-        let burst = number("limits.request_burst", MAX_REQUESTS).and_then(few);
-        let streams = number("limits.streams_per_caller", MAX_CONNECTIONS);
+        let per_second = self.number("limits.requests_per_second", mistakes);
+        let burst = self.number("limits.request_burst", mistakes).and_then(NonZeroU32::new);
+        let streams = self.number("limits.streams_per_caller", mistakes);
         Rates {
             requests: per_second
+                .and_then(NonZeroU32::new)
                 .map(|per_second| RequestRate { per_second, burst: burst.unwrap_or(per_second) }),
             streams: streams.and_then(NonZeroUsize::new),
         }

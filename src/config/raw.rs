@@ -8,89 +8,13 @@ use std::str::FromStr;
 
 use toml::{Table, Value};
 
-use super::{Acp, emit, nearest};
-use crate::cli;
+use super::flags::Options;
+use super::keys::{self, KEYS, Key, Kind};
+use super::{Acp, nearest};
 use crate::telemetry::{Log, NotALog};
-
-/// The keys with a fixed name, and the kind of value of each. Not among them: those of upstreams,
-/// `emit`, `agents`, `auth.keys` and the table `acp`.
-pub(super) const KEYS: &[(&str, ValueKind)] = &[
-    ("listen", ValueKind::Text),
-    ("admin_listen", ValueKind::Text),
-    ("admin_insecure", ValueKind::Switch),
-    ("insecure", ValueKind::Switch),
-    ("log", ValueKind::Text),
-    ("audit_log", ValueKind::Text),
-    ("otlp_endpoint", ValueKind::Text),
-    ("watch_config", ValueKind::Switch),
-    ("error_detail", ValueKind::Text),
-    ("on_owner_disconnect", ValueKind::Text),
-    ("on_message_while_interrupted", ValueKind::Text),
-    ("multitask_strategy", ValueKind::Text),
-    ("compression", ValueKind::Text),
-    ("page", ValueKind::Switch),
-    ("thread_routes", ValueKind::Text),
-    ("hosts", ValueKind::List),
-    ("record.dir", ValueKind::Text),
-    ("record.files", ValueKind::Number),
-    ("record.bytes", ValueKind::Number),
-    ("forward_headers", ValueKind::List),
-    ("forward_configurable", ValueKind::List),
-    ("forward_multitask_strategies", ValueKind::List),
-    ("input.lost_thread", ValueKind::Text),
-    ("input.system_messages", ValueKind::Text),
-    ("auth.mode", ValueKind::Text),
-    ("auth.keys_file", ValueKind::Text),
-    ("auth.jwks", ValueKind::Text),
-    ("auth.jwks_ca_file", ValueKind::Text),
-    ("auth.issuer", ValueKind::Text),
-    ("auth.audience", ValueKind::List),
-    ("auth.clock_skew_seconds", ValueKind::Number),
-    ("auth.unknown_threads", ValueKind::Text),
-    ("auth.credential_header", ValueKind::Text),
-    ("cors.origins", ValueKind::List),
-    ("cors.credentials", ValueKind::Switch),
-    ("limits.body_bytes", ValueKind::Number),
-    ("limits.header_bytes", ValueKind::Number),
-    ("limits.header_timeout_seconds", ValueKind::Number),
-    ("limits.connections", ValueKind::Number),
-    ("limits.connections_per_peer", ValueKind::Number),
-    ("limits.log_bytes", ValueKind::Number),
-    ("limits.memory_bytes", ValueKind::Number),
-    ("limits.owner_grace_seconds", ValueKind::Number),
-    ("limits.state_reads_per_second", ValueKind::Number),
-    ("limits.requests_per_second", ValueKind::Number),
-    ("limits.request_burst", ValueKind::Number),
-    ("limits.streams_per_caller", ValueKind::Number),
-    ("limits.recursion_limit", ValueKind::Number),
-];
-
-/// The keys of one upstream, as `upstream.KEY` or `upstreams.NAME.KEY`.
-const OF_UPSTREAM: [(&str, ValueKind); 7] = [
-    ("url", ValueKind::Text),
-    ("urls", ValueKind::List),
-    ("api_key", ValueKind::Secret),
-    ("forward_identity", ValueKind::Switch),
-    ("ca_file", ValueKind::Text),
-    ("client_certificate_file", ValueKind::Text),
-    ("messages_key", ValueKind::Text),
-];
 
 /// The key under which flags and the environment give all caller keys in one value.
 pub(super) const AUTH_KEYS: &str = "auth.keys";
-
-/// The kind of value that a key takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ValueKind {
-    Text,
-    /// A text that no message repeats.
-    Secret,
-    Number,
-    /// `true` or `false`.
-    Switch,
-    /// Texts without commas.
-    List,
-}
 
 /// Values by key, from one source or from several merged.
 #[derive(Clone, Debug, Default)]
@@ -109,6 +33,7 @@ pub(super) struct Raw {
 pub(super) struct Given {
     pub(super) place: String,
     pub(super) value: String,
+    pub(super) kind: Kind,
 }
 
 /// A mistake in the configuration.
@@ -129,89 +54,16 @@ pub(super) struct Mistakes(pub(super) Vec<Mistake>);
 impl Raw {
     /// The values of the flags. Clap has filled in the environment variables that stand in for
     /// them.
-    pub(super) fn of_flags(options: &cli::Options, log: Option<&str>) -> Self {
-        let cli::Options { upstream, upstream_api_key, listen, config: _, front, limits } = options;
-        let cli::Limits {
-            limit_body_bytes,
-            limit_header_bytes,
-            limit_header_timeout_seconds,
-            limit_connections,
-            limit_log_bytes,
-            limit_memory_bytes,
-            limit_requests_per_second,
-            limit_streams_per_caller,
-        } = limits;
-        let cli::Front {
-            admin_listen,
-            admin_insecure,
-            auth_mode,
-            auth_keys,
-            auth_keys_file,
-            auth_jwks,
-            auth_issuer,
-            auth_audience,
-            cors_origins,
-            hosts,
-            insecure,
-            system_messages,
-            error_detail,
-            otlp_endpoint,
-            page,
-            audit_log,
-            record,
-            watch_config,
-        } = front;
-        let switch = |is_on: &bool| is_on.then_some("true");
-        let all = [
-            ("listen", "listen", listen.as_deref()),
-            ("admin_listen", "admin-listen", admin_listen.as_deref()),
-            ("admin_insecure", "admin-insecure", switch(admin_insecure)),
-            ("insecure", "insecure", switch(insecure)),
-            ("log", "log", log),
-            ("otlp_endpoint", "otlp-endpoint", otlp_endpoint.as_deref()),
-            ("page", "page", page.as_deref()),
-            ("audit_log", "audit-log", audit_log.as_deref()),
-            ("record.dir", "record", record.as_deref()),
-            ("watch_config", "watch-config", switch(watch_config)),
-            ("error_detail", "error-detail", error_detail.as_deref()),
-            ("input.system_messages", "system-messages", system_messages.as_deref()),
-            ("auth.mode", "auth-mode", auth_mode.as_deref()),
-            (AUTH_KEYS, "auth-keys", auth_keys.as_deref()),
-            ("auth.keys_file", "auth-keys-file", auth_keys_file.as_deref()),
-            ("auth.jwks", "auth-jwks", auth_jwks.as_deref()),
-            ("auth.issuer", "auth-issuer", auth_issuer.as_deref()),
-            ("auth.audience", "auth-audience", auth_audience.as_deref()),
-            ("cors.origins", "cors-origins", cors_origins.as_deref()),
-            ("hosts", "hosts", hosts.as_deref()),
-            ("upstream.url", "upstream", upstream.as_deref()),
-            ("upstream.api_key", "upstream-api-key", upstream_api_key.as_deref()),
-            ("limits.body_bytes", "limit-body-bytes", limit_body_bytes.as_deref()),
-            ("limits.header_bytes", "limit-header-bytes", limit_header_bytes.as_deref()),
-            (
-                "limits.header_timeout_seconds",
-                "limit-header-timeout-seconds",
-                limit_header_timeout_seconds.as_deref(),
-            ),
-            ("limits.connections", "limit-connections", limit_connections.as_deref()),
-            ("limits.log_bytes", "limit-log-bytes", limit_log_bytes.as_deref()),
-            ("limits.memory_bytes", "limit-memory-bytes", limit_memory_bytes.as_deref()),
-            (
-                "limits.requests_per_second",
-                "limit-requests-per-second",
-                limit_requests_per_second.as_deref(),
-            ),
-            (
-                "limits.streams_per_caller",
-                "limit-streams-per-caller",
-                limit_streams_per_caller.as_deref(),
-            ),
-        ];
-        let given = all.into_iter().filter_map(|(key, flag, value)| {
-            let variable = flag.replace('-', "_").to_uppercase();
-            let place = format!("--{flag} (THREADWAY_{variable})");
-            // Compose files set a variable empty to leave it out.
-            let value = value.filter(|value| !value.is_empty())?;
-            Some((key.to_owned(), Given { place, value: value.to_owned() }))
+    pub(super) fn of_flags(options: &Options, log: Option<&str>) -> Self {
+        // Compose files set a variable empty to leave it out.
+        let values = options.values().chain(log.map(|log| ("log", log)));
+        let given = values.filter(|(_, value)| !value.is_empty()).filter_map(|(name, value)| {
+            let key = keys::find(name)?;
+            let flag = key.flag_name()?;
+            let place = format!("--{flag} ({})", keys::variable(flag));
+            // A flag gives the values for all names at once.
+            let name = name.trim_end_matches(".NAME").to_owned();
+            Some((name, Given { place, value: value.to_owned(), kind: key.kind }))
         });
         Self { given: given.collect(), ..Self::default() }
     }
@@ -275,8 +127,8 @@ impl Raw {
                 continue;
             }
             match read(&path, &value) {
-                Ok(value) => {
-                    raw.given.insert(key, Given { place, value });
+                Ok((kind, value)) => {
+                    raw.given.insert(key, Given { place, value, kind });
                 }
                 Err((value, expected)) => mistakes.note(Mistake { place, value, expected }),
             }
@@ -334,22 +186,32 @@ impl Raw {
         given.and_then(|given| mistakes.keep(given)).unwrap_or(false)
     }
 
-    pub(super) fn number(
+    /// A number within the bounds of its key.
+    pub(super) fn number<T: TryFrom<u64>>(
         &mut self,
         key: &str,
-        least: usize,
-        most: usize,
         mistakes: &mut Mistakes,
-    ) -> Option<usize> {
+    ) -> Option<T> {
         let given = self.take(key)?;
-        mistakes.keep(given.between(least, most))
+        mistakes.keep(given.number())
+    }
+
+    /// What one of the words means.
+    pub(super) fn word<T: Copy>(
+        &mut self,
+        key: &str,
+        words: &[(&str, T)],
+        mistakes: &mut Mistakes,
+    ) -> Option<T> {
+        let given = self.take(key)?;
+        mistakes.keep(given.one_of(words))
     }
 }
 
 /// A value of the file as text. The error has what may be shown of the value, and what was
 /// expected.
-fn read(path: &[String], value: &Value) -> Result<String, (Option<String>, String)> {
-    let Some(form) = kind_of(path) else {
+fn read(path: &[String], value: &Value) -> Result<(Kind, String), (Option<String>, String)> {
+    let Some(Key { kind, .. }) = row(path) else {
         // The value of an unknown key may be a secret under a misspelt name.
         let expected = if is_table(path) {
             "a table, as in config.toml.example".to_owned()
@@ -359,79 +221,89 @@ fn read(path: &[String], value: &Value) -> Result<String, (Option<String>, Strin
         };
         return Err((None, expected));
     };
-    let text = match (form, value) {
+    let text = match (kind, value) {
         (_, Value::String(text)) => Some(text.clone()),
-        (ValueKind::Number, Value::Integer(number)) => Some(number.to_string()),
-        (ValueKind::Switch, Value::Boolean(is_on)) => Some(is_on.to_string()),
-        (ValueKind::List, Value::Array(items)) => {
+        (Kind::Number(..), Value::Integer(number)) => Some(number.to_string()),
+        (Kind::Switch, Value::Boolean(is_on)) => Some(is_on.to_string()),
+        (Kind::List, Value::Array(items)) => {
             let texts: Option<Vec<_>> = items.iter().map(Value::as_str).collect();
             texts.map(|texts| texts.join(","))
         }
         _ => None,
     };
-    text.ok_or_else(|| {
-        let shown = serde_json::to_string(value).ok().filter(|_| form != ValueKind::Secret);
-        let expected = match form {
-            ValueKind::Text | ValueKind::Secret => "a string",
-            ValueKind::Number => "a whole number",
-            ValueKind::Switch => "`true` or `false`",
-            ValueKind::List => "a list of strings",
+    text.map(|text| (*kind, text)).ok_or_else(|| {
+        let shown = serde_json::to_string(value).ok().filter(|_| *kind != Kind::Secret);
+        let expected = match kind {
+            Kind::Text | Kind::Secret | Kind::Acp => "a string",
+            Kind::Number(..) => "a whole number",
+            Kind::Switch => "`true` or `false`",
+            Kind::List => "a list of strings",
         };
         (shown, expected.to_owned())
     })
 }
 
-/// The kind of value that the key at this path takes. `None` for an unknown key.
-fn kind_of(path: &[String]) -> Option<ValueKind> {
+/// The path as rows have it: `NAME` for a name that the operator chooses, and the path of the table
+/// that the tables of an upstream and of an agent stand for.
+fn general<'a>(path: &[&'a str]) -> Vec<&'a str> {
+    match path {
+        ["upstreams"] => vec!["upstream"],
+        ["upstreams", _, rest @ ..] => general(&[&["upstream"][..], rest].concat()),
+        ["upstream", "headers", _, ..] => vec!["upstream", "headers", "NAME"],
+        ["agents", _, "emit", rest @ ..] => [&["emit"][..], rest].concat(),
+        ["agents", _, rest @ ..] => [&["agents", "NAME"][..], rest].concat(),
+        ["auth", "keys", name, ..] if !name.is_empty() => vec!["auth", "keys", "NAME"],
+        _ => path.to_vec(),
+    }
+}
+
+/// The row of the key at this path. `None` for an unknown key.
+fn row(path: &[String]) -> Option<&'static Key> {
     let parts: Vec<_> = path.iter().map(String::as_str).collect();
-    match *parts.as_slice() {
-        ["emit", option] | ["agents", _, "emit", option] => return emit::kind_of(option),
-        // An alias, or a table of an agent. Names of agents may hold dots.
-        ["agents", _] | ["agents", _, "agent" | "messages_key"] => return Some(ValueKind::Text),
-        ["auth", "keys", name, ..] if !name.is_empty() => return Some(ValueKind::Secret),
-        _ => {}
-    }
-    let key = path.join(".");
-    if let Some((_, form)) = KEYS.iter().find(|(known, _)| *known == key) {
-        return Some(*form);
-    }
-    let (_, key) = of_upstream(&key)?;
-    if key.strip_prefix("headers.").is_some_and(|name| !name.is_empty()) {
-        return Some(ValueKind::Secret);
-    }
-    OF_UPSTREAM.iter().find(|(known, _)| *known == key).map(|(_, form)| *form)
+    let found = match *parts.as_slice() {
+        ["agents", _] => keys::find("agents.NAME.agent"),
+        _ => keys::find(&general(&parts).join(".")),
+    };
+    // A name may hold dots.
+    let with_dots = || {
+        let joined = path.join(".");
+        let (_, rest) = of_upstream(&joined)?;
+        let parts: Vec<_> = ["upstream"].into_iter().chain(rest.split('.')).collect();
+        keys::find(&general(&parts).join("."))
+    };
+    found.or_else(with_dots)
 }
 
 /// The known key that an unknown one at this path probably stands for.
 fn near(path: &[String]) -> Option<String> {
-    let of_upstream = || OF_UPSTREAM.iter().map(|(key, _)| *key).chain(["headers"]);
     let (last, table) = path.split_last()?;
     let parts: Vec<_> = table.iter().map(String::as_str).collect();
-    let found = match *parts.as_slice() {
-        ["emit"] | ["agents", _, "emit"] => nearest(last, emit::KEYS.map(|(key, _)| key)),
-        ["agents", _] => nearest(last, ["agent", "messages_key", "emit"]),
-        ["upstream"] | ["upstreams", _] => nearest(last, of_upstream()),
-        _ => return nearest(&path.join("."), KEYS.iter().map(|(key, _)| *key)).map(str::to_owned),
-    };
-    found.map(|found| [parts.as_slice(), &[found]].concat().join("."))
+    let rows = KEYS.iter().map(|key| key.name);
+    match *parts.as_slice() {
+        ["emit" | "upstream"] | ["agents" | "upstreams", _] | ["agents", _, "emit"] => {
+            let table = general(&parts).join(".");
+            let below = |name: &'static str| {
+                name.strip_prefix(&*table)?.strip_prefix('.')?.split('.').next()
+            };
+            let of_agent = matches!(*parts, ["agents", _]).then_some("emit");
+            let found = nearest(last, rows.filter_map(below).chain(of_agent))?;
+            Some([parts.as_slice(), &[found]].concat().join("."))
+        }
+        _ => {
+            let is_elsewhere = |name: &&str| {
+                ["upstream.", "agents.", "emit.", "acp."].iter().any(|t| name.starts_with(t))
+                    || name.contains("NAME")
+            };
+            nearest(&path.join("."), rows.filter(|name| !is_elsewhere(name))).map(str::to_owned)
+        }
+    }
 }
 
 /// Whether the path is that of a table with known keys.
 fn is_table(path: &[String]) -> bool {
     let parts: Vec<_> = path.iter().map(String::as_str).collect();
-    let is_first = |name: &str| {
-        KEYS.iter().any(|(key, _)| key.split_once('.').is_some_and(|(table, _)| table == name))
-    };
-    match *parts.as_slice() {
-        ["upstream" | "upstreams" | "emit" | "agents" | "acp"]
-        | ["auth", "keys"]
-        | ["upstream", "headers"]
-        | ["upstreams" | "agents", _]
-        | ["upstreams", _, "headers"]
-        | ["agents", _, "emit"] => true,
-        [name] => is_first(name),
-        _ => false,
-    }
+    let table = general(&parts).join(".") + ".";
+    KEYS.iter().any(|key| key.name.starts_with(&table))
 }
 
 /// Splits a key of an upstream into the prefix, `upstream` or `upstreams.NAME`, and the rest.
@@ -441,10 +313,10 @@ pub(super) fn of_upstream(key: &str) -> Option<(&str, &str)> {
     }
     let rest = key.strip_prefix("upstreams.")?;
     // A name may hold dots, and so may the rest: the first known key ends the name.
-    let ends =
-        OF_UPSTREAM.iter().filter_map(|(known, _)| rest.strip_suffix(known)?.strip_suffix('.'));
+    let known = KEYS.iter().filter_map(|key| key.name.strip_prefix("upstream."));
+    let ends = known.filter_map(|known| rest.strip_suffix(known)?.strip_suffix('.'));
     let before_headers = rest.split_once(".headers.").map(|(name, _)| name);
-    let name = before_headers.or_else(|| ends.into_iter().next())?;
+    let name = before_headers.or_else(|| { ends }.next())?;
     let at = "upstreams.".len() + name.len();
     Some((key.get(..at)?, key.get(at + 1..)?))
 }
@@ -471,7 +343,7 @@ fn flatten(table: Table, above: &[String]) -> Vec<(Vec<String>, Value)> {
 
 impl Given {
     pub(super) fn new(place: &str, value: &str) -> Self {
-        Self { place: place.to_owned(), value: value.to_owned() }
+        Self { place: place.to_owned(), value: value.to_owned(), kind: Kind::Text }
     }
 
     pub(super) fn parse<T: FromStr>(self, expected: &str) -> Result<T, Mistake> {
@@ -501,13 +373,16 @@ impl Given {
         })
     }
 
-    pub(super) fn between(self, least: usize, most: usize) -> Result<usize, Mistake> {
-        match self.value.parse() {
-            Ok(value) if (least..=most).contains(&value) => Ok(value),
-            Ok(_) | Err(_) => {
-                Err(self.mistaken(format!("a whole number between {least} and {most}")))
-            }
-        }
+    /// A number within the bounds of its key.
+    pub(super) fn number<T: TryFrom<u64>>(self) -> Result<T, Mistake> {
+        let (least, most) = match self.kind {
+            Kind::Number(least, most) => (least, most),
+            Kind::Text | Kind::Secret | Kind::Switch | Kind::List | Kind::Acp => (0, u64::MAX),
+        };
+        let number = self.value.parse().ok().filter(|number| (least..=most).contains(number));
+        number
+            .and_then(|number| T::try_from(number).ok())
+            .ok_or_else(|| self.mistaken(format!("a whole number between {least} and {most}")))
     }
 
     /// The items of a comma-separated list.
@@ -529,7 +404,7 @@ impl Given {
 impl fmt::Debug for Given {
     /// The value may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { place, value: _ } = self;
+        let Self { place, value: _, kind: _ } = self;
         f.debug_struct("Given").field("place", place).finish_non_exhaustive()
     }
 }

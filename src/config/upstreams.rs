@@ -91,10 +91,8 @@ impl Raw {
             mistakes.keep(key.map_err(|error: NotAKey| given.hidden(error.to_string())))
         });
         let headers = self.headers(prefix, api_key.is_some(), mistakes);
-        let identity = self.take(&format!("{prefix}.forward_identity")).and_then(|given| {
-            let words = [("true", Identity::Forwarded), ("false", Identity::Withheld)];
-            mistakes.keep(given.one_of(&words))
-        });
+        let words = [("true", Identity::Forwarded), ("false", Identity::Withheld)];
+        let identity = self.word(&format!("{prefix}.forward_identity"), &words, mistakes);
         let mut tls = Tls::default();
         self.read_pem(&format!("{prefix}.ca_file"), &mut tls, Tls::trust, mistakes);
         let key = format!("{prefix}.client_certificate_file");

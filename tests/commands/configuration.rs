@@ -3,14 +3,16 @@
 //! The tables beside this file have a row for each mistake. There is at least one for each key of
 //! config.toml.example, and for each flag.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::Output;
 
 use super::first_steps::{Server, ended, stderr, stdout};
 use crate::support::process::{File, Process};
 use clap::CommandFactory;
 use threadway::cli::Cli;
+use threadway::config::{Absent, Applies, Config, KEYS, Key, Options, variable};
 use tokio::task::JoinSet;
 use toml::{Table, Value};
 
@@ -19,6 +21,10 @@ const OF_FILES: &str = include_str!("mistakes_of_files.txt");
 
 /// The mistakes on the command line and in the environment.
 const OF_FLAGS: &str = include_str!("mistakes_of_flags.txt");
+
+const EXAMPLE: &str = include_str!("../../config.toml.example");
+
+const PAGE: &str = include_str!("../../docs/configuration.md");
 
 /// Flags that no value can make wrong: switches without a variable, and texts that may be any.
 const NEVER_WRONG: [&str; 7] =
@@ -73,9 +79,9 @@ fn is_of(line: &str, words: &str) -> bool {
     rest.is_some()
 }
 
-/// The keys of config.toml.example. `NAME` stands for names that an operator chooses.
-fn keys() -> BTreeSet<String> {
-    fn read(table: &Table, above: &str, found: &mut BTreeSet<String>) {
+/// The keys of a file as text, with their values. `NAME` stands for names that an operator chooses.
+fn values(file: &str) -> BTreeMap<String, Value> {
+    fn read(table: &Table, above: &str, found: &mut BTreeMap<String, Value>) {
         for (name, value) in table {
             let is_chosen = matches!(
                 above,
@@ -96,14 +102,25 @@ fn keys() -> BTreeSet<String> {
             {
                 read(inner, &format!("{key}."), found);
             } else {
-                found.insert(key);
+                found.insert(key, value.clone());
             }
         }
     }
-    let example = include_str!("../../config.toml.example").replace("#: ", "");
-    let mut found = BTreeSet::new();
-    read(&example.parse().unwrap(), "", &mut found);
+    let mut found = BTreeMap::new();
+    read(&file.parse().unwrap(), "", &mut found);
     found
+}
+
+/// The keys of config.toml.example.
+fn keys() -> BTreeSet<String> {
+    values(&EXAMPLE.replace("#: ", "")).into_keys().collect()
+}
+
+/// The row of a key of the example, which may be in the table of one upstream or agent.
+fn row(key: &str) -> &'static Key {
+    let short = key.replace("upstreams.NAME.", "upstream.").replace("agents.NAME.emit.", "emit.");
+    let found = KEYS.iter().find(|row| row.name == short);
+    found.unwrap_or_else(|| panic!("src/config/keys.rs has no row for {key}"))
 }
 
 #[test]
@@ -126,6 +143,78 @@ fn each_key_and_each_flag_has_a_row() {
     assert!(missing.is_empty(), "flags without a row in mistakes_of_flags.txt: {missing:?}");
 }
 
+#[test]
+fn the_example_has_each_key_with_the_default_of_its_row() {
+    let (set, all) = (values(EXAMPLE), values(&EXAMPLE.replace("#: ", "")));
+    let known: BTreeSet<_> = all.keys().map(|key| row(key).name).collect();
+    let missing: Vec<_> = KEYS.iter().filter(|row| !known.contains(row.name)).collect();
+    assert!(missing.is_empty(), "keys that config.toml.example does not have: {missing:?}");
+    for (key, value) in &all {
+        let value =
+            value.as_str().map_or_else(|| serde_json::to_string(value).unwrap(), str::to_owned);
+        match row(key).absent {
+            Absent::Value(default) => assert!(value == default || key.contains("NAME"), "{key}"),
+            // The URL has no default; this is where `langgraph dev` listens.
+            Absent::Words(_) | Absent::Unsaid => {
+                assert!(key == "upstream.url" || !set.contains_key(key), "{key}");
+            }
+        }
+    }
+    let (_, late) = EXAMPLE.split_once("These keys take effect only after a restart:").unwrap();
+    let (late, _) = late.split_once(". Changes").unwrap();
+    let table = |name: &str| format!("`[{}]`", name.split('.').next().unwrap());
+    for row in KEYS {
+        let is_late = late.contains(&format!("`{}`", row.name)) || late.contains(&table(row.name));
+        assert_eq!(is_late, row.applies == Applies::Restart, "{}", row.name);
+    }
+}
+
+/// The row of a key in docs/configuration.md.
+fn page_row(row: &Key) -> String {
+    let flag = row.flag_name().map(|name| {
+        let flag = row.flag.unwrap().replace("page=", "page[=").replace("|false", "|false]");
+        format!("`--{flag}`, `{}`", variable(name)).replace('|', "\\|")
+    });
+    let absent = match row.absent {
+        Absent::Value(value) => format!("`{value}`"),
+        Absent::Words(words) => words.to_owned(),
+        Absent::Unsaid => String::new(),
+    };
+    let late = if row.applies == Applies::Restart { " Needs a restart." } else { "" };
+    let page = |see: &str| format!(" [{}]({see}).", see.split('#').next().unwrap());
+    let see = row.see.map(page).unwrap_or_default();
+    let (flag, doc) = (flag.unwrap_or_default(), row.doc());
+    let line = format!("| `{}` | {flag} | {absent} | {doc}{late}{see} |", row.name);
+    line.replace("|  |", "| |").replace("|  |", "| |")
+}
+
+#[test]
+fn the_page_has_the_rows_of_the_keys() {
+    let parts = PAGE.split_inclusive("|---|---|---|---|\n").collect::<Vec<_>>();
+    let mut page = parts[0].to_owned();
+    for part in &parts[1..] {
+        let old = part.lines().take_while(|line| line.starts_with('|')).collect::<Vec<_>>();
+        let first = old[0].split('`').nth(1).unwrap();
+        let table = |name: &str| match name.split('.').next().unwrap() {
+            "upstream" | "agents" => "upstream".to_owned(),
+            table @ ("emit" | "limits" | "acp") => table.to_owned(),
+            _ => String::new(),
+        };
+        for row in KEYS.iter().filter(|row| table(row.name) == table(first)) {
+            page.push_str(&page_row(row));
+            page.push('\n');
+        }
+        page.push_str(&part[old.iter().map(|line| line.len() + 1).sum()..]);
+    }
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
+        std::fs::write(path, &page).unwrap();
+        return;
+    }
+    let differs = PAGE.lines().zip(page.lines()).find(|(old, new)| old != new);
+    assert!(PAGE == page, "UPDATE_GOLDEN=1 writes the rows; the first that differs: {differs:?}");
+}
+
 /// The example has each key of the table `acp`: serde lists them all when it meets another one.
 #[test]
 fn the_example_has_each_key_of_editors() {
@@ -136,11 +225,8 @@ fn the_example_has_each_key_of_editors() {
         ("acp.modes.a.x = 1", "acp.modes.NAME."),
     ] {
         let file = File::new(&format!("upstream.url = 'http://127.0.0.1:1'\n{table}"));
-        let options = threadway::cli::Options {
-            config: Some(file.0.clone()),
-            ..threadway::cli::Options::default()
-        };
-        let mistakes = threadway::config::Config::read(&options, None).unwrap_err();
+        let options = Options::new(Some(file.0.clone()));
+        let mistakes = Config::read(&options, None).unwrap_err();
         let said = mistakes[0].to_string();
         let (_, listed) = said.split_once("expected one of ").unwrap();
         let names: Vec<_> = listed.split('`').skip(1).step_by(2).collect();

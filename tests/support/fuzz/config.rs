@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::io::{Seek, Write};
 use std::path::PathBuf;
 
-use threadway::cli::Options;
 use threadway::config::Config;
+use threadway::config::Options;
 use toml::{Table, Value};
 
 use super::SECRET;
@@ -49,7 +49,7 @@ thread_local! {
 pub(crate) fn check(text: &[u8]) {
     let (told, is_refused) = FILE.with_borrow_mut(|file| {
         file.write(text);
-        let options = Options { config: Some(file.path.clone()), ..Options::default() };
+        let options = Options::new(Some(file.path.clone()));
         match Config::read(&options, None) {
             Ok(config) => (format!("{config:?}"), false),
             Err(mistakes) => {
