@@ -196,17 +196,6 @@ pub struct Watch {
     /// Print events as JSON, one per line, as they arrive.
     #[arg(long)]
     pub json: bool,
-    /// Print without colours [default: colours on a terminal].
-    #[arg(
-        long,
-        env = "NO_COLOR",
-        hide_env_values = true,
-        value_name = "VALUE",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "1"
-    )]
-    pub no_color: Option<String>,
 }
 
 /// Options of `translate`.
@@ -293,17 +282,7 @@ impl fmt::Debug for Acp {
 
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            thread_id,
-            gateway,
-            agent,
-            api_key: _,
-            header: _,
-            once,
-            timeout,
-            json,
-            no_color,
-        } = self;
+        let Self { thread_id, gateway, agent, api_key: _, header: _, once, timeout, json } = self;
         f.debug_struct("Watch")
             .field("thread_id", thread_id)
             .field("gateway", gateway)
@@ -311,7 +290,6 @@ impl fmt::Debug for Watch {
             .field("once", once)
             .field("timeout", timeout)
             .field("json", json)
-            .field("no_color", no_color)
             .finish_non_exhaustive()
     }
 }

@@ -4,13 +4,12 @@
 //!
 //! - `args`: headers and times from the command line.
 //! - `transport`: HTTP for the event stream's client.
-//! - `event`: AG-UI events as this client reads them. `state`: the state they describe.
+//! - `event`: AG-UI events as this client reads them.
 //! - `print`: the text that a person reads. It does no IO.
 
 mod args;
 mod event;
 mod print;
-mod state;
 mod transport;
 
 use std::io;
@@ -78,11 +77,8 @@ pub enum Until {
 /// How events are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// As text for a person.
-    Text {
-        /// Whether to use colours.
-        has_colours: bool,
-    },
+    /// As text for a person: messages, tool calls and their results, questions, ends of runs.
+    Text,
     /// As JSON, one event per line.
     Json,
 }
@@ -131,12 +127,6 @@ pub enum Error {
     Output(#[from] io::Error),
 }
 
-/// Prints events in one of the formats.
-enum Sink {
-    Text(Box<Printer>),
-    Json,
-}
-
 /// Follows a thread until the gateway refuses or the reader of `stdout` closes it.
 ///
 /// `report` gets a line whenever the connection breaks or is restored.
@@ -180,7 +170,8 @@ async fn follow(
     let client = client.build_with_transport(transport);
 
     let mut stream = client.stream();
-    let mut sink = Sink::new(*format);
+    // Without a printer events are printed as JSON.
+    let mut printer = (*format == Format::Text).then(Printer::default);
     let mut out = String::new();
     // Whether there is a connection; `None` before the first.
     let mut is_connected = None;
@@ -206,7 +197,7 @@ async fn follow(
                     is_connected = Some(true);
                 }
                 Ok(SSE::Event(event)) => {
-                    let event = sink.take(&event.data, &mut out);
+                    let event = take(printer.as_mut(), &event.data, &mut out);
                     if event.is_some_and(|event| first_run.is_unknown_thread(&event)) {
                         flush(stdout, &mut out).await?;
                         match until {
@@ -220,7 +211,9 @@ async fn follow(
                 }
                 Ok(SSE::Comment(_)) => {}
                 Err(error) => {
-                    sink.pause(&mut out);
+                    if let Some(printer) = &mut printer {
+                        printer.pause(&mut out);
+                    }
                     flush(stdout, &mut out).await?;
                     if *until == Until::Ended && first_run.is_over {
                         return Ok(());
@@ -240,6 +233,22 @@ async fn follow(
         flush(stdout, &mut out).await?;
     }
     Ok(())
+}
+
+/// Prints an event and returns it. `None` if the data is not an event.
+fn take(printer: Option<&mut Printer>, data: &str, out: &mut String) -> Option<Event> {
+    let Some(event) = Event::read(data) else {
+        tracing::warn!(bytes = data.len(), "an event that is not AG-UI was ignored");
+        return None;
+    };
+    if let Some(printer) = printer {
+        printer.print(&event, out);
+    } else {
+        // A line feed between JSON tokens is white space.
+        out.extend(data.lines().map(terminal::harmless_json));
+        out.push('\n');
+    }
+    Some(event)
 }
 
 async fn flush(stdout: &mut (impl AsyncWrite + Unpin), out: &mut String) -> io::Result<()> {
@@ -402,48 +411,11 @@ impl FirstRun {
             matches!(event, Event::RunFinished { outcome: Outcome::Success, error: None, .. });
         let is_empty = if let Event::Messages(messages) = event {
             messages.is_empty()
-        } else if let Event::State(state) = event {
-            state.get() == "{}"
         } else {
-            is_plain_end || matches!(event, Event::RunStarted { .. })
+            is_plain_end || matches!(event, Event::RunStarted { .. } | Event::NoState)
         };
         self.has_content |= !is_empty;
         is_plain_end && !self.has_content
-    }
-}
-
-// === impl Sink ===
-
-impl Sink {
-    fn new(format: Format) -> Self {
-        match format {
-            Format::Text { has_colours } => Self::Text(Box::new(Printer::new(has_colours))),
-            Format::Json => Self::Json,
-        }
-    }
-
-    /// Prints an event and returns it. `None` if the data is not an event.
-    fn take(&mut self, data: &str, out: &mut String) -> Option<Event> {
-        let Some(event) = Event::read(data) else {
-            tracing::warn!(bytes = data.len(), "an event that is not AG-UI was ignored");
-            return None;
-        };
-        match self {
-            Self::Text(printer) => printer.print(&event, out),
-            Self::Json => {
-                // A line feed between JSON tokens is white space.
-                out.extend(data.lines().map(terminal::harmless_json));
-                out.push('\n');
-            }
-        }
-        Some(event)
-    }
-
-    fn pause(&mut self, out: &mut String) {
-        match self {
-            Self::Text(printer) => printer.pause(out),
-            Self::Json => {}
-        }
     }
 }
 
@@ -470,12 +442,11 @@ mod tests {
 
     #[test]
     fn an_event_is_one_line_of_json_and_garbage_is_none() {
-        let mut sink = Sink::new(Format::Json);
         let mut out = String::new();
         for data in
             ["{\"type\":\n \"NEW\",\"x\":1.10}", "garbage", "[1]", "{\"type\":\"RAW\u{9b}\"}"]
         {
-            sink.take(data, &mut out);
+            take(None, data, &mut out);
         }
         assert_eq!(out, "{\"type\": \"NEW\",\"x\":1.10}\n{\"type\":\"RAW\\u009b\"}\n");
     }

@@ -1,7 +1,6 @@
 //! `threadway watch`: follows a thread until a signal arrives, the gateway refuses, or everything
 //! was printed.
 
-use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use threadway::cli;
@@ -12,8 +11,7 @@ use super::lines::start_log_of_flag;
 use super::{LATE, failed, misused, runtime, say, signal};
 
 pub(super) fn run(args: cli::Watch, log: Option<&str>) -> Result<(), u8> {
-    let cli::Watch { thread_id, gateway, agent, api_key, header, once, timeout, json, no_color } =
-        args;
+    let cli::Watch { thread_id, gateway, agent, api_key, header, once, timeout, json } = args;
     let url = gateway.as_deref().unwrap_or(watch::DEFAULT_GATEWAY);
     let gateway = url.parse().map_err(|expected: BaseUrlError| {
         // The text may have a password or a token in it.
@@ -29,9 +27,7 @@ pub(super) fn run(args: cli::Watch, log: Option<&str>) -> Result<(), u8> {
     let headers = watch::headers(api_key.as_deref(), &header).map_err(misused)?;
     let limit = timeout.as_deref().map(time).transpose()?;
     start_log_of_flag(log)?;
-    let is_plain = no_color.is_some_and(|value| !value.is_empty());
-    let has_colours = !is_plain && io::stdout().is_terminal();
-    let format = if json { Format::Json } else { Format::Text { has_colours } };
+    let format = if json { Format::Json } else { Format::Text };
     let until = if once { Until::Ended } else { Until::Stopped };
     let watch = Watch { gateway, agent, thread_id, headers, until, format };
     let runtime = runtime()?;

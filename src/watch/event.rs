@@ -1,44 +1,51 @@
 //! AG-UI events as this client reads them, with only the members that it prints.
 //!
-//! Reading is tolerant: a missing or mistyped member counts as absent, and an unknown event is
-//! [`Event::Other`]. The gateway's own types are not used, because shared types could not reveal a
-//! fault in them.
+//! Reading is tolerant: a missing or mistyped member counts as absent, and an event that is not
+//! printed is [`Event::Other`]. The gateway's own types are not used, because shared types could not
+//! reveal a fault in them.
 
 use serde_json::value::RawValue;
 
-use threadway_translate::json::{self, Json, Members, Text};
+use threadway_translate::json::{self, Members, Text};
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Event {
-    RunStarted { run_id: String },
-    RunFinished { run_id: String, outcome: Outcome, error: Option<Failure> },
+    RunStarted {
+        run_id: String,
+    },
+    RunFinished {
+        run_id: String,
+        outcome: Outcome,
+        error: Option<Failure>,
+    },
     RunError(Failure),
-    Start { id: String, speaker: Speaker },
-    Delta { id: String, delta: Text },
-    ThoughtStart { id: String, subagent: Option<String> },
-    ThoughtDelta { id: String, delta: Text },
-    End { id: String },
-    CallStart { id: String, name: String, subagent: Option<String> },
-    CallArgs { id: String, delta: Text },
-    CallEnd { id: String },
-    CallResult { id: String, call_id: String, content: String },
-    State(Json),
-    StateDelta(Vec<Operation>),
+    Start {
+        id: String,
+        author: String,
+    },
+    Delta {
+        id: String,
+        delta: Text,
+    },
+    End {
+        id: String,
+    },
+    CallStart {
+        id: String,
+        name: String,
+    },
+    CallArgs {
+        id: String,
+        delta: Text,
+    },
+    CallEnd {
+        id: String,
+    },
+    CallResult(Message),
     Messages(Vec<Message>),
-    Custom { name: String, value: Json },
-    Activity { id: String, activity: Activity },
-    ActivityDelta { id: String, operations: Vec<Operation> },
-    SubagentStarted { id: String, name: String },
-    SubagentError { id: String, failure: Failure },
+    /// A state without a key, as that of an unknown thread.
+    NoState,
     Other,
-}
-
-/// The author of a message.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Speaker {
-    pub(super) role: String,
-    pub(super) name: Option<String>,
-    pub(super) subagent: Option<String>,
 }
 
 /// How a run ended without a failure.
@@ -63,31 +70,17 @@ pub(super) struct Failure {
     pub(super) message: String,
 }
 
-/// A JSON Patch operation. `remove` has no value.
-#[derive(Debug, PartialEq)]
-pub(super) struct Operation {
-    pub(super) op: String,
-    pub(super) path: String,
-    pub(super) value: Option<Json>,
-}
-
-/// Something shown beside the conversation.
-#[derive(Debug, PartialEq)]
-pub(super) struct Activity {
-    pub(super) kind: String,
-    pub(super) content: Json,
-}
-
-/// A message of a snapshot.
+/// A message of a snapshot, or the result of a call.
 #[derive(Debug, PartialEq)]
 pub(super) struct Message {
     pub(super) id: String,
-    pub(super) speaker: Speaker,
-    pub(super) content: Option<Text>,
+    pub(super) role: String,
+    /// The role, and the name if there is one.
+    pub(super) author: String,
+    pub(super) content: Text,
     pub(super) calls: Vec<Call>,
     /// The call that a tool message answers.
-    pub(super) call_id: Option<String>,
-    pub(super) activity: Option<Activity>,
+    pub(super) call_id: String,
 }
 
 /// A tool call of a message.
@@ -107,7 +100,7 @@ impl Event {
         let kind = members.string("type")?;
         let text = |name: &str| string(&members, name).unwrap_or_default();
         let delta = || members.text("delta").unwrap_or_else(|| Text::new(""));
-        let subagent = || string(&members, "subagentRunId");
+        let (message, call) = (|| text("messageId"), || text("toolCallId"));
         Some(match &*kind {
             "RUN_STARTED" => Self::RunStarted { run_id: text("runId") },
             "RUN_FINISHED" => Self::RunFinished {
@@ -116,55 +109,20 @@ impl Event {
                 error: last_failure(&members),
             },
             "RUN_ERROR" => Self::RunError(Failure::of(&members)),
-            "TEXT_MESSAGE_START" => {
-                Self::Start { id: text("messageId"), speaker: Speaker::of(&members) }
-            }
+            "TEXT_MESSAGE_START" => Self::Start { id: message(), author: author(&members) },
             "TEXT_MESSAGE_CONTENT" | "TEXT_MESSAGE_CHUNK" => {
-                Self::Delta { id: text("messageId"), delta: delta() }
+                Self::Delta { id: message(), delta: delta() }
             }
-            "REASONING_MESSAGE_START" => {
-                Self::ThoughtStart { id: text("messageId"), subagent: subagent() }
-            }
-            "REASONING_MESSAGE_CONTENT" | "REASONING_MESSAGE_CHUNK" => {
-                Self::ThoughtDelta { id: text("messageId"), delta: delta() }
-            }
-            "TEXT_MESSAGE_END" | "REASONING_MESSAGE_END" => Self::End { id: text("messageId") },
-            "TOOL_CALL_START" => Self::CallStart {
-                id: text("toolCallId"),
-                name: text("toolCallName"),
-                subagent: subagent(),
-            },
-            "TOOL_CALL_ARGS" => Self::CallArgs { id: text("toolCallId"), delta: delta() },
-            "TOOL_CALL_END" => Self::CallEnd { id: text("toolCallId") },
-            "TOOL_CALL_RESULT" => Self::CallResult {
-                id: text("messageId"),
-                call_id: text("toolCallId"),
-                content: content(&members)
-                    .map(|content| content.decode().into_owned())
-                    .unwrap_or_default(),
-            },
-            "STATE_SNAPSHOT" => {
-                members.get("snapshot").map_or(Self::Other, |s| Self::State(s.into()))
-            }
-            "STATE_DELTA" => Self::StateDelta(each(&members, "delta", Operation::read)),
-            "MESSAGES_SNAPSHOT" => Self::Messages(each(&members, "messages", Message::read)),
-            "CUSTOM" => Self::Custom {
-                name: text("name"),
-                value: members.get("value").unwrap_or(RawValue::NULL).into(),
-            },
-            "ACTIVITY_SNAPSHOT" => match Activity::read(&members) {
-                Some(activity) => Self::Activity { id: text("messageId"), activity },
-                None => Self::Other,
-            },
-            "ACTIVITY_DELTA" => Self::ActivityDelta {
-                id: text("messageId"),
-                operations: each(&members, "patch", Operation::read),
-            },
-            "SUBAGENT_STARTED" => {
-                Self::SubagentStarted { id: text("subagentRunId"), name: text("name") }
-            }
-            "SUBAGENT_ERROR" => {
-                Self::SubagentError { id: text("subagentRunId"), failure: Failure::of(&members) }
+            "TEXT_MESSAGE_END" => Self::End { id: message() },
+            "TOOL_CALL_START" => Self::CallStart { id: call(), name: text("toolCallName") },
+            "TOOL_CALL_ARGS" => Self::CallArgs { id: call(), delta: delta() },
+            "TOOL_CALL_END" => Self::CallEnd { id: call() },
+            "TOOL_CALL_RESULT" => Self::CallResult(Message::read(message(), &members)),
+            "MESSAGES_SNAPSHOT" => Self::Messages(each(&members, "messages", |message| {
+                Some(Message::read(string(message, "id")?, message))
+            })),
+            "STATE_SNAPSHOT" if members.get("snapshot").is_some_and(|it| it.get() == "{}") => {
+                Self::NoState
             }
             _ => Self::Other,
         })
@@ -183,15 +141,14 @@ fn each<T>(members: &Members<'_>, name: &str, read: fn(&Members<'_>) -> Option<T
 }
 
 /// The text of a content. Parts that are not text are named in brackets.
-fn content(members: &Members<'_>) -> Option<Text> {
-    if let Some(text) = members.text("content") {
-        return Some(text);
-    }
-    let parts = each(members, "content", |part| {
-        let kind = string(part, "type")?;
-        Some(string(part, "text").unwrap_or_else(|| format!("[{kind}]")))
-    });
-    (!parts.is_empty()).then(|| Text::new(&parts.join("\n")))
+fn content(members: &Members<'_>) -> Text {
+    members.text("content").unwrap_or_else(|| {
+        let parts = each(members, "content", |part| {
+            let kind = string(part, "type")?;
+            Some(string(part, "text").unwrap_or_else(|| format!("[{kind}]")))
+        });
+        Text::new(&parts.join("\n"))
+    })
 }
 
 /// Why the last run of an idle thread failed. The gateway puts it into the event's metadata.
@@ -201,15 +158,12 @@ fn last_failure(members: &Members<'_>) -> Option<Failure> {
     Some(Failure::of(&json::members(langgraph.get("error")?)?))
 }
 
-// === impl Speaker ===
-
-impl Speaker {
-    fn of(members: &Members<'_>) -> Self {
-        Self {
-            role: string(members, "role").unwrap_or_else(|| "assistant".to_owned()),
-            name: string(members, "name"),
-            subagent: string(members, "subagentRunId"),
-        }
+/// The author of a message.
+fn author(members: &Members<'_>) -> String {
+    let role = string(members, "role").unwrap_or_else(|| "assistant".to_owned());
+    match string(members, "name") {
+        Some(name) => format!("{role} ({name})"),
+        None => role,
     }
 }
 
@@ -219,20 +173,14 @@ impl Outcome {
     fn read(value: &RawValue) -> Self {
         let Some(members) = json::members(value) else { return Self::Success };
         match members.string("type").as_deref() {
-            Some("interrupt") => Self::Interrupt(each(&members, "interrupts", Interrupt::read)),
+            Some("interrupt") => Self::Interrupt(each(&members, "interrupts", |members| {
+                let text = |name| string(members, name).unwrap_or_default();
+                let message = string(members, "message");
+                Some(Interrupt { id: text("id"), reason: text("reason"), message })
+            })),
             Some("cancelled") => Self::Cancelled,
             _ => Self::Success,
         }
-    }
-}
-
-// === impl Interrupt ===
-
-impl Interrupt {
-    #[expect(clippy::unnecessary_wraps, reason = "read as the others are")]
-    fn read(members: &Members<'_>) -> Option<Self> {
-        let text = |name| string(members, name).unwrap_or_default();
-        Some(Self { id: text("id"), reason: text("reason"), message: string(members, "message") })
     }
 }
 
@@ -240,43 +188,23 @@ impl Interrupt {
 
 impl Failure {
     fn of(members: &Members<'_>) -> Self {
-        Self {
-            code: string(members, "code"),
-            message: string(members, "message").unwrap_or_default(),
-        }
-    }
-}
-
-// === impl Operation ===
-
-impl Operation {
-    fn read(members: &Members<'_>) -> Option<Self> {
-        let value = members.get("value").map(Json::from);
-        Some(Self { op: string(members, "op")?, path: string(members, "path")?, value })
-    }
-}
-
-// === impl Activity ===
-
-impl Activity {
-    fn read(members: &Members<'_>) -> Option<Self> {
-        let content = Json::from(members.get("content")?);
-        Some(Self { kind: string(members, "activityType")?, content })
+        let message = string(members, "message").unwrap_or_default();
+        Self { code: string(members, "code"), message }
     }
 }
 
 // === impl Message ===
 
 impl Message {
-    fn read(members: &Members<'_>) -> Option<Self> {
-        Some(Self {
-            id: string(members, "id")?,
-            speaker: Speaker::of(members),
+    fn read(id: String, members: &Members<'_>) -> Self {
+        Self {
+            id,
+            role: string(members, "role").unwrap_or_default(),
+            author: author(members),
             content: content(members),
             calls: each(members, "toolCalls", Call::read),
-            call_id: string(members, "toolCallId"),
-            activity: Activity::read(members),
-        })
+            call_id: string(members, "toolCallId").unwrap_or_default(),
+        }
     }
 }
 
@@ -309,11 +237,10 @@ mod tests {
     fn members_that_are_missing_or_of_another_type_count_as_absent() {
         let run = Event::read(r#"{"type":"RUN_STARTED","runId":7}"#);
         assert_eq!(run, Some(Event::RunStarted { run_id: String::new() }));
-        assert_eq!(Event::read(r#"{"type":"STATE_SNAPSHOT"}"#), Some(Event::Other));
         let json = r#"{"type":"MESSAGES_SNAPSHOT","messages":[1,{},{"id":"a","toolCalls":{}}]}"#;
         let Some(Event::Messages(messages)) = Event::read(json) else { panic!() };
         assert_eq!(messages.len(), 1);
-        assert_eq!((&*messages[0].id, &*messages[0].speaker.role), ("a", "assistant"));
+        assert_eq!((&*messages[0].id, &*messages[0].author), ("a", "assistant"));
     }
 
     #[test]
@@ -329,7 +256,7 @@ mod tests {
     fn content_parts_that_are_not_text_are_named() {
         let json = r#"{"type":"TOOL_CALL_RESULT","messageId":"m","toolCallId":"c",
             "content":[{"type":"text","text":"a"},{"type":"image","source":{}}]}"#;
-        let Some(Event::CallResult { content, .. }) = Event::read(json) else { panic!() };
-        assert_eq!(content, "a\n[image]");
+        let Some(Event::CallResult(Message { content, .. })) = Event::read(json) else { panic!() };
+        assert_eq!(content.decode(), "a\n[image]");
     }
 }

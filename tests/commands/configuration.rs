@@ -27,8 +27,8 @@ const EXAMPLE: &str = include_str!("../../config.toml.example");
 const PAGE: &str = include_str!("../../docs/configuration.md");
 
 /// Flags that no value can make wrong: switches without a variable, and texts that may be any.
-const NEVER_WRONG: [&str; 7] =
-    ["--help", "--json", "--ndjson", "--no-color", "--once", "--run-id", "--thread-id"];
+const NEVER_WRONG: [&str; 6] =
+    ["--help", "--json", "--ndjson", "--once", "--run-id", "--thread-id"];
 
 /// A row of a table.
 #[derive(Clone, Copy)]

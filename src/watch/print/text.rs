@@ -7,9 +7,6 @@ use threadway_translate::json::Text;
 /// How many characters of a value are printed.
 const LINE_CHARS: usize = 200;
 
-/// How many characters of a quotation are printed.
-const QUOTE_CHARS: usize = 40;
-
 /// Decodes text after the half of a surrogate pair that came before, and puts a half at its end
 /// aside.
 pub(super) fn decoded(text: &Text, half: &mut String) -> String {
@@ -37,15 +34,7 @@ fn cut_pair(escaped: &str) -> usize {
 
 /// A value on one line, cut if it is long.
 pub(super) fn one_line(text: &str) -> Cow<'_, str> {
-    clipped(text, LINE_CHARS)
-}
-
-pub(super) fn quote(text: &str) -> String {
-    format!("\"{}\"", clipped(text.trim(), QUOTE_CHARS))
-}
-
-fn clipped(text: &str, limit: usize) -> Cow<'_, str> {
-    let end = text.char_indices().nth(limit).map(|(end, _)| end);
+    let end = text.char_indices().nth(LINE_CHARS).map(|(end, _)| end);
     if end.is_none() && !text.contains(['\n', '\r']) {
         return Cow::Borrowed(text);
     }
