@@ -6,7 +6,7 @@ use super::answers::kept_answers;
 use super::feed::{Asks, Coverage, StreamSummary};
 use super::retry::wait_as_asked;
 use crate::offload::offload;
-use crate::upstream::{AnswerText, Client, Error};
+use crate::upstream::{AnswerText, Backoff, Client, Error};
 use threadway_translate::langgraph::{
     ErrorReport, ErrorSource, KeptAnswers, RunError, RunRecord, RunStatus, ThreadState,
 };
@@ -19,6 +19,9 @@ pub(super) const RECORD_READS: u32 = 5;
 
 /// The pause before the second read of the record. It doubles each time, to 1.5 s in all.
 pub(super) const RECORD_PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest pause between two reads of the record.
+pub(super) const LONGEST_RECORD_PAUSE: Duration = Duration::from_millis(1600);
 
 /// How a stream's body ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,15 +140,14 @@ impl EndQuery<'_> {
     /// The run's record. After a clean end of the stream a record that lags is read again.
     async fn record(&self, run_id: &str) -> Result<RunRecord, Error> {
         let read = async || self.upstream.run_record(self.thread_id, run_id).await;
-        let mut pause = RECORD_PAUSE;
+        let mut pauses = Backoff::exact(RECORD_PAUSE, LONGEST_RECORD_PAUSE);
         let reads = if *self.end == BodyEnd::Clean { RECORD_READS } else { 1 };
         for _ in 1..reads {
             let record = read().await?;
             if !record.status.is_live() {
                 return Ok(record);
             }
-            tokio::time::sleep(pause).await;
-            pause *= 2;
+            tokio::time::sleep(pauses.next_pause()).await;
         }
         read().await
     }

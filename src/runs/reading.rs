@@ -39,6 +39,7 @@ use super::feed::Feed;
 use super::published::History;
 use super::retry::Retry;
 use crate::metrics::Rejoin;
+use crate::upstream::Seed;
 use threadway_translate::langgraph::{Capabilities, ErrorDetail, RunError, RunRecord, RunStatus};
 use threadway_translate::run::{Loss, StreamEnd};
 
@@ -175,15 +176,15 @@ enum StateReason {
 
 impl Reading {
     /// For a run that was just started. The response's body is its stream.
-    pub(super) fn started(feed: Feed, server: Capabilities, now: Instant) -> Self {
-        let mut reading = Self::new(feed, History::Complete, None, server, Source::Stream);
+    pub(super) fn started(feed: Feed, server: Capabilities, seed: Seed, now: Instant) -> Self {
+        let mut reading = Self::new(feed, History::Complete, None, server, Source::Stream, seed);
         reading.stream(now);
         reading
     }
 
     /// For a run that was just started, whose response was lost.
-    pub(super) fn found(feed: Feed, server: Capabilities) -> Self {
-        let mut reading = Self::new(feed, History::Complete, None, server, Source::Stream);
+    pub(super) fn found(feed: Feed, server: Capabilities, seed: Seed) -> Self {
+        let mut reading = Self::new(feed, History::Complete, None, server, Source::Stream, seed);
         reading.join(None);
         reading
     }
@@ -194,10 +195,11 @@ impl Reading {
         record: RunRecord,
         server: Capabilities,
         source: Source,
+        seed: Seed,
         now: Instant,
     ) -> Self {
         let known = Some(record.clone());
-        let mut reading = Self::new(feed, History::Replaying, known, server, source);
+        let mut reading = Self::new(feed, History::Replaying, known, server, source, seed);
         match source {
             Source::Stream => reading.join(None),
             Source::Record => reading.on_record(Ok(record), now),
@@ -211,6 +213,7 @@ impl Reading {
         record: Option<RunRecord>,
         server: Capabilities,
         source: Source,
+        seed: Seed,
     ) -> Self {
         Self {
             feed,
@@ -220,7 +223,7 @@ impl Reading {
             source,
             phase: Phase::Opening,
             action: None,
-            retry: Retry::default(),
+            retry: Retry::new(seed),
             rejoin: Rejoin::Cut,
             is_joined: false,
         }
@@ -348,7 +351,7 @@ impl Reading {
         | Phase::CheckingBeat { stream } = &self.phase
         {
             if self.feed.count() > stream.count {
-                self.retry = Retry::default();
+                self.retry.reset();
             } else if now - stream.opened_at >= self.longest_silence() {
                 self.retry.was_silent();
             }
@@ -395,7 +398,7 @@ impl Reading {
     pub(super) fn on_record(&mut self, record: Result<RunRecord, BodyEnd>, now: Instant) {
         match record {
             Ok(record) if record.status.is_live() => {
-                self.retry = Retry::default();
+                self.retry.reset();
                 if record.status == RunStatus::Running {
                     self.phase = Phase::Polling;
                     self.action = Some(Action::Ask(Request::State { patience: Duration::ZERO }));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::upstream::{Error, doubled};
+use crate::upstream::{Backoff, Error, Seed};
 
 /// How long a server may be out of reach before the gateway ends the streams of its runs. A
 /// LangGraph server restarts in half of that. Viewers get no events meanwhile.
@@ -34,9 +34,9 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
 /// nothing meanwhile.
 const LONGEST_STATE_PAUSE: Duration = Duration::from_secs(1);
 
-/// The pause after so many failed reads of the state, at first [`FIRST_PAUSE`].
-pub(super) fn state_pause(failures: u32) -> Duration {
-    doubled(FIRST_PAUSE, failures, LONGEST_STATE_PAUSE)
+/// The pauses between reads of a state that fail.
+pub(super) fn state_pauses(seed: Seed) -> Backoff {
+    Backoff::new(FIRST_PAUSE, LONGEST_STATE_PAUSE, seed)
 }
 
 /// Waits as long as a server has asked for with `Retry-After`, at most [`LONGEST_RETRY_AFTER`].
@@ -47,9 +47,12 @@ pub(super) async fn wait_as_asked(error: &Error) {
 }
 
 /// The attempts to read a run again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Retry {
+    /// How many attempts have failed in a row.
     attempts: u32,
+    /// The pauses before all attempts but the first.
+    pauses: Backoff,
     silences: u32,
     /// When the run was first found out of reach.
     lost_at: Option<Instant>,
@@ -58,6 +61,18 @@ pub(super) struct Retry {
 // === impl Retry ===
 
 impl Retry {
+    pub(super) fn new(seed: Seed) -> Self {
+        let pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, seed);
+        Self { attempts: 0, pauses, silences: 0, lost_at: None }
+    }
+
+    /// The run was read on.
+    pub(super) fn reset(&mut self) {
+        self.attempts = 0;
+        self.pauses.reset();
+        self.in_reach();
+    }
+
     /// Whether the stream can be joined again before the run's record is read.
     pub(super) fn may_join(&self) -> bool {
         self.attempts < BLIND_JOINS && self.silences <= BLIND_SILENCES
@@ -77,6 +92,7 @@ impl Retry {
     /// A connection stayed open for the longest allowed silence and brought nothing.
     pub(super) fn was_silent(&mut self) {
         self.attempts = 0;
+        self.pauses.reset();
         self.silences += 1;
     }
 
@@ -88,10 +104,9 @@ impl Retry {
     /// Counts one more attempt, and returns the pause before it. The first attempt is made almost at
     /// once. Later pauses double, with jitter.
     pub(super) fn next_pause(&mut self) -> Duration {
-        let made = self.attempts;
-        self.attempts = made.saturating_add(1);
-        let Some(doublings) = made.checked_sub(1) else { return NO_PAUSE };
-        doubled(FIRST_PAUSE, doublings, LONGEST_PAUSE)
+        let is_first = self.attempts == 0;
+        self.attempts = self.attempts.saturating_add(1);
+        if is_first { NO_PAUSE } else { self.pauses.next_pause() }
     }
 }
 
@@ -101,7 +116,7 @@ mod tests {
 
     #[test]
     fn each_attempt_waits_longer_up_to_a_limit_and_not_for_as_long_as_another() {
-        let mut retry = Retry::default();
+        let mut retry = Retry::new(Seed::fixed());
         assert_eq!(retry.next_pause(), NO_PAUSE);
         assert!(retry.may_join());
         for whole in [200, 400, 800, 1600, 3200, 5000, 5000] {
@@ -111,11 +126,14 @@ mod tests {
         assert!(!retry.may_join());
         retry.attempts = u32::MAX;
         assert!(retry.next_pause() <= LONGEST_PAUSE);
+        retry.reset();
+        assert_eq!(retry.next_pause(), NO_PAUSE);
+        assert!(retry.next_pause() <= FIRST_PAUSE);
     }
 
     #[test]
     fn the_gateway_gives_up_after_a_minute_out_of_reach() {
-        let mut retry = Retry::default();
+        let mut retry = Retry::new(Seed::fixed());
         let began = Instant::now();
         let half = UPSTREAM_PATIENCE / 2;
         assert!(!retry.is_over(began));

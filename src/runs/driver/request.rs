@@ -7,12 +7,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::runs::credential_ring::{CredentialRing, Lender, still_refused};
-use crate::runs::ending::{BodyEnd, EndQuery, EndStatus, RECORD_PAUSE, RefusedEnd};
+use crate::runs::ending::{
+    BodyEnd, EndQuery, EndStatus, LONGEST_RECORD_PAUSE, RECORD_PAUSE, RefusedEnd,
+};
 use crate::runs::feed::{Asks, Coverage};
 use crate::runs::published::{Bar, Run};
 use crate::runs::reading::Request;
-use crate::runs::retry::{state_pause, wait_as_asked};
-use crate::upstream::{AnswerText, Client, Error, RunStream};
+use crate::runs::retry::{state_pauses, wait_as_asked};
+use crate::upstream::{AnswerText, Backoff, Client, Error, RunStream, Seed};
 use threadway_translate::langgraph::RunRecord;
 use threadway_translate::run::StreamEnd;
 
@@ -62,7 +64,7 @@ pub(super) fn send(
     Box::pin(async move {
         let is_whole = is_whole(&request);
         let mut reads = if is_whole { REFUSED_READS } else { 1 };
-        let mut pause = RECORD_PAUSE;
+        let mut pauses = Backoff::exact(RECORD_PAUSE, LONGEST_RECORD_PAUSE);
         let response = loop {
             match round(&request, &run, &ring).await {
                 Ok((response, refused)) => {
@@ -84,8 +86,7 @@ pub(super) fn send(
                     }
                 }
             }
-            tokio::time::sleep(pause).await;
-            pause *= 2;
+            tokio::time::sleep(pauses.next_pause()).await;
         };
         Answered { response, barred: Vec::new(), is_whole: false }
     })
@@ -206,7 +207,7 @@ async fn state(
     patience: Duration,
 ) -> Result<Option<AnswerText>, Error> {
     let until = Instant::now() + patience;
-    let mut failures = 0;
+    let mut pauses = state_pauses(Seed::random());
     loop {
         let error = match upstream.thread_state(thread_id).await {
             Err(error) if is_transient(&error) && Instant::now() < until => error,
@@ -214,8 +215,7 @@ async fn state(
         };
         tracing::debug!(thread_id, %error, "a run's thread state is read again");
         wait_as_asked(&error).await;
-        tokio::time::sleep(state_pause(failures)).await;
-        failures += 1;
+        tokio::time::sleep(pauses.next_pause()).await;
     }
 }
 

@@ -48,6 +48,7 @@ use crate::runs::reader::{Baseline, RunReader};
 use crate::runs::reading::Source;
 use crate::runs::{EventId, Feed, JoinedRun, OwnerPolicy, Runs};
 use crate::sync::turns;
+use crate::upstream::Seed;
 use threadway_translate::langgraph::{Capabilities, KeptAnswers, RunRecord, RunStatus};
 use threadway_translate::run::{Emit, View};
 
@@ -1040,7 +1041,7 @@ fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
     let upstream = for_caller(&world.upstream, 0);
     let credentials = Arc::new(CredentialRing::new(upstream.clone(), true));
     let (run, changed) = shared.open(&mut feed, History::Complete, &credentials);
-    let reading = Reading::started(feed, Capabilities::PYTHON, Instant::now());
+    let reading = Reading::started(feed, Capabilities::PYTHON, Seed::fixed(), Instant::now());
     let reader = RunReader::for_owner(Arc::clone(&run)).for_caller(&upstream);
     let driver = Driver::new(DriverParts {
         upstream,

@@ -139,7 +139,7 @@ impl Rig {
 
     fn started_on(server: Capabilities) -> Self {
         let (feed, now) = (Feed::new("T", Some("R"), None), Instant::now());
-        Self::new(|feed| Reading::started(feed, server, now), feed, now)
+        Self::new(|feed| Reading::started(feed, server, Seed::fixed(), now), feed, now)
     }
 
     fn joined(record: RunRecord) -> Self {
@@ -156,7 +156,11 @@ impl Rig {
 
     fn joined_on(server: Capabilities, record: RunRecord, source: Source) -> Self {
         let (feed, now) = (Feed::joined("T", &record), Instant::now());
-        Self::new(|feed| Reading::joined(feed, record, server, source, now), feed, now)
+        Self::new(
+            |feed| Reading::joined(feed, record, server, source, Seed::fixed(), now),
+            feed,
+            now,
+        )
     }
 
     fn new(begin: impl FnOnce(Feed) -> Reading, mut feed: Feed, now: Instant) -> Self {
@@ -684,7 +688,7 @@ fn a_run_is_read_by_its_record_after_a_part_that_could_not_be_counted() {
 #[test]
 fn a_run_whose_first_part_could_not_be_counted_is_read_by_its_record() {
     let now = Instant::now();
-    let start = |feed| Reading::started(feed, Capabilities::AEGRA, now);
+    let start = |feed| Reading::started(feed, Capabilities::AEGRA, Seed::fixed(), now);
     let mut rig = Rig::new(start, Feed::new("T", None, None), now);
     rig.sends(&[metadata("R_event_1798000000000")]);
     assert_eq!(rig.next(), "the record");
@@ -819,7 +823,11 @@ fn a_stream_that_cannot_be_read_is_not_read_again_unless_the_record_wants_it() {
 #[test]
 fn a_run_without_a_name_cannot_be_asked_for() {
     let (feed, now) = (Feed::new("T", None, None), Instant::now());
-    let mut rig = Rig::new(|feed| Reading::started(feed, Capabilities::default(), now), feed, now);
+    let mut rig = Rig::new(
+        |feed| Reading::started(feed, Capabilities::default(), Seed::fixed(), now),
+        feed,
+        now,
+    );
     rig.closes(cut());
     assert_eq!(rig.next(), format!("the status: {:?}", cut()));
     assert_eq!(rig.seen().run_id, None);
