@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::upstream::{Backoff, Error, Seed};
+use super::ending::BodyEnd;
+use crate::upstream::{Backoff, Seed};
 
 /// How long a server may be out of reach before the gateway ends the streams of its runs. A
 /// LangGraph server restarts in half of that. Viewers get no events meanwhile.
@@ -34,17 +35,21 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
 /// nothing meanwhile.
 const LONGEST_STATE_PAUSE: Duration = Duration::from_secs(1);
 
-/// The pauses between reads of a state that fail.
-pub(super) fn state_pauses(seed: Seed) -> Backoff {
-    Backoff::new(FIRST_PAUSE, LONGEST_STATE_PAUSE, seed)
-}
+/// How many times the record is read if it says that the run goes on after a clean end of its
+/// stream. The Python server updates the record within 2 ms; a server with a database may need
+/// longer.
+const RECORD_READS: u32 = 5;
 
-/// Waits as long as a server has asked for with `Retry-After`, at most [`LONGEST_RETRY_AFTER`].
-pub(super) async fn wait_as_asked(error: &Error) {
-    if let Some(wait) = error.retry_after() {
-        tokio::time::sleep(wait.min(LONGEST_RETRY_AFTER)).await;
-    }
-}
+/// How many times all callers' credentials are tried at the end of a stream that has shown the whole
+/// run, before the run ends as its stream did. The server may refuse everybody for a moment.
+const REFUSED_READS: u32 = 6;
+
+/// The pause before the second read of the record. It doubles each time, to 1.5 s in all for
+/// [`RECORD_READS`].
+const RECORD_PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest pause between two reads of the record.
+const LONGEST_RECORD_PAUSE: Duration = Duration::from_millis(1600);
 
 /// The attempts to read a run again.
 #[derive(Debug)]
@@ -56,14 +61,30 @@ pub(super) struct Retry {
     silences: u32,
     /// When the run was first found out of reach.
     lost_at: Option<Instant>,
+    seed: Seed,
+}
+
+/// The reads of a state that is needed beside a stream.
+#[derive(Debug)]
+pub(super) struct StateReads {
+    pauses: Backoff,
+    give_up_at: Instant,
+}
+
+/// The reads of the record of a run whose stream has ended.
+#[derive(Debug)]
+pub(super) struct EndReads {
+    /// How the stream ended.
+    pub(super) end: BodyEnd,
+    pauses: Backoff,
 }
 
 // === impl Retry ===
 
 impl Retry {
-    pub(super) fn new(seed: Seed) -> Self {
-        let pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, seed);
-        Self { attempts: 0, pauses, silences: 0, lost_at: None }
+    pub(super) fn new(mut seed: Seed) -> Self {
+        let pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, seed.split());
+        Self { attempts: 0, pauses, silences: 0, lost_at: None, seed }
     }
 
     /// The run was read on.
@@ -107,6 +128,51 @@ impl Retry {
         let is_first = self.attempts == 0;
         self.attempts = self.attempts.saturating_add(1);
         if is_first { NO_PAUSE } else { self.pauses.next_pause() }
+    }
+
+    /// Reads of a state, from now on.
+    pub(super) fn state_reads(&mut self, now: Instant) -> StateReads {
+        let pauses = Backoff::new(FIRST_PAUSE, LONGEST_STATE_PAUSE, self.seed.split());
+        StateReads { pauses, give_up_at: now + UPSTREAM_PATIENCE }
+    }
+}
+
+/// A wait that a server has asked for with `Retry-After`, as far as it is obeyed.
+pub(super) fn obeyed(retry_after: Duration) -> Duration {
+    retry_after.min(LONGEST_RETRY_AFTER)
+}
+
+// === impl StateReads ===
+
+impl StateReads {
+    /// The pause before the state is read again. `None` if it is read no more.
+    pub(super) fn next_pause(&mut self, now: Instant) -> Option<Duration> {
+        (now < self.give_up_at).then(|| self.pauses.next_pause())
+    }
+}
+
+// === impl EndReads ===
+
+impl EndReads {
+    pub(super) fn after(end: BodyEnd) -> Self {
+        Self { end, pauses: Backoff::exact(RECORD_PAUSE, LONGEST_RECORD_PAUSE) }
+    }
+
+    /// The pause before a record is read again that may lag behind the stream's end. `None` if it is
+    /// believed.
+    pub(super) fn pause_for_lag(&mut self) -> Option<Duration> {
+        let may_lag = self.end == BodyEnd::Clean;
+        self.next_pause(if may_lag { RECORD_READS } else { 1 })
+    }
+
+    /// The pause before a record is read again that the upstream refuses to all callers. `None` if
+    /// it is read no more.
+    pub(super) fn pause_for_refusal(&mut self) -> Option<Duration> {
+        self.next_pause(REFUSED_READS)
+    }
+
+    fn next_pause(&mut self, reads: u32) -> Option<Duration> {
+        (self.pauses.attempts() + 1 < reads).then(|| self.pauses.next_pause())
     }
 }
 
