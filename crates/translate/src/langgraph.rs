@@ -66,7 +66,7 @@ pub(crate) use origin::{Origin, Suppressed, SuppressedCalls};
 pub use part::{Body, Part, StreamForm, has_values};
 pub use record::{
     ARCHIVED, Assistant, CLIENT_THREAD_ID, Capabilities, GraphKeys, InputKeys, Joins, RunRecord,
-    RunStatus, ServerInfo, TITLE, ThreadMark, ThreadRecord, ThreadStatus, headline,
+    RunStatus, ServerInfo, TITLE, ThreadMark, ThreadRecord, ThreadStatus, Unsupported, headline,
 };
 pub use replay::{Novelty, Replay, Taken};
 pub use request::{Multitask, RunRequest, Start};
