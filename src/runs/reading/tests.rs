@@ -640,10 +640,8 @@ fn an_end_that_is_refused_to_all_is_asked_for_again_and_then_is_as_the_stream_sh
             assert_eq!(rig.pause(), Duration::from_millis(pause));
             assert_eq!(rig.next(), "the status: Clean");
         }
-        rig.looks(match is_confirmed_at_last {
-            false => unconfirmed(),
-            true => EndStatus::Ended(success()),
-        });
+        let last = EndStatus::Ended(success());
+        rig.looks(if is_confirmed_at_last { last } else { unconfirmed() });
         assert_eq!(rig.next(), "the end");
         rig.ends();
         let last = rig.events.last().unwrap();

@@ -229,10 +229,11 @@ impl Replay {
         }
         let digest = cursor.map_or(0, |_| digest(frame));
         let mut novelty = self.classify(cursor, digest);
-        match novelty {
-            Novelty::AfterGap if begins_attempt => novelty = Novelty::New,
-            Novelty::OfAnotherAttempt => self.forget(),
-            _ => {}
+        if novelty == Novelty::AfterGap && begins_attempt {
+            novelty = Novelty::New;
+        }
+        if novelty == Novelty::OfAnotherAttempt {
+            self.forget();
         }
         Taken { novelty, cursor, digest }
     }
