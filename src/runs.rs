@@ -61,7 +61,6 @@ pub use reader::RunReader;
 pub use recorder::{DEFAULT_BYTES, DEFAULT_FILES, Recorder, Recording};
 pub use retry::UPSTREAM_PATIENCE;
 
-pub(crate) use crate::upstream::doubled;
 pub(crate) use answers::kept_answers;
 pub(crate) use batch::ENCODINGS;
 pub(crate) use credential_ring::{Attendance, CredentialRing, Lender, still_refused};
@@ -72,7 +71,7 @@ pub(crate) use start::StartError;
 
 use crate::metrics::{Metrics, Origin};
 use crate::sync::Mutex;
-use crate::upstream::{Body, Client, Error, RunStream, Stay};
+use crate::upstream::{Body, Client, Error, RunStream, Seed, Stay};
 use driver::{Driver, DriverParts};
 use live::{Attached, Live, RunKey};
 use published::{Bar, History};
@@ -230,7 +229,7 @@ impl Runs {
                 }
                 Begun::Found(run_id) => {
                     let feed = Feed::new(&thread_id, Some(&run_id), Some(&name));
-                    let found = |feed| (Reading::found(feed, server), None);
+                    let found = |feed| (Reading::found(feed, server, Seed::random()), None);
                     runs.own(upstream, feed, begins, None, found)
                 }
             });
@@ -275,7 +274,7 @@ impl Runs {
     ) -> RunReader {
         let RunStream { run_id: _, date: _, body, stay } = stream;
         self.own(upstream, feed, begins, stay, |feed| {
-            (Reading::started(feed, server, Instant::now()), Some(body))
+            (Reading::started(feed, server, Seed::random(), Instant::now()), Some(body))
         })
     }
 
@@ -502,7 +501,7 @@ impl Shared {
         if let Some(attached) = self.live.find_or_list(key, &run) {
             return (attached, None);
         }
-        let reading = Reading::joined(feed, record, server, source, Instant::now());
+        let reading = Reading::joined(feed, record, server, source, Seed::random(), Instant::now());
         let driver = Driver::new(DriverParts {
             upstream: upstream.clone(),
             credentials,

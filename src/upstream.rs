@@ -53,7 +53,7 @@ pub(crate) use addresses::Stay;
 pub(crate) use answer_text::AnswerText;
 pub use api_key::{ApiKey, NotAKey};
 pub use availability::{OUTAGE_FAILURES, OUTAGE_LOG_INTERVAL};
-pub(crate) use backoff::doubled;
+pub(crate) use backoff::{Backoff, Seed};
 pub use base_url::{BaseUrl, BaseUrlError};
 pub use caller::{Caller, Identity, UnknownThread};
 pub(crate) use caller::{Purpose, is_trace};

@@ -292,7 +292,9 @@ test("a tenant that names another's run leaves that run's stream whole, also whe
     /** Bob names Alice's run on a thread of his own, in every possible way. */
     const intrude = async () => {
       for (const replica of replicas) {
-        for (const id of [`1.${runId}.1.start.0.0000`, alice.ids[3], alice.ids.at(-1)]) {
+        // The first is the run's start, made of its id alone.
+        const start = `2${Buffer.from(`${runId.replaceAll("-", "")}00000800`, "hex").toString("base64url")}`;
+        for (const id of [start, alice.ids[3], alice.ids.at(-1)]) {
           const events = `/agui/agent/text/threads/${own}/events`;
           const connect = input(own, undefined, { forwardedProps: { lastEventId: id } });
           for (const asked of [

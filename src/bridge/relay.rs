@@ -16,9 +16,9 @@ use uuid::Uuid;
 
 use super::gateway::{Gateway, OpenError};
 use super::machine::{Action, Machine};
-use crate::runs;
 use crate::sessions::Outbox;
 use crate::stdio::{self, Line, Lines, MAX_LINE_BYTES};
+use crate::upstream::{Backoff, Seed};
 use threadway_translate::acp::destination::Destination;
 
 /// How long a gateway may be away before requests are refused. Editors wait some 20 s for the answer
@@ -81,8 +81,8 @@ struct Relay<'a> {
     machine: Machine,
     link: Link<'a>,
     editor: Outbox,
-    /// How many attempts have failed in a row.
-    attempts: u32,
+    /// The pauses between attempts to connect.
+    pauses: Backoff,
     /// Why the last attempt failed.
     failure: OpenError,
     /// When the gateway has been away for too long.
@@ -178,7 +178,7 @@ impl<'a> Relay<'a> {
             machine: Machine::new(gateway.url().to_string(), Uuid::new_v4()),
             link: Link::Pause(Box::pin(sleep_until(now))),
             editor,
-            attempts: 0,
+            pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, Seed::random()),
             failure: OpenError::Away {
                 reason: format!("no connection within {} s", PATIENCE.as_secs()),
                 retry_after: None,
@@ -236,7 +236,7 @@ impl<'a> Relay<'a> {
         let Link::Up(up) = &self.link else { return };
         tracing::warn!(gateway = %self.gateway.url(), why, "the connection is lost");
         if up.since.elapsed() >= STABLE {
-            self.attempts = 0;
+            self.pauses.reset();
         }
         self.failure = OpenError::Away { reason: why.to_owned(), retry_after: None };
         self.give_up_at = Some(Instant::now() + PATIENCE);
@@ -246,10 +246,9 @@ impl<'a> Relay<'a> {
 
     /// Waits before the next attempt, at least for `least`.
     fn pause(&mut self, least: Duration) {
-        let pause = runs::doubled(FIRST_PAUSE, self.attempts, LONGEST_PAUSE);
-        self.attempts = self.attempts.saturating_add(1);
+        let pause = self.pauses.next_pause();
         // All editors of a gateway are asked to wait for the same time.
-        let jitter = runs::doubled(least / LEAST_JITTER, 0, least / LEAST_JITTER);
+        let jitter = self.pauses.jitter(least / LEAST_JITTER);
         let pause = if least > pause { least + jitter } else { pause };
         self.link = Link::Pause(Box::pin(tokio::time::sleep(pause)));
     }

@@ -89,7 +89,7 @@ families! {
         "Bytes encoded for streams; other sent bytes were shared between streams",
     );
     keyframes: Counter =
-        single("standings", "Frozen views of runs that were made for readers");
+        single("keyframes", "Frozen views of runs that were made for readers");
     missed_batches: Counter =
         single("missed_batches", "Batches of events skipped by readers that were too slow");
     upstream_requests: Family<Pair<Operation, Answer>, Counter> =

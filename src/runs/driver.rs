@@ -26,7 +26,7 @@ use super::batch::Events;
 use super::credential_ring::{CredentialRing, Lender};
 use super::ending::BodyEnd;
 use super::live::RunKey;
-use super::published::{Bar, Run};
+use super::published::{Bar, History, Run};
 use super::reading::{Action, Reading, ReadingEnd, Request};
 use super::recorder::RunRecorder;
 use super::retry::UPSTREAM_PATIENCE;
@@ -34,7 +34,7 @@ use super::{OwnerPolicy, Shared};
 use crate::metrics::{Origin, RunEnd, RunMeter};
 use crate::offload::offload;
 use crate::upstream::{Body, Client, Error, Purpose, RunStream, Stay};
-use request::{Answered, PendingResponse, Response};
+use request::{Answered, PendingResponse, Reply, Response};
 use threadway_translate::run::{Loss, Outcome, RunEvent, StreamEnd, Usage};
 use unread::unread;
 
@@ -176,10 +176,9 @@ impl Driver {
                 }
                 () = timer.as_mut(), if due.is_some() => {
                     let history = reading.history();
-                    reading.on_timeout(Instant::now());
-                    if reading.history() != history {
-                        self.publish(&reading, Events::default());
-                    }
+                    let mut events = Events::default();
+                    reading.on_timeout(Instant::now(), &mut events);
+                    self.publish_news(&reading, history, events);
                 }
             }
         }
@@ -201,29 +200,28 @@ impl Driver {
 
     /// Passes a response to the reading. Returns the stream, if one was opened.
     fn on_response(&mut self, reading: &mut Reading, answered: Answered) -> Option<Body> {
-        let Answered { response, barred, is_whole } = answered;
+        let Answered { reply: Reply { response, retry_after }, barred, is_whole } = answered;
         self.bar(&barred, is_whole);
         let now = Instant::now();
         match response {
-            Response::Stream(Ok(RunStream { run_id: _, date, body, stay })) => {
+            Response::Stream(RunStream { run_id: _, date, body, stay }) => {
                 self.stay = stay;
                 if let Some(recorder) = &mut self.recorder {
                     recorder.on_join(date);
                 }
                 reading.on_open(date, now);
-                return Some(body);
+                Some(body)
             }
-            Response::Stream(Err(end)) => reading.on_closed(end, now),
-            Response::State(state) => {
-                let weight = state.as_ref().map_or(0, String::len);
+            Response::Answer(answer) => {
+                let history = reading.history();
                 let mut events = Events::default();
-                offload(weight, || reading.on_state(state.as_deref(), now, &mut events));
-                self.publish(reading, events);
+                offload(answer.bytes(), || {
+                    reading.on_answer(answer, retry_after, now, &mut events);
+                });
+                self.publish_news(reading, history, events);
+                None
             }
-            Response::Record(record) => reading.on_record(record, now),
-            Response::EndStatus(status) => reading.on_end_status(status, now),
         }
-        None
     }
 
     /// Bars the callers with these credentials. The response is not for them, nor is what follows it.
@@ -243,6 +241,13 @@ impl Driver {
             callers,
             "ended the streams of callers whose credentials LangGraph refuses; others read on"
         );
+    }
+
+    /// Publishes events, and that the past was replayed, if `history` was the state before.
+    fn publish_news(&mut self, reading: &Reading, history: History, events: Events) {
+        if reading.history() != history || !events.is_empty() {
+            self.publish(reading, events);
+        }
     }
 
     fn publish(&mut self, reading: &Reading, events: Events) {

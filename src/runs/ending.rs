@@ -1,24 +1,18 @@
 //! How a run ended. The end of its stream does not say; the run's record does.
+//!
+//! - `gather`: reads what the upstream says of a run whose stream has ended.
+//! - [`ending`]: decides by it how the run ended. There is no IO in it.
 
-use std::time::Duration;
+mod gather;
 
-use super::answers::kept_answers;
 use super::feed::{Asks, Coverage, StreamSummary};
-use super::retry::wait_as_asked;
 use crate::offload::offload;
-use crate::upstream::{AnswerText, Client, Error};
 use threadway_translate::langgraph::{
     ErrorReport, ErrorSource, KeptAnswers, RunError, RunRecord, RunStatus, ThreadState,
 };
 use threadway_translate::run::{Loss, StreamEnd};
 
-/// How many times the record is read if it says that the run goes on after a clean end of its
-/// stream. The Python server updates the record within 2 ms; a server with a database may need
-/// longer.
-pub(super) const RECORD_READS: u32 = 5;
-
-/// The pause before the second read of the record. It doubles each time, to 1.5 s in all.
-pub(super) const RECORD_PAUSE: Duration = Duration::from_millis(100);
+pub(super) use gather::{gather, last_error};
 
 /// How a stream's body ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,25 +28,25 @@ pub(super) enum BodyEnd {
 }
 
 /// Whether a run is over whose stream has ended.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum EndStatus {
     Ended(Ending),
     Running,
+    /// The stream has shown that the run failed, and its record does not show the end yet.
+    Lagging,
+    /// The stream has shown the whole run, and this end. The upstream refuses to confirm it to all
+    /// callers.
+    Unconfirmed(StreamEnd),
     /// The upstream could not say, and why.
     Unknown(String),
 }
 
-/// The upstream does not say to this caller how the run ended.
-#[derive(Debug)]
-pub(super) struct RefusedEnd {
-    /// What it means if the upstream says so to everybody.
-    pub(super) status: EndStatus,
-    /// Whether the run is missing for this caller.
-    pub(super) is_missing: bool,
-}
+/// The upstream does not show this caller how the run ended. To everybody else it means this.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Missing(pub(super) Ending);
 
 /// How a run ended.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ending {
     /// The state at the end, if the stream did not show all of it.
     pub(super) state: Option<FinalState>,
@@ -62,7 +56,7 @@ pub(super) struct Ending {
 }
 
 /// A thread state at the end of a run, as the server sends it.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum FinalState {
     /// The state that the run made.
     OfRun(String),
@@ -70,275 +64,49 @@ pub(super) enum FinalState {
     OfThread(String),
 }
 
-/// Asks the upstream how a run ended.
-pub(super) struct EndQuery<'a> {
-    pub(super) upstream: &'a Client,
-    pub(super) thread_id: &'a str,
-    /// A summary of the stream.
-    pub(super) seen: &'a StreamSummary,
-    /// How the stream ended.
-    pub(super) end: &'a BodyEnd,
+/// What the upstream's record of a run says.
+#[derive(Debug)]
+pub(super) enum Record {
+    /// Nothing: the stream ended before it named the run.
+    Unnamed,
+    /// Nothing: there is no record. The run was deleted, as by a rollback, and only its thread's
+    /// state is left; or the server has lost the thread too.
+    Deleted,
+    Read(RunRecord),
+}
+
+/// What was read beside the record, as far as it is needed.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
     /// Whether a client stopped the run through this gateway. Some servers then record a failure;
     /// the run counts as cancelled.
     pub(super) is_stopped: bool,
+    /// The newest state that the run made.
+    pub(super) own: Option<String>,
+    /// The thread's state, if the run did not make it.
+    pub(super) of_thread: Option<String>,
+    /// Why the thread's last run failed.
+    pub(super) error: Option<RunError>,
+    pub(super) kept: KeptAnswers,
 }
 
-// === impl EndStatus ===
-
-impl EndStatus {
-    /// The upstream could not say, and has been given the time that it asks for; or it refuses this
-    /// caller.
-    async fn unknown(error: &Error) -> Result<Self, RefusedEnd> {
-        let status = Self::Unknown(error.to_string());
-        if error.depends_on_caller() {
-            return Err(RefusedEnd { status, is_missing: false });
-        }
-        wait_as_asked(error).await;
-        Ok(status)
-    }
+/// Whether the state at a run's end has to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StateNeed {
+    /// The stream has shown it.
+    None,
+    /// The stream has shown the run without it.
+    IfReadable,
+    Whole,
 }
 
-// === impl EndQuery ===
-
-impl EndQuery<'_> {
-    pub(super) async fn send(&self) -> Result<EndStatus, RefusedEnd> {
-        let Some(run_id) = &self.seen.run_id else {
-            return Ok(self.lost("the stream ended before it named its run".to_owned()));
-        };
-        let record = match self.record(run_id).await {
-            Ok(record) => record,
-            Err(Error::Status { code: 404, .. }) => return self.gone().await,
-            Err(error) => return EndStatus::unknown(&error).await,
-        };
-        Ok(match (record.status, self.end) {
-            // After an error in the stream the run is all but over. Its state may not be written yet.
-            (RunStatus::Pending | RunStatus::Running, _) if self.seen.error.is_some() => {
-                EndStatus::Unknown("the run's record does not show the end yet".to_owned())
-            }
-            (RunStatus::Pending | RunStatus::Running, BodyEnd::Unreadable(why)) => {
-                self.lost(format!("the stream of the run cannot be read ({why}); the run goes on"))
-            }
-            (RunStatus::Pending | RunStatus::Running, _) => EndStatus::Running,
-            (RunStatus::Unknown, _) => {
-                self.lost("the run's record has an unknown status".to_owned())
-            }
-            (_, _) => match self.over(run_id, &record).await {
-                // The record names a state that is missing for this caller.
-                Ok(ending) if matches!(ending.end, StreamEnd::Lost { .. }) => {
-                    let status = EndStatus::Ended(ending);
-                    return Err(RefusedEnd { status, is_missing: true });
-                }
-                Ok(ending) => EndStatus::Ended(ending),
-                Err(error) => return EndStatus::unknown(&error).await,
-            },
-        })
-    }
-
-    /// The run's record. After a clean end of the stream a record that lags is read again.
-    async fn record(&self, run_id: &str) -> Result<RunRecord, Error> {
-        let read = async || self.upstream.run_record(self.thread_id, run_id).await;
-        let mut pause = RECORD_PAUSE;
-        let reads = if *self.end == BodyEnd::Clean { RECORD_READS } else { 1 };
-        for _ in 1..reads {
-            let record = read().await?;
-            if !record.status.is_live() {
-                return Ok(record);
-            }
-            tokio::time::sleep(pause).await;
-            pause *= 2;
-        }
-        read().await
-    }
-
-    /// How the run ended, by its final record.
-    async fn over(&self, run_id: &str, record: &RunRecord) -> Result<Ending, Error> {
-        let status = record.status;
-        let has_failed = status == RunStatus::Error && !self.was_stopped();
-        let error = match self.stream_error() {
-            Some(error) => Some(error),
-            None if has_failed => error_of_thread(self.upstream, self.thread_id).await,
-            None => None,
-        };
-        let state = self.state(run_id, status).await?;
-        let end = match status {
-            RunStatus::Success if state.is_none() && self.lacks_end() => {
-                let message = "the run succeeded, but its stream and its final state could not be \
-                               read; load the thread to see the result";
-                StreamEnd::Lost { loss: Loss::Unreadable, message: message.to_owned() }
-            }
-            RunStatus::Success => StreamEnd::Succeeded,
-            // LangGraph records `success` for a run that stops to ask. Other servers of its API record
-            // `interrupted`, also for a cancelled run.
-            RunStatus::Interrupted if self.has_asked(state.as_ref()) => StreamEnd::Succeeded,
-            RunStatus::Error if has_failed => failed(error, state.as_ref()),
-            RunStatus::Timeout => StreamEnd::Failed(RunError::new(
-                "timeout",
-                "LangGraph stopped the run at its time limit",
-            )),
-            RunStatus::Error
-            | RunStatus::Interrupted
-            | RunStatus::Pending
-            | RunStatus::Running
-            | RunStatus::Unknown => StreamEnd::Cancelled,
-        };
-        let kept = self.kept(record, state.as_ref()).await?;
-        Ok(Ending { state, kept, end })
-    }
-
-    /// The stored answers to some of the questions that the run asks. Answers are stored only for a
-    /// run that itself answers earlier questions.
-    async fn kept(
-        &self,
-        record: &RunRecord,
-        state: Option<&FinalState>,
-    ) -> Result<KeptAnswers, Error> {
-        let own = state.and_then(FinalState::of_run);
-        let asks = self.seen.asks_batch || own.is_some();
-        if record.answers.is_empty() || !asks {
-            return Ok(KeptAnswers::default());
-        }
-        let read;
-        let state = if own.is_some() {
-            own
-        } else {
-            read = self.upstream.thread_state(self.thread_id).await?.map(AnswerText::into_string);
-            read.as_deref()
-        };
-        let state = state.and_then(parsed);
-        kept_answers(self.upstream, self.thread_id, state.as_ref()).await
-    }
-
-    /// Whether the run has stopped to ask something, by its state or else by its stream. Pending
-    /// nodes alone do not show it, since a cancelled run leaves some too.
-    fn has_asked(&self, state: Option<&FinalState>) -> bool {
-        match state.and_then(FinalState::of_run).and_then(parsed) {
-            Some(own) => {
-                let is_at_breakpoint = self.seen.asks != Asks::Nothing && !own.next.is_empty();
-                !own.interrupts.is_empty() || is_at_breakpoint
-            }
-            None => self.seen.asks != Asks::Nothing,
-        }
-    }
-
-    fn lacks_end(&self) -> bool {
-        self.seen.coverage == Coverage::EndMissing || *self.end != BodyEnd::Clean
-    }
-
-    fn is_whole(&self) -> bool {
-        self.seen.coverage == Coverage::Whole && *self.end == BodyEnd::Clean
-    }
-
-    /// The failure that the stream has shown.
-    fn stream_error(&self) -> Option<RunError> {
-        Some(attributed(self.seen.error.clone()?, ErrorSource::RunStream))
-    }
-
-    fn was_stopped(&self) -> bool {
-        self.is_stopped && self.seen.error.is_none()
-    }
-
-    /// The state at the run's end, if the stream does not show all of it.
-    ///
-    /// A stopped run may commit a step after its stream has ended. A run is interrupted if open
-    /// interrupts are in its stream, or in a state whose `metadata.run_id` is this run. A stream that
-    /// showed interrupts needs no state, unless its end is missing, or the messages of a subgraph that
-    /// asks.
-    async fn state(&self, run_id: &str, status: RunStatus) -> Result<Option<FinalState>, Error> {
-        let is_whole = self.is_whole();
-        let is_settled = self.seen.asks == Asks::AtRoot || self.seen.error.is_some();
-        if status == RunStatus::Success && is_settled && is_whole {
-            return Ok(None);
-        }
-        match self.state_of(run_id).await {
-            Err(error) if is_whole && !error.depends_on_caller() => {
-                tracing::warn!(self.thread_id, run_id, %error, "could not read the thread state at a run's end");
-                Ok(None)
-            }
-            state => state,
-        }
-    }
-
-    /// The thread's state if the run made it. If a later run has changed it, the run's newest state
-    /// in the history.
-    async fn state_of(&self, run_id: &str) -> Result<Option<FinalState>, Error> {
-        let Self { upstream, thread_id, .. } = self;
-        let Some(state) = upstream.thread_state(thread_id).await? else { return Ok(None) };
-        let state = state.into_string();
-        if is_of(&state, run_id) {
-            return Ok(Some(FinalState::OfRun(state)));
-        }
-        let own = upstream.last_run_state(thread_id, run_id).await?;
-        let own = own.map(|state| FinalState::OfRun(state.into_string()));
-        Ok(own.or_else(|| (!self.seen.has_begun).then_some(FinalState::OfThread(state))))
-    }
-
-    /// The run has no record. It was deleted, as by a rollback, and only its thread's state is left;
-    /// or the server has lost the thread too.
-    async fn gone(&self) -> Result<EndStatus, RefusedEnd> {
-        match self.upstream.thread_state(self.thread_id).await {
-            Ok(Some(state)) => {
-                let end = self.stream_error().map_or(StreamEnd::Cancelled, StreamEnd::Failed);
-                let state = Some(FinalState::OfThread(state.into_string()));
-                Ok(EndStatus::Ended(Ending { state, kept: KeptAnswers::default(), end }))
-            }
-            Ok(None) => {
-                let end = self.stream_error().map_or(StreamEnd::Gone, StreamEnd::Failed);
-                Err(RefusedEnd { status: EndStatus::Ended(end.into()), is_missing: true })
-            }
-            Err(error) => EndStatus::unknown(&error).await,
-        }
-    }
-
-    /// The run's end cannot be found out. A failure that the stream has shown is its end then.
-    fn lost(&self, message: String) -> EndStatus {
-        EndStatus::Ended(match self.stream_error() {
-            Some(error) => StreamEnd::Failed(error).into(),
-            None => StreamEnd::Lost { loss: Loss::Unreadable, message }.into(),
-        })
-    }
+/// A failure, with the place that it was read from.
+fn attributed(error: RunError, source: ErrorSource) -> RunError {
+    RunError { reports: vec![ErrorReport::of(source, &error)], ..error }
 }
 
 fn parsed(state: &str) -> Option<ThreadState<'_>> {
     offload(state.len(), || ThreadState::parse(state))
-}
-
-/// Whether this run made the state, not a later run of the thread.
-fn is_of(state: &str, run_id: &str) -> bool {
-    parsed(state).is_some_and(|state| state.run_id.as_deref() == Some(run_id))
-}
-
-/// The end of a run whose record says that it failed. The reason is in its stream, else in its
-/// thread, else in its task. Without any, a JavaScript server before 1.4.4 means a run that was
-/// stopped.
-fn failed(error: Option<RunError>, state: Option<&FinalState>) -> StreamEnd {
-    let own = state.and_then(FinalState::of_run);
-    match with_task(error, own) {
-        Some(error) => StreamEnd::Failed(error),
-        None if own.is_some() => StreamEnd::Cancelled,
-        None => StreamEnd::Failed(RunError::unexplained()),
-    }
-}
-
-/// Why the thread's last run failed. The Python server stores the reason with the thread, the
-/// JavaScript server with the task.
-pub(super) async fn last_error(
-    upstream: &Client,
-    thread_id: &str,
-    state: Option<&AnswerText>,
-) -> Option<RunError> {
-    let error = error_of_thread(upstream, thread_id).await;
-    match state {
-        Some(state) => state.read(|state| with_task(error, Some(state))),
-        None => error,
-    }
-}
-
-async fn error_of_thread(upstream: &Client, thread_id: &str) -> Option<RunError> {
-    let error = upstream.thread_error(thread_id).await.unwrap_or_else(|error| {
-        tracing::warn!(thread_id, %error, "could not read why a run failed");
-        None
-    });
-    error.map(|error| attributed(error, ErrorSource::Thread))
 }
 
 /// A failure, with what the state's failed task says of it.
@@ -350,9 +118,160 @@ fn with_task(error: Option<RunError>, state: Option<&str>) -> Option<RunError> {
     Some(error)
 }
 
-/// A failure, with the place that it was read from.
-fn attributed(error: RunError, source: ErrorSource) -> RunError {
-    RunError { reports: vec![ErrorReport::of(source, &error)], ..error }
+/// Whether the state at the run's end has to be read.
+///
+/// A stopped run may commit a step after its stream has ended. A run is interrupted if open
+/// interrupts are in its stream, or in a state whose `metadata.run_id` is this run. A stream that
+/// showed interrupts needs no state, unless its end is missing, or the messages of a subgraph that
+/// asks.
+fn state_need(seen: &StreamSummary, end: &BodyEnd, status: RunStatus) -> StateNeed {
+    let is_whole = seen.coverage == Coverage::Whole && *end == BodyEnd::Clean;
+    let is_settled = seen.asks == Asks::AtRoot || seen.error.is_some();
+    match is_whole {
+        true if status == RunStatus::Success && is_settled => StateNeed::None,
+        true => StateNeed::IfReadable,
+        false => StateNeed::Whole,
+    }
+}
+
+/// Whether the run's record says that it failed, and nobody stopped it.
+fn has_failed(seen: &StreamSummary, status: RunStatus, is_stopped: bool) -> bool {
+    status == RunStatus::Error && !(is_stopped && seen.error.is_none())
+}
+
+/// Whether stored answers to the run's questions have to be read. Answers are stored only for a run
+/// that itself answers earlier questions.
+fn needs_kept(seen: &StreamSummary, record: &RunRecord, has_own_state: bool) -> bool {
+    !record.answers.is_empty() && (seen.asks_batch || has_own_state)
+}
+
+/// Whether the stream has shown everything but the confirmation of the run's success.
+pub(super) fn has_shown_all(seen: &StreamSummary, end: &BodyEnd) -> bool {
+    *end == BodyEnd::Clean
+        && seen.coverage == Coverage::Whole
+        && seen.has_begun
+        && seen.error.is_none()
+        && seen.asks == Asks::Nothing
+}
+
+/// Decides whether a run is over, and how it ended.
+pub(super) fn ending(
+    seen: &StreamSummary,
+    body_end: &BodyEnd,
+    record: &Record,
+    facts: Facts,
+) -> Result<EndStatus, Missing> {
+    let status = match record {
+        Record::Unnamed => {
+            return Ok(lost(seen, "the stream ended before it named its run".to_owned()));
+        }
+        Record::Deleted => return deleted(seen, facts),
+        Record::Read(record) => record.status,
+    };
+    match (status, body_end) {
+        // After an error in the stream the run is all but over. Its state may not be written yet.
+        (RunStatus::Pending | RunStatus::Running, _) if seen.error.is_some() => {
+            Ok(EndStatus::Lagging)
+        }
+        (RunStatus::Pending | RunStatus::Running, BodyEnd::Unreadable(why)) => {
+            Ok(lost(seen, format!("the stream of the run cannot be read ({why}); the run goes on")))
+        }
+        (RunStatus::Pending | RunStatus::Running, _) => Ok(EndStatus::Running),
+        (RunStatus::Unknown, _) => {
+            Ok(lost(seen, "the run's record has an unknown status".to_owned()))
+        }
+        (
+            RunStatus::Success | RunStatus::Error | RunStatus::Timeout | RunStatus::Interrupted,
+            _,
+        ) => over(seen, body_end, status, facts),
+    }
+}
+
+/// How a run ended whose record says that it is over.
+fn over(
+    seen: &StreamSummary,
+    body_end: &BodyEnd,
+    status: RunStatus,
+    facts: Facts,
+) -> Result<EndStatus, Missing> {
+    let Facts { is_stopped, own, of_thread, error, kept } = facts;
+    let lacks_end = seen.coverage == Coverage::EndMissing || *body_end != BodyEnd::Clean;
+    let is_whole_state = own.is_some() || (of_thread.is_some() && !seen.has_begun);
+    let end = match status {
+        // The record names a state that is missing for this caller.
+        RunStatus::Success if !is_whole_state && lacks_end => {
+            let message = "the run succeeded, but its stream and its final state could not be \
+                           read; load the thread to see the result";
+            let end = StreamEnd::Lost { loss: Loss::Unreadable, message: message.to_owned() };
+            return Err(Missing(Ending { kept, ..end.into() }));
+        }
+        RunStatus::Success => StreamEnd::Succeeded,
+        // LangGraph records `success` for a run that stops to ask. Other servers of its API record
+        // `interrupted`, also for a cancelled run.
+        RunStatus::Interrupted if has_asked(seen, own.as_deref()) => StreamEnd::Succeeded,
+        RunStatus::Error if has_failed(seen, status, is_stopped) => {
+            failed(stream_error(seen).or(error), own.as_deref())
+        }
+        RunStatus::Timeout => StreamEnd::Failed(RunError::new(
+            "timeout",
+            "LangGraph stopped the run at its time limit",
+        )),
+        RunStatus::Error
+        | RunStatus::Interrupted
+        | RunStatus::Pending
+        | RunStatus::Running
+        | RunStatus::Unknown => StreamEnd::Cancelled,
+    };
+    let of_thread = of_thread.filter(|_| !seen.has_begun).map(FinalState::OfThread);
+    let state = own.map(FinalState::OfRun).or(of_thread);
+    Ok(EndStatus::Ended(Ending { state, kept, end }))
+}
+
+/// How a run ended that has no record.
+fn deleted(seen: &StreamSummary, facts: Facts) -> Result<EndStatus, Missing> {
+    let error = stream_error(seen);
+    let Some(state) = facts.of_thread else {
+        return Err(Missing(error.map_or(StreamEnd::Gone, StreamEnd::Failed).into()));
+    };
+    let end = error.map_or(StreamEnd::Cancelled, StreamEnd::Failed);
+    let state = Some(FinalState::OfThread(state));
+    Ok(EndStatus::Ended(Ending { state, ..end.into() }))
+}
+
+/// The run's end cannot be found out. A failure that the stream has shown is its end then.
+fn lost(seen: &StreamSummary, message: String) -> EndStatus {
+    EndStatus::Ended(match stream_error(seen) {
+        Some(error) => StreamEnd::Failed(error).into(),
+        None => StreamEnd::Lost { loss: Loss::Unreadable, message }.into(),
+    })
+}
+
+/// The failure that the stream has shown.
+fn stream_error(seen: &StreamSummary) -> Option<RunError> {
+    Some(attributed(seen.error.clone()?, ErrorSource::RunStream))
+}
+
+/// Whether the run has stopped to ask something, by its state or else by its stream. Pending nodes
+/// alone do not show it, since a cancelled run leaves some too.
+fn has_asked(seen: &StreamSummary, own: Option<&str>) -> bool {
+    match own.and_then(parsed) {
+        Some(own) => {
+            let is_at_breakpoint = seen.asks != Asks::Nothing && !own.next.is_empty();
+            !own.interrupts.is_empty() || is_at_breakpoint
+        }
+        None => seen.asks != Asks::Nothing,
+    }
+}
+
+/// The end of a run whose record says that it failed. The reason is in its stream, else in its
+/// thread, else in its task. Without any, a JavaScript server before 1.4.4 means a run that was
+/// stopped.
+fn failed(error: Option<RunError>, own: Option<&str>) -> StreamEnd {
+    match with_task(error, own) {
+        Some(error) => StreamEnd::Failed(error),
+        None if own.is_some() => StreamEnd::Cancelled,
+        None => StreamEnd::Failed(RunError::unexplained()),
+    }
 }
 
 // === impl FinalState ===
@@ -363,14 +282,6 @@ impl FinalState {
         let (Self::OfRun(state) | Self::OfThread(state)) = self;
         state
     }
-
-    /// The state, if the run made it.
-    fn of_run(&self) -> Option<&str> {
-        match self {
-            Self::OfRun(state) => Some(state),
-            Self::OfThread(_) => None,
-        }
-    }
 }
 
 // === impl Ending ===
@@ -380,3 +291,6 @@ impl From<StreamEnd> for Ending {
         Self { state: None, kept: KeptAnswers::default(), end }
     }
 }
+
+#[cfg(test)]
+mod tests;

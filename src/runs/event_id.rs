@@ -2,23 +2,18 @@
 //!
 //! Every replica, even one that just started, therefore gives the same event the same id.
 //!
-//! - `packed`: the current text format, version 2.
-//! - `older`: the format of version 1, which is still read.
+//! - `packed`: the text format.
 
 use std::fmt;
 use std::str::FromStr;
 
 use threadway_translate::langgraph::Cursor;
 
-mod older;
 mod packed;
 
 /// The version of the format of ids, and of the translation that makes the events. A new version may
 /// make other events of the same parts, or write their ids differently.
 const VERSION: &str = "2";
-
-/// The previous version, which made the same events. A client that holds such an id can resume.
-const OLDER_VERSION: &str = "1";
 
 /// The id of an event: `2`, then in base64url without padding the run's UUID, a check, and where
 /// in its run the event was made.
@@ -73,7 +68,7 @@ pub(super) struct Shown {
     check: u16,
 }
 
-/// The text is not an [`EventId`] of a known version.
+/// The text is not an [`EventId`] of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an event id of this gateway")]
 pub struct NotAnEventId;
@@ -131,17 +126,9 @@ impl FromStr for EventId {
     type Err = NotAnEventId;
 
     fn from_str(text: &str) -> Result<Self, NotAnEventId> {
-        let (id, written) = if let Some(rest) = text.strip_prefix(VERSION) {
-            let id = packed::read(rest).ok_or(NotAnEventId)?;
-            let written = id.to_string();
-            (id, written)
-        } else {
-            let id = older::read(text).ok_or(NotAnEventId)?;
-            let written = older::write(&id);
-            (id, written)
-        };
+        let id = text.strip_prefix(VERSION).and_then(packed::read).ok_or(NotAnEventId)?;
         // Each id has one form only.
-        if written == text { Ok(id) } else { Err(NotAnEventId) }
+        if id.to_string() == text { Ok(id) } else { Err(NotAnEventId) }
     }
 }
 

@@ -16,8 +16,8 @@ use keys::KeySequence;
 use parts::{Join, Parts, Translation};
 use threadway_translate::json::{Json, ObjectWriter};
 use threadway_translate::langgraph::{
-    Cursor, IdForm, KeptAnswers, MessagesKey, Novelty, Replay, RunError, RunRecord, StreamForm,
-    ThreadState, Values,
+    KeptAnswers, MessagesKey, Novelty, Replay, RunError, RunRecord, StreamForm, Taken, ThreadState,
+    Values,
 };
 use threadway_translate::run::{Emit, Outcome, RunEvent, StreamEnd, Translator, View};
 use threadway_translate::sse::{self, DecodeError, Decoder};
@@ -32,8 +32,6 @@ pub(super) const BEGINNING: &str = "-1";
 pub struct Feed {
     decoder: Decoder,
     replay: Replay,
-    /// How the server writes its ids, by the last that came.
-    id_form: IdForm,
     join: Option<Join>,
     parts: Parts,
     /// How many events have come, with repeats.
@@ -115,14 +113,7 @@ impl Feed {
             malformed: 0,
             mended: 0,
         };
-        Self {
-            decoder: Decoder::new(),
-            replay: Replay::started(),
-            id_form: IdForm::default(),
-            join: None,
-            parts,
-            frames: 0,
-        }
+        Self { decoder: Decoder::new(), replay: Replay::started(), join: None, parts, frames: 0 }
     }
 
     /// For a run that somebody else started.
@@ -218,7 +209,7 @@ impl Feed {
 
     /// Reads the buffered bytes. After an error only [`end`](Self::end) may be called.
     pub(super) fn advance(&mut self, out: &mut Events) -> Result<Progress, DecodeError> {
-        let Self { decoder, replay, id_form, join, parts, frames } = self;
+        let Self { decoder, replay, join, parts, frames } = self;
         while let Some(frame) = decoder.next_frame()? {
             if let Some(join) = join {
                 join.note_part(&frame);
@@ -228,62 +219,27 @@ impl Feed {
                 }
             }
             *frames += 1;
-            let id = frame.id.as_deref().and_then(Cursor::of_event);
-            let cursor = id.map(|(cursor, form)| {
-                *id_form = form;
-                cursor
-            });
-            let digest = if cursor.is_some() { keys::digest(&frame) } else { 0 };
-            // An error is a stream's last part, and the Python server does not store it: it takes
-            // no part in the order of cursors.
-            let is_error = frame.event.as_deref() == Some("error");
-            if *id_form == IdForm::OfRun {
-                replay.is_counted();
-            }
-            // aegra could not count this part, since Redis was away. It compares a time with its
-            // counts from now on, and takes all later parts for older ones.
-            let is_uncounted =
-                !is_error && *id_form == IdForm::OfRun && cursor.is_some_and(Cursor::is_time);
-            let cursor = cursor.filter(|_| !is_error && !is_uncounted);
-            let novelty = if is_error {
-                Novelty::New
-            } else if is_uncounted {
-                Novelty::AfterGap
-            } else {
-                replay.take(cursor, digest)
-            };
-            // A `metadata` part begins an attempt, and nothing is missing before it.
-            let is_beginning = frame.event.as_deref() == Some("metadata");
-            let is_after_a_gap = novelty == Novelty::AfterGap && !is_beginning;
-            match novelty {
-                Novelty::New | Novelty::AfterGap => {}
+            let Taken { novelty, cursor, digest } = replay.take(&frame);
+            let needs_state = match novelty {
                 Novelty::Repeat => continue,
-                Novelty::Doubtful => return Ok(Progress::NeedsRejoin),
-                Novelty::OfAnotherAttempt => {
-                    replay.forget();
-                    return Ok(Progress::NeedsRejoin);
+                Novelty::Doubtful | Novelty::OfAnotherAttempt => return Ok(Progress::NeedsRejoin),
+                Novelty::New | Novelty::Last { is_after_gap: false } => false,
+                Novelty::AfterGap | Novelty::Last { is_after_gap: true } => {
+                    parts.on_gap(join.as_ref(), out);
+                    true
                 }
-            }
-            if is_after_a_gap {
-                parts.on_gap(join.as_ref(), out);
-            }
-            if !is_error {
-                parts.count += 1;
-            }
+            };
             parts.translate(&frame, cursor, digest, out);
-            let is_first =
-                join.as_mut().is_some_and(|join| !std::mem::replace(&mut join.has_begun, true));
-            if is_uncounted {
-                if is_beginning {
+            let is_first = join.as_mut().is_some_and(Join::begin);
+            if let Novelty::Last { is_after_gap } = novelty {
+                if !is_after_gap {
                     // What follows will be missing.
                     parts.on_gap(join.as_ref(), out);
                 }
                 return Ok(Progress::NeedsRecord);
             }
-            if is_first && join.as_ref().is_some_and(|join| parts.lacks_base(join)) {
-                return Ok(Progress::NeedsState);
-            }
-            if is_after_a_gap {
+            let lacks_base = |join| is_first && parts.lacks_base(join);
+            if needs_state || join.as_ref().is_some_and(lacks_base) {
                 return Ok(Progress::NeedsState);
             }
         }
@@ -299,7 +255,7 @@ impl Feed {
     pub(super) fn rejoin(&mut self) -> String {
         self.decoder = Decoder::new();
         match self.replay.rejoin(self.parts.count > 0) {
-            Some(cursor) => cursor.to_event_id(self.id_form, self.run_id().unwrap_or_default()),
+            Some(cursor) => self.replay.event_id(cursor, self.run_id().unwrap_or_default()),
             None => BEGINNING.to_owned(),
         }
     }

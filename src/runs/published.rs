@@ -13,7 +13,7 @@ use super::credential_ring::CredentialRing;
 use super::event_id::{EventId, EventKey, Shown};
 use super::feed::{Feed, Watermark};
 use super::keyframe::{EndEvent, Keyframe};
-use super::log::{RunLog, Segment};
+use super::log::{Retained, RunLog, Segment};
 use crate::metrics::{Charge, Metrics};
 use crate::offload::offload;
 use crate::sync::{Guard, Mutex};
@@ -74,6 +74,32 @@ pub(super) struct Bar {
     pub(super) at: u64,
     /// Whether the log then had the whole run, so that only its success remains to be reported.
     pub(super) is_whole: bool,
+}
+
+/// What a search for an event needs of the published state.
+pub(super) struct Past {
+    pub(super) retained: Retained,
+    /// The position after the newest segment.
+    pub(super) end: u64,
+    pub(super) start: Option<RunEvent>,
+    /// Whether the run itself has ended. An end that the gateway made has no key.
+    pub(super) has_end: bool,
+    /// Whether an event that is not in the log may still be published.
+    pub(super) may_come: bool,
+    /// Whether the run's past is still being replayed.
+    pub(super) is_catching_up: bool,
+}
+
+/// How a new reader begins.
+pub(super) enum Beginning {
+    /// Nothing is published yet.
+    Later,
+    /// With the run's first event: the run has not shown its conversation yet, and its first events
+    /// are all there is.
+    FirstEvent,
+    Keyframe,
+    /// With this start alone, until the run can be shown.
+    Start(RunEvent),
 }
 
 /// How much of the run's past is published.
@@ -391,19 +417,21 @@ impl Published {
         self.end.as_ref().map(|end| &end.event)
     }
 
-    /// Whether the run itself has ended. An end that the gateway made has no key.
-    pub(super) fn has_end_key(&self) -> bool {
-        self.end.as_ref().is_some_and(|end| end.key.is_some())
-    }
-
     /// Whether the run's past is still being replayed.
     pub(super) fn is_catching_up(&self) -> bool {
         self.end.is_none() && self.history == History::Replaying
     }
 
-    /// Whether an event that is not in the log may still be published.
-    pub(super) fn may_still_come(&self, key: EventKey) -> bool {
-        self.end.is_none() && self.watermark.may_still_come(key)
+    /// What a search for the event with this key needs.
+    pub(super) fn past(&self, key: EventKey) -> Past {
+        Past {
+            retained: self.log.retained(),
+            end: self.log.end(),
+            start: self.start.clone(),
+            has_end: self.end.as_ref().is_some_and(|end| end.key.is_some()),
+            may_come: self.end.is_none() && self.watermark.may_still_come(key),
+            is_catching_up: self.is_catching_up(),
+        }
     }
 
     /// Whether a new reader can be sent a keyframe.
@@ -411,10 +439,17 @@ impl Published {
         self.end.is_some() || (!self.is_catching_up() && self.knows_conversation)
     }
 
-    /// Whether a new reader has to begin with the run's first event: the run has not shown its
-    /// conversation yet, and its first events are all there is.
-    pub(super) fn must_be_read_from_the_start(&self) -> bool {
-        self.history == History::Complete && !self.knows_conversation && self.log.is_whole()
+    /// How a reader begins whose client has seen nothing of the run. `holds_nothing`: nor of the
+    /// thread.
+    pub(super) fn beginning(&self, holds_nothing: bool) -> Beginning {
+        let has_shown_little =
+            self.history == History::Complete && !self.knows_conversation && self.log.is_whole();
+        match &self.start {
+            _ if holds_nothing && has_shown_little => Beginning::FirstEvent,
+            None => Beginning::Later,
+            Some(_) if self.can_be_shown() => Beginning::Keyframe,
+            Some(start) => Beginning::Start(start.clone()),
+        }
     }
 
     /// Replaces the keyframe, if there is a new one. The caller drops the old one without the lock.

@@ -17,7 +17,7 @@ use super::credential_ring::Attendance;
 use super::event_id::EventId;
 use super::keyframe::Keyframe;
 use super::log::Lookup;
-use super::published::{Bar, Run};
+use super::published::{Bar, Beginning, Run};
 use crate::metrics::{GaugeGuard, Resume, Resync};
 use crate::upstream::Client;
 use resumption::Resumption;
@@ -283,20 +283,13 @@ impl RunReader {
             if let Some(step) = self.barred() {
                 return step;
             }
-            let published = self.run.published();
             match &mut self.state {
                 ReaderState::Over => return Step::Wait,
                 ReaderState::Searching(search) => {
-                    let (retained, end) = (published.log.retained(), published.log.end());
-                    let start = published.start().cloned();
-                    let has_end = published.has_end_key();
-                    let may_come = published.may_still_come(search.event.key());
-                    let is_catching_up = published.is_catching_up();
-                    drop(published);
-                    let from = std::mem::replace(&mut search.at, end);
-                    let start = start.as_ref();
-                    let found = Resumption::after(&search.event, retained, start, has_end, from);
-                    if let Some((resumption, open)) = found {
+                    let past = self.run.published().past(search.event.key());
+                    let from = std::mem::replace(&mut search.at, past.end);
+                    let (may_come, is_catching_up) = (past.may_come, past.is_catching_up);
+                    if let Some((resumption, open)) = Resumption::after(&search.event, past, from) {
                         self.run.metrics.resumed(search.kind);
                         self.state = ReaderState::Resuming(resumption);
                         self.open = Some(open);
@@ -319,39 +312,33 @@ impl RunReader {
                     return batch.map_or(Step::Wait, Step::Return);
                 }
                 ReaderState::Joining => {
-                    if matches!(self.baseline, Baseline::Empty)
-                        && published.must_be_read_from_the_start()
-                    {
-                        self.state = ReaderState::At(0);
-                        continue;
+                    let holds_nothing = matches!(self.baseline, Baseline::Empty);
+                    let beginning = self.run.published().beginning(holds_nothing);
+                    match beginning {
+                        Beginning::Later => return Step::Wait,
+                        Beginning::FirstEvent => self.state = ReaderState::At(0),
+                        Beginning::Keyframe => return self.keyframe(),
+                        Beginning::Start(start) => {
+                            self.state = ReaderState::Waiting;
+                            return Step::Return(self.beginning(start).into());
+                        }
                     }
-                    let Some(start) = published.start().cloned() else { return Step::Wait };
-                    if published.can_be_shown() {
-                        drop(published);
-                        return self.keyframe();
-                    }
-                    drop(published);
-                    self.state = ReaderState::Waiting;
-                    return Step::Return(self.beginning(start).into());
                 }
                 ReaderState::Waiting => {
-                    if !published.can_be_shown() {
-                        return Step::Wait;
-                    }
-                    drop(published);
-                    return self.keyframe();
+                    let can_be_shown = self.run.published().can_be_shown();
+                    return if can_be_shown { self.keyframe() } else { Step::Wait };
                 }
-                ReaderState::At(at) => match published.log.at(*at) {
-                    Lookup::End => return Step::Wait,
-                    Lookup::Segment(segment) => {
-                        *at += 1;
-                        return Step::Return(Arc::clone(&segment.events).into());
-                    }
-                    Lookup::Evicted => {
-                        drop(published);
-                        return self.keyframe();
-                    }
-                },
+                ReaderState::At(at) => {
+                    let found = self.run.published().log.at(*at);
+                    return match found {
+                        Lookup::End => Step::Wait,
+                        Lookup::Segment(segment) => {
+                            *at += 1;
+                            Step::Return(Arc::clone(&segment.events).into())
+                        }
+                        Lookup::Evicted => self.keyframe(),
+                    };
+                }
             }
         }
     }

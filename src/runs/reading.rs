@@ -37,12 +37,13 @@ use super::batch::Events;
 use super::ending::{BodyEnd, EndStatus, Ending, FinalState};
 use super::feed::Feed;
 use super::published::History;
-use super::retry::Retry;
+use super::retry::{EndReads, Retry, StateReads, obeyed};
 use crate::metrics::Rejoin;
+use crate::upstream::Seed;
 use threadway_translate::langgraph::{Capabilities, ErrorDetail, RunError, RunRecord, RunStatus};
 use threadway_translate::run::{Loss, StreamEnd};
 
-pub(super) use action::{Action, ReadingEnd, Request};
+pub(super) use action::{Action, Answer, ReadingEnd, Request};
 pub(super) use source::Source;
 
 /// The silence after which a replay without usable ids counts as over. A replay comes as fast as
@@ -103,6 +104,8 @@ pub(super) struct Reading {
     /// The action that the driver has not taken yet.
     action: Option<Action>,
     retry: Retry,
+    /// An answer that asks for a wait. It counts when the wait is over.
+    deferred: Option<(Instant, Answer)>,
     /// Why the stream is joined again, if it is.
     rejoin: Rejoin,
     /// Whether the stream was joined, and is not the response that started the run.
@@ -120,9 +123,16 @@ enum Phase {
     ReadingState {
         stream: Streaming,
         why: StateReason,
+        reads: StateReads,
+        /// When the state is read again. `None` while it is read.
+        again_at: Option<Instant>,
     },
     /// Whether the run is over.
-    CheckingEnd,
+    CheckingEnd {
+        reads: EndReads,
+        /// When the upstream is asked again. `None` while it is asked.
+        again_at: Option<Instant>,
+    },
     /// The same, of a run whose stream is open and beats.
     CheckingBeat {
         stream: Streaming,
@@ -175,15 +185,15 @@ enum StateReason {
 
 impl Reading {
     /// For a run that was just started. The response's body is its stream.
-    pub(super) fn started(feed: Feed, server: Capabilities, now: Instant) -> Self {
-        let mut reading = Self::new(feed, History::Complete, None, server, Source::Stream);
+    pub(super) fn started(feed: Feed, server: Capabilities, seed: Seed, now: Instant) -> Self {
+        let mut reading = Self::new(feed, History::Complete, None, server, Source::Stream, seed);
         reading.stream(now);
         reading
     }
 
     /// For a run that was just started, whose response was lost.
-    pub(super) fn found(feed: Feed, server: Capabilities) -> Self {
-        let mut reading = Self::new(feed, History::Complete, None, server, Source::Stream);
+    pub(super) fn found(feed: Feed, server: Capabilities, seed: Seed) -> Self {
+        let mut reading = Self::new(feed, History::Complete, None, server, Source::Stream, seed);
         reading.join(None);
         reading
     }
@@ -194,10 +204,11 @@ impl Reading {
         record: RunRecord,
         server: Capabilities,
         source: Source,
+        seed: Seed,
         now: Instant,
     ) -> Self {
         let known = Some(record.clone());
-        let mut reading = Self::new(feed, History::Replaying, known, server, source);
+        let mut reading = Self::new(feed, History::Replaying, known, server, source, seed);
         match source {
             Source::Stream => reading.join(None),
             Source::Record => reading.on_record(Ok(record), now),
@@ -211,6 +222,7 @@ impl Reading {
         record: Option<RunRecord>,
         server: Capabilities,
         source: Source,
+        seed: Seed,
     ) -> Self {
         Self {
             feed,
@@ -220,7 +232,8 @@ impl Reading {
             source,
             phase: Phase::Opening,
             action: None,
-            retry: Retry::default(),
+            retry: Retry::new(seed),
+            deferred: None,
             rejoin: Rejoin::Cut,
             is_joined: false,
         }
@@ -277,7 +290,7 @@ impl Reading {
             | Phase::ReadingState { .. }
             | Phase::CheckingBeat { .. }
             | Phase::Over => None,
-            Phase::Opening | Phase::CheckingEnd | Phase::Pausing { .. } | Phase::Polling => {
+            Phase::Opening | Phase::CheckingEnd { .. } | Phase::Pausing { .. } | Phase::Polling => {
                 self.retry.lost_at()
             }
         }
@@ -290,6 +303,9 @@ impl Reading {
 
     /// When [`on_timeout`](Self::on_timeout) is due.
     pub(super) fn timeout(&self) -> Option<Instant> {
+        if let Some((until, _)) = &self.deferred {
+            return Some(*until);
+        }
         match &self.phase {
             Phase::Streaming(stream) => {
                 let silent_at = Some(stream.last_bytes_at + self.longest_silence());
@@ -297,12 +313,8 @@ impl Reading {
                 [silent_at, partless_at, stream.quiet_at].into_iter().flatten().min()
             }
             Phase::Pausing { until } => Some(*until),
-            Phase::Opening
-            | Phase::ReadingState { .. }
-            | Phase::CheckingEnd
-            | Phase::CheckingBeat { .. }
-            | Phase::Polling
-            | Phase::Over => None,
+            Phase::ReadingState { again_at, .. } | Phase::CheckingEnd { again_at, .. } => *again_at,
+            Phase::Opening | Phase::CheckingBeat { .. } | Phase::Polling | Phase::Over => None,
         }
     }
 
@@ -316,7 +328,46 @@ impl Reading {
             && record.status == RunStatus::Running
             && !(record.is_resumable && record.may_have_values())
         {
-            self.read_state(StateReason::Joined);
+            self.read_state(StateReason::Joined, now);
+        }
+    }
+
+    /// The answer to a request. With `retry_after` it counts after this wait, unless the request is
+    /// sent again then.
+    pub(super) fn on_answer(
+        &mut self,
+        answer: Answer,
+        retry_after: Option<Duration>,
+        now: Instant,
+        out: &mut Events,
+    ) {
+        let wait = retry_after.map(obeyed);
+        if let Phase::ReadingState { reads, again_at, .. } = &mut self.phase
+            && let Answer::NoState(error) = &answer
+            && let Some(pause) = reads.next_pause(now)
+        {
+            let thread_id = self.feed.thread_id();
+            tracing::debug!(thread_id, error, "a run's thread state is read again");
+            *again_at = Some(now + wait.unwrap_or_default() + pause);
+            return;
+        }
+        match wait {
+            Some(wait) => self.deferred = Some((now + wait, answer)),
+            None => self.take_answer(answer, now, out),
+        }
+    }
+
+    fn take_answer(&mut self, answer: Answer, now: Instant, out: &mut Events) {
+        match answer {
+            Answer::NoStream(end) => self.on_closed(end, now),
+            Answer::State(state) => self.on_state(state.as_deref(), now, out),
+            Answer::NoState(error) => {
+                let thread_id = self.feed.thread_id();
+                tracing::warn!(thread_id, error, "could not read a run's thread state");
+                self.on_state(None, now, out);
+            }
+            Answer::Record(record) => self.on_record(record, now),
+            Answer::EndStatus(status) => self.on_end_status(status, now),
         }
     }
 
@@ -348,7 +399,7 @@ impl Reading {
         | Phase::CheckingBeat { stream } = &self.phase
         {
             if self.feed.count() > stream.count {
-                self.retry = Retry::default();
+                self.retry.reset();
             } else if now - stream.opened_at >= self.longest_silence() {
                 self.retry.was_silent();
             }
@@ -359,9 +410,9 @@ impl Reading {
     }
 
     /// The thread's state, as requested; `None` if there is none or it could not be read.
-    pub(super) fn on_state(&mut self, state: Option<&str>, now: Instant, out: &mut Events) {
+    fn on_state(&mut self, state: Option<&str>, now: Instant, out: &mut Events) {
         match std::mem::replace(&mut self.phase, Phase::Over) {
-            Phase::ReadingState { stream, why } => {
+            Phase::ReadingState { stream, why, .. } => {
                 self.feed.base(state.unwrap_or("{}"), out);
                 self.phase = Phase::Streaming(Streaming { last_bytes_at: now, ..stream });
                 match why {
@@ -384,7 +435,7 @@ impl Reading {
             }
             other @ (Phase::Opening
             | Phase::Streaming(_)
-            | Phase::CheckingEnd
+            | Phase::CheckingEnd { .. }
             | Phase::CheckingBeat { .. }
             | Phase::Pausing { .. }
             | Phase::Over) => self.phase = other,
@@ -392,13 +443,13 @@ impl Reading {
     }
 
     /// The record of a run that is read without its stream, or why it could not be read.
-    pub(super) fn on_record(&mut self, record: Result<RunRecord, BodyEnd>, now: Instant) {
+    fn on_record(&mut self, record: Result<RunRecord, BodyEnd>, now: Instant) {
         match record {
             Ok(record) if record.status.is_live() => {
-                self.retry = Retry::default();
+                self.retry.reset();
                 if record.status == RunStatus::Running {
                     self.phase = Phase::Polling;
-                    self.action = Some(Action::Ask(Request::State { patience: Duration::ZERO }));
+                    self.action = Some(Action::Ask(Request::State));
                 } else {
                     self.phase = Phase::Pausing { until: now + STATUS_INTERVAL };
                 }
@@ -409,7 +460,7 @@ impl Reading {
     }
 
     /// Whether the run is over, as requested.
-    pub(super) fn on_end_status(&mut self, status: EndStatus, now: Instant) {
+    fn on_end_status(&mut self, status: EndStatus, now: Instant) {
         if let Phase::CheckingBeat { stream } = self.phase
             && !matches!(status, EndStatus::Ended(_))
         {
@@ -420,20 +471,55 @@ impl Reading {
             self.phase = Phase::Streaming(stream);
             return;
         }
+        if let Phase::CheckingEnd { reads, again_at } = &mut self.phase {
+            let pause = match status {
+                EndStatus::Running | EndStatus::Lagging => reads.pause_for_lag(),
+                EndStatus::Unconfirmed(_) => reads.pause_for_refusal(),
+                EndStatus::Ended(_) | EndStatus::Unknown(_) => None,
+            };
+            *again_at = pause.map(|pause| now + pause);
+            if pause.is_some() {
+                return;
+            }
+        }
         match status {
             EndStatus::Ended(ending) => self.finish(ReadingEnd::Ended(ending)),
+            EndStatus::Unconfirmed(end) => {
+                let (thread_id, run_id) = (self.feed.thread_id(), self.feed.run_id());
+                tracing::info!(
+                    thread_id,
+                    run_id,
+                    "LangGraph refuses all callers at a run's end: the run ends as its stream did"
+                );
+                self.finish(ReadingEnd::Ended(end.into()));
+            }
             EndStatus::Running => {
                 self.retry.in_reach();
                 self.pause("the run goes on".to_owned(), now);
+            }
+            EndStatus::Lagging => {
+                self.pause("the run's record does not show the end yet".to_owned(), now);
             }
             EndStatus::Unknown(why) => self.pause(why, now),
         }
     }
 
     /// The time is `now`. May be called early, and then does nothing.
-    pub(super) fn on_timeout(&mut self, now: Instant) {
-        match self.phase {
-            Phase::Pausing { until } if now >= until => {
+    pub(super) fn on_timeout(&mut self, now: Instant, out: &mut Events) {
+        if let Some((_, answer)) = self.deferred.take_if(|(until, _)| now >= *until) {
+            return self.take_answer(answer, now, out);
+        }
+        match &mut self.phase {
+            Phase::ReadingState { again_at, .. } if again_at.is_some_and(|at| now >= at) => {
+                *again_at = None;
+                self.action = Some(Action::Ask(Request::State));
+            }
+            Phase::CheckingEnd { reads, again_at } if again_at.is_some_and(|at| now >= at) => {
+                *again_at = None;
+                let (seen, end) = (self.feed.summary().into(), reads.end.clone());
+                self.action = Some(Action::Ask(Request::EndStatus { seen, end }));
+            }
+            Phase::Pausing { until } if now >= *until => {
                 if self.source == Source::Record {
                     self.read_record();
                 } else if self.may_stream_more() {
@@ -443,6 +529,7 @@ impl Reading {
                 }
             }
             Phase::Streaming(stream) => {
+                let stream = *stream;
                 if stream.quiet_at.is_some_and(|at| now >= at) {
                     self.on_quiet(now);
                 } else if now >= stream.last_bytes_at + self.longest_silence() {
@@ -456,7 +543,7 @@ impl Reading {
             Phase::Pausing { .. }
             | Phase::Opening
             | Phase::ReadingState { .. }
-            | Phase::CheckingEnd
+            | Phase::CheckingEnd { .. }
             | Phase::CheckingBeat { .. }
             | Phase::Polling
             | Phase::Over => {}

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::upstream::{Error, doubled};
+use super::ending::BodyEnd;
+use crate::upstream::{Backoff, Seed};
 
 /// How long a server may be out of reach before the gateway ends the streams of its runs. A
 /// LangGraph server restarts in half of that. Viewers get no events meanwhile.
@@ -34,30 +35,65 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
 /// nothing meanwhile.
 const LONGEST_STATE_PAUSE: Duration = Duration::from_secs(1);
 
-/// The pause after so many failed reads of the state, at first [`FIRST_PAUSE`].
-pub(super) fn state_pause(failures: u32) -> Duration {
-    doubled(FIRST_PAUSE, failures, LONGEST_STATE_PAUSE)
-}
+/// How many times the record is read if it says that the run goes on after a clean end of its
+/// stream. The Python server updates the record within 2 ms; a server with a database may need
+/// longer.
+const RECORD_READS: u32 = 5;
 
-/// Waits as long as a server has asked for with `Retry-After`, at most [`LONGEST_RETRY_AFTER`].
-pub(super) async fn wait_as_asked(error: &Error) {
-    if let Some(wait) = error.retry_after() {
-        tokio::time::sleep(wait.min(LONGEST_RETRY_AFTER)).await;
-    }
-}
+/// How many times all callers' credentials are tried at the end of a stream that has shown the whole
+/// run, before the run ends as its stream did. The server may refuse everybody for a moment.
+const REFUSED_READS: u32 = 6;
+
+/// The pause before the second read of the record. It doubles each time, to 1.5 s in all for
+/// [`RECORD_READS`].
+const RECORD_PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest pause between two reads of the record.
+const LONGEST_RECORD_PAUSE: Duration = Duration::from_millis(1600);
 
 /// The attempts to read a run again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Retry {
+    /// How many attempts have failed in a row.
     attempts: u32,
+    /// The pauses before all attempts but the first.
+    pauses: Backoff,
     silences: u32,
     /// When the run was first found out of reach.
     lost_at: Option<Instant>,
+    seed: Seed,
+}
+
+/// The reads of a state that is needed beside a stream.
+#[derive(Debug)]
+pub(super) struct StateReads {
+    pauses: Backoff,
+    give_up_at: Instant,
+}
+
+/// The reads of the record of a run whose stream has ended.
+#[derive(Debug)]
+pub(super) struct EndReads {
+    /// How the stream ended.
+    pub(super) end: BodyEnd,
+    pauses: Backoff,
 }
 
 // === impl Retry ===
 
 impl Retry {
+    pub(super) fn new(mut seed: Seed) -> Self {
+        let pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, seed.split());
+        Self { attempts: 0, pauses, silences: 0, lost_at: None, seed }
+    }
+
+    /// The run was read on.
+    pub(super) fn reset(&mut self) {
+        self.attempts = 0;
+        self.pauses.reset();
+        self.in_reach();
+    }
+
     /// Whether the stream can be joined again before the run's record is read.
     pub(super) fn may_join(&self) -> bool {
         self.attempts < BLIND_JOINS && self.silences <= BLIND_SILENCES
@@ -77,6 +113,7 @@ impl Retry {
     /// A connection stayed open for the longest allowed silence and brought nothing.
     pub(super) fn was_silent(&mut self) {
         self.attempts = 0;
+        self.pauses.reset();
         self.silences += 1;
     }
 
@@ -88,10 +125,54 @@ impl Retry {
     /// Counts one more attempt, and returns the pause before it. The first attempt is made almost at
     /// once. Later pauses double, with jitter.
     pub(super) fn next_pause(&mut self) -> Duration {
-        let made = self.attempts;
-        self.attempts = made.saturating_add(1);
-        let Some(doublings) = made.checked_sub(1) else { return NO_PAUSE };
-        doubled(FIRST_PAUSE, doublings, LONGEST_PAUSE)
+        let is_first = self.attempts == 0;
+        self.attempts = self.attempts.saturating_add(1);
+        if is_first { NO_PAUSE } else { self.pauses.next_pause() }
+    }
+
+    /// Reads of a state, from now on.
+    pub(super) fn state_reads(&mut self, now: Instant) -> StateReads {
+        let pauses = Backoff::new(FIRST_PAUSE, LONGEST_STATE_PAUSE, self.seed.split());
+        StateReads { pauses, give_up_at: now + UPSTREAM_PATIENCE }
+    }
+}
+
+/// A wait that a server has asked for with `Retry-After`, as far as it is obeyed.
+pub(super) fn obeyed(retry_after: Duration) -> Duration {
+    retry_after.min(LONGEST_RETRY_AFTER)
+}
+
+// === impl StateReads ===
+
+impl StateReads {
+    /// The pause before the state is read again. `None` if it is read no more.
+    pub(super) fn next_pause(&mut self, now: Instant) -> Option<Duration> {
+        (now < self.give_up_at).then(|| self.pauses.next_pause())
+    }
+}
+
+// === impl EndReads ===
+
+impl EndReads {
+    pub(super) fn after(end: BodyEnd) -> Self {
+        Self { end, pauses: Backoff::exact(RECORD_PAUSE, LONGEST_RECORD_PAUSE) }
+    }
+
+    /// The pause before a record is read again that may lag behind the stream's end. `None` if it is
+    /// believed.
+    pub(super) fn pause_for_lag(&mut self) -> Option<Duration> {
+        let may_lag = self.end == BodyEnd::Clean;
+        self.next_pause(if may_lag { RECORD_READS } else { 1 })
+    }
+
+    /// The pause before a record is read again that the upstream refuses to all callers. `None` if
+    /// it is read no more.
+    pub(super) fn pause_for_refusal(&mut self) -> Option<Duration> {
+        self.next_pause(REFUSED_READS)
+    }
+
+    fn next_pause(&mut self, reads: u32) -> Option<Duration> {
+        (self.pauses.attempts() + 1 < reads).then(|| self.pauses.next_pause())
     }
 }
 
@@ -101,7 +182,7 @@ mod tests {
 
     #[test]
     fn each_attempt_waits_longer_up_to_a_limit_and_not_for_as_long_as_another() {
-        let mut retry = Retry::default();
+        let mut retry = Retry::new(Seed::fixed());
         assert_eq!(retry.next_pause(), NO_PAUSE);
         assert!(retry.may_join());
         for whole in [200, 400, 800, 1600, 3200, 5000, 5000] {
@@ -111,11 +192,14 @@ mod tests {
         assert!(!retry.may_join());
         retry.attempts = u32::MAX;
         assert!(retry.next_pause() <= LONGEST_PAUSE);
+        retry.reset();
+        assert_eq!(retry.next_pause(), NO_PAUSE);
+        assert!(retry.next_pause() <= FIRST_PAUSE);
     }
 
     #[test]
     fn the_gateway_gives_up_after_a_minute_out_of_reach() {
-        let mut retry = Retry::default();
+        let mut retry = Retry::new(Seed::fixed());
         let began = Instant::now();
         let half = UPSTREAM_PATIENCE / 2;
         assert!(!retry.is_over(began));

@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use super::doubled;
-use crate::upstream::{Client, Error, RunFilter, RunStream};
+use crate::upstream::{Backoff, Client, Error, RunFilter, RunStream, Seed};
 use threadway_translate::langgraph::{Capabilities, RunRecord, RunRequest};
 
 /// How many times the thread's runs are listed. A request that was interrupted may still be on its
@@ -93,8 +92,9 @@ impl Sent<'_> {
     /// Looks the run up until it is listed, at most [`LOOKUPS`] times. The last lookup decides.
     async fn look_up(&self, upstream: &Client, token: &str) -> Seen {
         let mut seen = Seen::Unclear;
-        for lookup in 0..LOOKUPS {
-            tokio::time::sleep(doubled(FIRST_PAUSE, lookup, LONGEST_PAUSE)).await;
+        let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, Seed::random());
+        for _ in 0..LOOKUPS {
+            tokio::time::sleep(pauses.next_pause()).await;
             seen = match self.seen(upstream, token).await {
                 Ok(Seen::Run(run)) => return Seen::Run(run),
                 Ok(seen) => seen,

@@ -14,7 +14,7 @@ use super::link::{Link, Work};
 use super::questions::Settled;
 use super::session::{OpenQuestion, Session};
 use super::turn::{Sending, Turn, Whose, has_conversation};
-use crate::runs;
+use crate::upstream::{Backoff, Seed};
 use threadway_translate::acp::notice::Notice;
 use threadway_translate::acp::rpc::Error;
 use threadway_translate::run::{Outcome, RunEvent};
@@ -52,6 +52,7 @@ impl Link {
     }
 
     async fn follow_while_idle(&self, session: Arc<Session>) {
+        let mut pauses = Backoff::new(FOLLOW_AGAIN, FOLLOW_AGAIN, Seed::random());
         loop {
             session.prompts.wait_until_none().await;
             let prompted = session.prompts.arrived.notified();
@@ -73,7 +74,7 @@ impl Link {
                         tracing::debug!(session_id = session.id, %error, "a session is not followed");
                     }
                 }
-                tokio::time::sleep(runs::doubled(FOLLOW_AGAIN, 0, FOLLOW_AGAIN)).await;
+                tokio::time::sleep(pauses.next_pause()).await;
             };
             tokio::select! {
                 biased;

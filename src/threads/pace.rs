@@ -30,7 +30,7 @@ use tokio::time::Instant;
 
 use crate::metrics::Metrics;
 use crate::sync::Mutex;
-use crate::upstream::{Client, Error};
+use crate::upstream::{Client, Error, Seed};
 use bucket::Bucket;
 pub(super) use gate::Health;
 use gate::{Blocked, Gate, Pass};
@@ -158,7 +158,7 @@ impl Pace {
             state: Mutex::new(State {
                 looks: Bucket::new(LOOKS_PER_SECOND, now),
                 slow: Bucket::new(slow.get(), now),
-                gate: Gate::default(),
+                gate: Gate::new(Seed::random()),
                 polls: PollMethod::default(),
             }),
             changed: Notify::new(),

@@ -12,8 +12,7 @@ use super::lifecycle::Lifecycle;
 use super::pace::{LOOK_INTERVAL, Lane, Pace, Permit};
 use super::poll::{PollReport, PollState, PollSubscription};
 use crate::metrics::LookReason;
-use crate::runs;
-use crate::upstream::{Client, Error, Line, Turn};
+use crate::upstream::{Backoff, Client, Error, Line, Seed, Turn};
 use threadway_translate::langgraph::Capabilities;
 
 /// How often a thread is looked at that does not exist, in case a poll has missed its creation.
@@ -56,8 +55,8 @@ pub(super) struct Schedule {
     /// The number of changes that polls had reported when the last look began.
     changes: u64,
     last: LookOutcome,
-    /// How many looks in a row have failed.
-    failures: u32,
+    /// The pauses after looks that have failed.
+    pauses: Backoff,
     /// The turn for the first look, which has begun with the first follower's request.
     first_turn: Option<Turn>,
 }
@@ -142,7 +141,7 @@ impl Schedule {
             looked_at: Instant::now(),
             changes: 0,
             last: LookOutcome::Inconclusive { again_at: Instant::now() },
-            failures: 0,
+            pauses: Backoff::new(LOOK_INTERVAL, LONGEST_PAUSE, Seed::random()),
             first_turn: None,
         }
     }
@@ -252,18 +251,17 @@ impl Schedule {
     pub(super) fn look_ended(&mut self, outcome: Option<LookOutcome>) {
         self.due = None;
         if let Some(outcome) = outcome {
-            self.failures = 0;
+            self.pauses.reset();
             self.last = outcome;
             return;
         }
-        let pause = runs::doubled(LOOK_INTERVAL, self.failures, LONGEST_PAUSE);
-        self.failures = self.failures.saturating_add(1);
+        let pause = self.pauses.next_pause();
         self.last = LookOutcome::Inconclusive { again_at: Instant::now() + pause };
     }
 
     /// Notes that a run is relayed no more. If the run itself has ended, a look is due at once.
     pub(super) fn relay_ended(&mut self, has_ended: bool) {
-        self.failures = 0;
+        self.pauses.reset();
         self.due = has_ended.then_some(Cause::RunEnded);
         self.last = LookOutcome::Inconclusive { again_at: Instant::now() + LOOK_INTERVAL };
     }

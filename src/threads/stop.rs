@@ -5,8 +5,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::Threads;
-use crate::runs::doubled;
-use crate::upstream::{Client, Error, RunFilter};
+use crate::upstream::{Backoff, Client, Error, RunFilter, Seed};
 use threadway_translate::langgraph::RunRecord;
 
 /// How long a stopped run may take to end. A node that runs is not interrupted by every server.
@@ -69,12 +68,13 @@ impl Threads {
     ) -> Result<bool, Error> {
         self.stop_live(upstream, thread_id, Some(run_id)).await?;
         let ended = async {
-            for attempt in 0.. {
+            let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, Seed::random());
+            loop {
                 let run = upstream.find_run(thread_id, run_id).await?;
                 if run.is_none_or(|run| !run.status.is_live()) {
                     break;
                 }
-                tokio::time::sleep(doubled(FIRST_PAUSE, attempt, LONGEST_PAUSE)).await;
+                tokio::time::sleep(pauses.next_pause()).await;
             }
             Ok(())
         };

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::availability::{Availability, Evidence};
+use super::backoff::Seed;
 use super::choice::{Change, Choice};
 use super::dial::Dialer;
 use super::http1::Http;
@@ -106,7 +107,7 @@ impl Addresses {
             url,
         };
         let (first, others) = (address(first), others.into_iter().map(address).collect());
-        let (choice, homes) = (Mutex::new(Choice::new(count)), Mutex::default());
+        let (choice, homes) = (Mutex::new(Choice::new(count, Seed::random())), Mutex::default());
         Ok(Self { first, others, choice, homes })
     }
 

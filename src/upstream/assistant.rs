@@ -6,7 +6,9 @@ use serde::Serialize;
 
 use super::{AnswerText, Client, Error};
 use crate::metrics::Operation;
-use threadway_translate::langgraph::{Assistant, ConfigField, InputKeys, ModelInput, ServerInfo};
+use threadway_translate::langgraph::{
+    Assistant, ConfigField, InputKeys, ModelInput, ServerInfo, Unsupported,
+};
 
 /// How many assistants one request lists. Both servers allow more.
 const PAGE_SIZE: usize = 100;
@@ -114,10 +116,12 @@ impl Client {
         select_ok(probes).await.map(drop)
     }
 
-    /// Probes the only address of this client. aegra has no `/ok`, but `/health`.
+    /// Probes the only address of this client.
     async fn probe_address(&self) -> Result<(), Error> {
         match self.find(Operation::Probe, &["ok"]).await {
-            Err(error) if error.is_not_found() => self.get(Operation::Probe, &["health"]).await,
+            Err(error) if error.shows(Unsupported::Probe) => {
+                self.get(Operation::Probe, &["health"]).await
+            }
             answer => answer,
         }
         .map(drop)

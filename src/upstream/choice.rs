@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::backoff::doubled;
+use super::backoff::{Backoff, Seed};
 
 /// The pause before an address that has failed is tried again. It doubles up to
 /// [`LONGEST_ADDRESS_PAUSE`]. Jitter shortens it by up to half.
@@ -43,12 +43,11 @@ pub(super) struct Change {
     pub(super) to: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Standing {
     /// `None` while the address works.
     away: Option<Away>,
-    /// How many times the pause has doubled.
-    doublings: u32,
+    pauses: Backoff,
     /// When the address returned. `None` if it has never been away.
     answers_since: Option<Instant>,
 }
@@ -64,9 +63,12 @@ enum Away {
 
 impl Choice {
     /// All addresses are taken to work.
-    pub(super) fn new(addresses: usize) -> Self {
-        let standings = (0..addresses).map(|_| Standing::default()).collect();
-        Self { standings, current: 0 }
+    pub(super) fn new(addresses: usize, mut seed: Seed) -> Self {
+        let standings = (0..addresses).map(|_| {
+            let pauses = Backoff::new(ADDRESS_PAUSE, LONGEST_ADDRESS_PAUSE, seed.split());
+            Standing { away: None, pauses, answers_since: None }
+        });
+        Self { standings: standings.collect(), current: 0 }
     }
 
     /// The order in which a request tries the addresses, each once. `home` is the address of a live
@@ -96,18 +98,16 @@ impl Choice {
         let standing = self.standings.get_mut(index)?;
         match standing.away {
             Some(Away::Pausing { .. }) => return None,
-            Some(Away::OnTrial { .. }) => {
-                standing.doublings = standing.doublings.saturating_add(1);
-            }
+            Some(Away::OnTrial { .. }) => {}
             None => {
                 let since = standing.answers_since.take();
                 let is_flapping = since.is_some_and(|at| now - at < LONGEST_ADDRESS_PAUSE);
-                standing.doublings =
-                    if is_flapping { standing.doublings.saturating_add(1) } else { 0 };
+                if !is_flapping {
+                    standing.pauses.reset();
+                }
             }
         }
-        let pause = doubled(ADDRESS_PAUSE, standing.doublings, LONGEST_ADDRESS_PAUSE);
-        standing.away = Some(Away::Pausing { until: now + pause });
+        standing.away = Some(Away::Pausing { until: now + standing.pauses.next_pause() });
         self.choose()
     }
 
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_request_is_sent_to_the_first_address_that_works_and_then_to_the_others() {
-        let (mut choice, now) = (Choice::new(3), Instant::now());
+        let (mut choice, now) = (Choice::new(3, Seed::fixed()), Instant::now());
         assert_eq!(choice.order(None), [0, 1, 2]);
         assert_eq!(choice.on_failure(0, now), Some(Change { from: 0, to: 1 }));
         assert_eq!(choice.order(None), [1, 2, 0]);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn nothing_changes_while_no_address_works() {
-        let (mut choice, now) = (Choice::new(2), Instant::now());
+        let (mut choice, now) = (Choice::new(2, Seed::fixed()), Instant::now());
         assert_eq!(choice.on_failure(0, now), Some(Change { from: 0, to: 1 }));
         assert_eq!(choice.on_failure(1, now), None);
         assert_eq!(choice.order(None), [0, 1]);
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_live_run_stays_at_its_address_while_that_works() {
-        let (mut choice, now) = (Choice::new(3), Instant::now());
+        let (mut choice, now) = (Choice::new(3, Seed::fixed()), Instant::now());
         assert_eq!(choice.order(Some(2)), [2, 0, 1]);
         choice.on_failure(2, now);
         assert_eq!(choice.order(Some(2)), [0, 1, 2]);
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn an_address_that_failed_is_tried_after_pauses_that_double_up_to_a_limit() {
-        let (mut choice, mut now) = (Choice::new(2), Instant::now());
+        let (mut choice, mut now) = (Choice::new(2, Seed::fixed()), Instant::now());
         choice.on_failure(0, now);
         for whole in [5, 10, 20, 40, 60, 60].map(Duration::from_secs) {
             assert_eq!(choice.take_trial(now + whole / 2 - MOMENT), None);
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn an_address_that_comes_and_goes_is_tried_less_often_until_it_stays() {
-        let (mut choice, mut now) = (Choice::new(2), Instant::now());
+        let (mut choice, mut now) = (Choice::new(2, Seed::fixed()), Instant::now());
         let mut fails_again = |after: Duration, whole: Duration| {
             choice.on_answer(0, now);
             now += after;
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_trial_whose_result_is_lost_is_repeated() {
-        let (mut choice, now) = (Choice::new(2), Instant::now());
+        let (mut choice, now) = (Choice::new(2, Seed::fixed()), Instant::now());
         choice.on_failure(0, now);
         let now = now + ADDRESS_PAUSE;
         assert_eq!(choice.take_trial(now), Some(0));
@@ -251,7 +251,7 @@ mod tests {
             (addresses, events) in any_events(),
             home in proptest::option::of(0..9_usize),
         ) {
-            let (mut choice, mut now) = (Choice::new(addresses), Instant::now());
+            let (mut choice, mut now) = (Choice::new(addresses, Seed::fixed()), Instant::now());
             let (mut away, mut current) = (BTreeSet::new(), 0);
             for event in events {
                 let change = match event {

@@ -11,6 +11,7 @@ use url::Url;
 
 use crate::metrics::{Answer, Full};
 use threadway_translate::json;
+use threadway_translate::langgraph::Unsupported;
 
 /// The longest explanation of a server that is kept, in characters. Both servers' sentences fit; a
 /// state or a stack trace does not.
@@ -233,6 +234,11 @@ impl Error {
     /// likely to succeed at once.
     pub(super) fn is_lost(&self) -> bool {
         matches!(self, Self::Interrupted { .. } | Self::Status { code: 502..=504, .. })
+    }
+
+    /// Whether the server shows that it does not support this.
+    pub(super) fn shows(&self, lack: Unsupported) -> bool {
+        matches!(self, Self::Status { code, .. } if lack.is_shown_by(*code))
     }
 
     /// Whether the thing does not exist, or the server hides it.

@@ -9,6 +9,7 @@ use super::answer_text::AnswerText;
 use super::call::Call;
 use super::{Client, Error, MAX_ANSWER_BYTES};
 use threadway_translate::json::{self, ObjectWriter};
+use threadway_translate::langgraph::Unsupported;
 
 /// What a list is of.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +95,7 @@ impl Client {
         }
         match call(page, columns).text().await {
             // The server may also have rejected something else: then the second request fails too.
-            Err(Error::Status { code: 400 | 422, .. }) => {
+            Err(error) if error.shows(Unsupported::Columns) => {
                 let all = call(page, &[]).text().await?;
                 let upstream = self.base();
                 tracing::debug!(%upstream, ?listed, "the server rejects `select` in lists");

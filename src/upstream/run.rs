@@ -11,7 +11,7 @@ use super::{AnswerText, Body, Client, Error, RunStream, UnknownThread};
 use crate::metrics::Operation;
 use crate::offload::offload;
 use threadway_translate::json;
-use threadway_translate::langgraph::{NewestRuns, RunRecord, RunRequest};
+use threadway_translate::langgraph::{NewestRuns, RunRecord, RunRequest, Unsupported};
 
 /// The request header with the event after which a stream is joined.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -110,9 +110,7 @@ impl Client {
                 let record = self.understood(record, "a run")?;
                 Ok(Some(record).filter(|record| is_of_thread && record.id == run_id))
             }
-            // The Python server accepts any form of UUID, the JavaScript server only hyphenated
-            // ones.
-            Err(Error::Status { code: 400 | 404 | 422, .. }) => Ok(None),
+            Err(error) if error.is_not_found() || error.shows(Unsupported::FormOfId) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -130,8 +128,8 @@ impl Client {
         }
     }
 
-    /// [`visibility`](Self::visibility), by the thread's record. aegra answers a list of the runs of
-    /// a hidden thread with an empty list, as for a thread without runs (aegra-api 0.11.0).
+    /// [`visibility`](Self::visibility), by the thread's record. Not every server hides the runs of a
+    /// hidden thread: aegra lists none, as for a thread without runs (aegra-api 0.11.0).
     async fn visibility_of_record(&self, thread_id: &str) -> Result<Visibility, Error> {
         match self.find(Operation::ThreadRecord, &["threads", thread_id]).await {
             Ok(_) => Ok(Visibility::Visible),
@@ -140,7 +138,7 @@ impl Client {
         }
     }
 
-    /// Fails if the server hides a thread without a state, as aegra lists its runs.
+    /// Fails if the server hides a thread that has no state and no runs.
     pub(super) async fn check_record(&self, thread_id: &str) -> Result<(), Error> {
         if self.caller().unknown_thread() == UnknownThread::Refused {
             self.visibility_of_record(thread_id).await?;

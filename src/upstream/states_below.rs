@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::thread::one_line;
 use super::{AnswerText, Client, Error};
 use crate::metrics::Operation;
-use threadway_translate::langgraph::{StatesBelow, ThreadState, with_state};
+use threadway_translate::langgraph::{StatesBelow, ThreadState, Unsupported, with_state};
 
 /// How many states of namespaces are read for one thread. A deep agent starts about five subagents
 /// at once.
@@ -87,8 +87,7 @@ impl Client {
         let post = self.call(Operation::ThreadState, Method::POST, &path);
         let at = AtNamespace { checkpoint: Namespace { checkpoint_ns: namespace } };
         let answer = match post.allow_not_found().json(&at).text().await {
-            // aegra wants the id of a checkpoint there, and reads the namespace here.
-            Err(Error::Status { code: 400, .. }) => {
+            Err(error) if error.shows(Unsupported::StateOfNamespace) => {
                 let mut url = self.base().join(&["threads", thread_id, "state"]);
                 url.query_pairs_mut().append_pair("checkpoint_ns", namespace);
                 let call = self.call_url(Operation::ThreadState, Method::GET, url);

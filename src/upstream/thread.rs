@@ -13,7 +13,9 @@ use super::list::{Listed, Page};
 use super::{AnswerText, Client, Error};
 use crate::metrics::Operation;
 use threadway_translate::json::{self, Json};
-use threadway_translate::langgraph::{RunError, ThreadMark, ThreadRecord, ThreadState};
+use threadway_translate::langgraph::{
+    RunError, ThreadMark, ThreadRecord, ThreadState, Unsupported,
+};
 
 /// The request header that asks for a short answer.
 const PREFER: HeaderName = HeaderName::from_static("prefer");
@@ -202,9 +204,9 @@ impl Client {
                 });
                 Ok(self.understood(last, STATES)?.map(one_line))
             }
-            // aegra answers every search by metadata so: it passes an argument to LangGraph that
-            // LangGraph does not have (aegra-api 0.11.0).
-            Err(Error::Status { code: 500, .. }) => self.find_run_state(thread_id, run_id).await,
+            Err(error) if error.shows(Unsupported::StatesOfRun) => {
+                self.find_run_state(thread_id, run_id).await
+            }
             Err(error) => Err(error),
         }
     }
@@ -445,13 +447,9 @@ fn states(body: &str) -> Option<Vec<&RawValue>> {
     serde_json::from_str(body).ok()
 }
 
-/// Whether there is no such thread, or no thread can have this id.
-///
-/// The Python server accepts any form of UUID and answers 422 otherwise. The JavaScript server
-/// accepts only hyphenated ones and answers 400. The request has nothing but an id, so these
-/// statuses have no other cause.
+/// Whether there is no such thread, or no thread can have this id. The request has nothing but an id.
 fn is_no_thread(error: &Error) -> bool {
-    matches!(error, Error::Status { code: 404 | 400 | 422, .. })
+    error.is_not_found() || error.shows(Unsupported::FormOfId)
 }
 
 /// The error in a thread's record. langgraph-api 0.7.0 stores its JSON in base64.

@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 
-use crate::support::frames::{self, event, kinds, older, spelt};
+use crate::support::frames::{self, event, kinds, packed, spelt};
 use crate::support::gateway::{
     COLUMNS, Gateway, RUN, Response, THREAD, events_request, input, part, post, token, values,
 };
@@ -311,7 +311,7 @@ async fn after_the_end_of_a_run_its_end_comes_once_more_under_another_id() {
     let digest = spelt(&known).split_once(".end.").unwrap().1.to_owned();
     // An end that no client ever received.
     let shown = digest.split('.').next().unwrap();
-    let made_up = older(&known).replace(shown, "0-3");
+    let made_up = spelt(&known).replace(shown, "0-3");
     for attempt in 2..=4 {
         // The record and the state suffice: nothing is replayed.
         let script = async {
@@ -327,7 +327,7 @@ async fn after_the_end_of_a_run_its_end_comes_once_more_under_another_id() {
         id(&frames[0]).clone_into(&mut known);
         assert_eq!(spelt(&known), format!("{RUN}.{attempt}.end.{digest}"));
         if attempt == 3 {
-            known = made_up.replace(".1.end.", ".3.end.");
+            known = packed(&made_up.replace(".1.end.", ".3.end."));
         }
     }
     // An `EventSource` gets 204, so that it does not reconnect.
@@ -438,14 +438,14 @@ async fn a_run_is_started_where_the_thread_has_none_that_was_asked_for() {
         record["thread_id"] = json!(thread);
         record
     };
-    let known = format!("1.{RUN}.1.1002-0.0.b840");
-    let end = format!("1.{RUN}.1.end.0.0000");
-    let no_run = "1.not-a-run.1.start.0.0000";
+    let known = packed(&format!("{RUN}.1.1002-0.0.b840"));
+    let end = packed(&format!("{RUN}.1.end.0.0000"));
+    let no_run = "2.not-a-run.AAAIAA";
     for (last, found) in [
         ("garbage", None),
         // The text is not a LangGraph id: it would change the path of the URL.
         (no_run, None),
-        ("1....1.start.0.0000", None),
+        ("2....AAAIAA", None),
         (&known, Some((404, json!({"detail": "Run not found"})))),
         (&end, Some((404, json!({"detail": "Run not found"})))),
         (&known, Some((422, json!({"detail": "no UUID"})))),
@@ -487,7 +487,7 @@ async fn without_the_header_a_run_is_started_whatever_it_is_called() {
 #[tokio::test]
 async fn nothing_is_started_while_it_cannot_be_known() {
     let gateway = Gateway::start().await;
-    let known = format!("1.{RUN}.1.1002-0.0.b840");
+    let known = packed(&format!("{RUN}.1.1002-0.0.b840"));
     let run = format!("GET /threads/{THREAD}/runs/{RUN}");
     let pending = format!("GET /threads/{THREAD}/runs?status=pending&limit=100{COLUMNS}");
     for (last, line) in [(&*known, run), ("garbage", pending)] {

@@ -49,9 +49,32 @@ pub(crate) fn spelt(id: &str) -> String {
     format!("{run_id}.{attempt}.{place}.{n}{partly}.{high:02x}{low:02x}")
 }
 
-/// The id that the previous id version gave to the same event.
-pub(crate) fn older(id: &str) -> String {
-    format!("1.{}", spelt(id))
+/// The event id with this readable form.
+pub(crate) fn packed(spelt: &str) -> String {
+    let fields: Vec<_> = spelt.rsplitn(5, '.').collect();
+    let [check, n, place, attempt, run_id] = fields[..] else { panic!("{spelt}") };
+    let number = |text: &str| text.parse::<u64>().expect(spelt);
+    let mut numbers = match place {
+        "start" => vec![0],
+        "close" => vec![3],
+        "end" => vec![4],
+        cursor => match cursor.split_once('-') {
+            None => vec![1, number(cursor)],
+            Some((time, count)) => vec![2, number(time), number(count)],
+        },
+    };
+    numbers[0] += number(attempt) * 8;
+    numbers.extend(n.split('-').map(number));
+    let mut bytes = Uuid::parse_str(run_id).expect(spelt).into_bytes().to_vec();
+    bytes.extend(u16::from_str_radix(check, 16).expect(spelt).to_be_bytes());
+    for mut number in numbers {
+        while number > 0x7f {
+            bytes.push(number.to_le_bytes()[0] | 0x80);
+            number >>= 7;
+        }
+        bytes.push(number.to_le_bytes()[0]);
+    }
+    format!("2{}", BASE64_URL_SAFE_NO_PAD.encode(bytes))
 }
 
 pub(crate) fn event(frame: &str) -> Value {

@@ -51,7 +51,7 @@ mod values;
 pub use approval::{Approval, ApprovalForm, ApprovalRequest, Decision};
 pub use block::{Block, Reasoning};
 pub use config::{ConfigChoice, ConfigField, ConfigKind};
-pub use cursor::{Cursor, IdForm, ParseCursorError};
+pub use cursor::{Cursor, ParseCursorError};
 pub use dialect::Said;
 pub use interrupt::RawInterrupt;
 pub use kept::{
@@ -66,9 +66,9 @@ pub(crate) use origin::{Origin, Suppressed, SuppressedCalls};
 pub use part::{Body, Part, StreamForm, has_values};
 pub use record::{
     ARCHIVED, Assistant, CLIENT_THREAD_ID, Capabilities, GraphKeys, InputKeys, Joins, RunRecord,
-    RunStatus, ServerInfo, TITLE, ThreadMark, ThreadRecord, ThreadStatus, headline,
+    RunStatus, ServerInfo, TITLE, ThreadMark, ThreadRecord, ThreadStatus, Unsupported, headline,
 };
-pub use replay::{Novelty, Replay};
+pub use replay::{Novelty, Replay, Taken};
 pub use request::{Multitask, RunRequest, Start};
 pub use run_error::{ErrorDetail, ErrorReport, ErrorSource, RunError};
 pub use task::Task;

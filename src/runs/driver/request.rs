@@ -4,37 +4,32 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use crate::runs::credential_ring::{CredentialRing, Lender, still_refused};
-use crate::runs::ending::{BodyEnd, EndQuery, EndStatus, RECORD_PAUSE, RefusedEnd};
-use crate::runs::feed::{Asks, Coverage};
+use crate::runs::ending::{BodyEnd, EndStatus, Missing, ending, gather, has_shown_all};
 use crate::runs::published::{Bar, Run};
-use crate::runs::reading::Request;
-use crate::runs::retry::{state_pause, wait_as_asked};
-use crate::upstream::{AnswerText, Client, Error, RunStream};
-use threadway_translate::langgraph::RunRecord;
+use crate::runs::reading::{Answer, Request};
+use crate::upstream::{Client, Error, RunStream};
 use threadway_translate::run::StreamEnd;
 
 /// The longest wait for the headers of a join. A server that was busy with 200 joins needed this
 /// long.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How many times all callers' credentials are tried at the end of a stream that has shown the whole
-/// run, before the run ends as its stream did. The server may refuse everybody for a moment.
-const REFUSED_READS: u32 = 6;
-
-/// The upstream's answer to a request.
+/// The upstream's response to a request.
 pub(super) enum Response {
-    Stream(Result<RunStream, BodyEnd>),
-    State(Option<String>),
-    Record(Result<RunRecord, BodyEnd>),
-    EndStatus(EndStatus),
+    Stream(RunStream),
+    Answer(Answer),
 }
 
-/// The answer to a request, and the callers that it is not for.
-pub(super) struct Answered {
+/// A response, and the wait that the upstream asks for before the next request.
+pub(super) struct Reply {
     pub(super) response: Response,
+    pub(super) retry_after: Option<Duration>,
+}
+
+/// The reply to a request, and the callers that it is not for.
+pub(super) struct Answered {
+    pub(super) reply: Reply,
     /// The credentials that the upstream refuses, while it has accepted others for this request.
     pub(super) barred: Vec<Lender>,
     /// Whether the run has ended, and its stream had shown all of it.
@@ -47,87 +42,62 @@ pub(super) type PendingResponse = Pin<Box<dyn Future<Output = Answered> + Send>>
 /// What the upstream refuses to one caller.
 pub(super) struct Refusal {
     /// What it means if it refuses everybody.
-    pub(super) response: Box<Response>,
+    pub(super) answer: Box<Answer>,
     /// Whether it answers as for a thing that does not exist.
     pub(super) is_missing: bool,
 }
 
 /// Sends a request with the credentials of one caller after the other, until the upstream accepts
-/// some. What it refuses to all is the response.
+/// some. What it refuses to all is the answer.
 pub(super) fn send(
     request: Request,
     run: Arc<Run>,
     ring: Arc<CredentialRing<Bar>>,
 ) -> PendingResponse {
     Box::pin(async move {
-        let is_whole = is_whole(&request);
-        let mut reads = if is_whole { REFUSED_READS } else { 1 };
-        let mut pause = RECORD_PAUSE;
-        let response = loop {
-            match round(&request, &run, &ring).await {
-                Ok((response, refused)) => {
-                    let barred = still_refused(refused, &run.thread_id).await;
-                    let has_ended = matches!(response, Response::EndStatus(EndStatus::Ended(_)));
-                    return Answered { response, barred, is_whole: is_whole && has_ended };
-                }
-                Err(refusal) => {
-                    reads -= 1;
-                    // Without credentials nothing is hidden: what is missing was deleted.
-                    let is_personal = ring.lenders().iter().any(Lender::is_personal);
-                    let is_missing = refusal.is_missing && !is_personal;
-                    if reads == 0 || is_missing {
-                        break if is_whole && !is_missing {
-                            confirmed_by_stream(&run)
-                        } else {
-                            *refusal.response
-                        };
-                    }
-                }
+        let is_whole =
+            matches!(&request, Request::EndStatus { seen, end } if has_shown_all(seen, end));
+        match round(&request, &run, &ring).await {
+            Ok((reply, refused)) => {
+                let barred = still_refused(refused, &run.thread_id).await;
+                let has_ended = matches!(
+                    reply.response,
+                    Response::Answer(Answer::EndStatus(EndStatus::Ended(_)))
+                );
+                Answered { reply, barred, is_whole: is_whole && has_ended }
             }
-            tokio::time::sleep(pause).await;
-            pause *= 2;
-        };
-        Answered { response, barred: Vec::new(), is_whole: false }
+            Err(refusal) => {
+                // Without credentials nothing is hidden: what is missing was deleted.
+                let is_personal = ring.lenders().iter().any(Lender::is_personal);
+                let is_missing = refusal.is_missing && !is_personal;
+                let answer =
+                    if is_whole && !is_missing { unconfirmed(&run) } else { *refusal.answer };
+                Answered { reply: answer.into(), barred: Vec::new(), is_whole: false }
+            }
+        }
     })
-}
-
-/// Whether the request asks how a run ended of which the stream has shown everything.
-fn is_whole(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::EndStatus { seen, end: BodyEnd::Clean }
-            if seen.coverage == Coverage::Whole
-                && seen.has_begun && seen.error.is_none() && seen.asks == Asks::Nothing
-    )
 }
 
 /// The end of a run of which the stream has shown everything but the end's confirmation, which the
 /// upstream refuses to all callers.
-fn confirmed_by_stream(run: &Run) -> Response {
+fn unconfirmed(run: &Run) -> Answer {
     let is_stopped = run.published().is_stopped;
     let end = if is_stopped { StreamEnd::Cancelled } else { StreamEnd::Succeeded };
-    let run_id = run.id();
-    let (thread_id, run_id) = (&run.thread_id, run_id.as_deref());
-    tracing::info!(
-        thread_id,
-        run_id,
-        "LangGraph refuses all callers at a run's end: the run ends as its stream did"
-    );
-    Response::EndStatus(EndStatus::Ended(end.into()))
+    Answer::EndStatus(EndStatus::Unconfirmed(end))
 }
 
-/// Sends the request with one credential of the ring after the other. Returns the response, and the
+/// Sends the request with one credential of the ring after the other. Returns the reply, and the
 /// credentials that the upstream refused before it accepted others.
 async fn round(
     request: &Request,
     run: &Run,
     ring: &CredentialRing<Bar>,
-) -> Result<(Response, Vec<Lender>), Refusal> {
+) -> Result<(Reply, Vec<Lender>), Refusal> {
     let mut refused = Vec::new();
-    let mut refusal = Refusal { response: Box::new(untried(request)), is_missing: true };
+    let mut refusal = Refusal { answer: Box::new(untried(request)), is_missing: true };
     while let Some(lender) = ring.untried(&refused) {
         match attempt(request, &lender.upstream, run).await {
-            Ok(response) => return Ok((response, refused)),
+            Ok(reply) => return Ok((reply, refused)),
             Err(this) => {
                 ring.refused(&lender);
                 refused.push(lender);
@@ -141,81 +111,72 @@ async fn round(
     Err(refusal)
 }
 
-/// The response if no credentials were tried. A ring is never empty.
-fn untried(request: &Request) -> Response {
+/// The answer if no credentials were tried. A ring is never empty.
+fn untried(request: &Request) -> Answer {
     let why = "nobody reads the run".to_owned();
     match request {
-        Request::Stream { .. } => Response::Stream(Err(BodyEnd::Cut(why))),
-        Request::State { .. } => Response::State(None),
-        Request::Record { .. } => Response::Record(Err(BodyEnd::Cut(why))),
-        Request::EndStatus { .. } => Response::EndStatus(EndStatus::Unknown(why)),
+        Request::Stream { .. } => Answer::NoStream(BodyEnd::Cut(why)),
+        Request::State => Answer::State(None),
+        Request::Record { .. } => Answer::Record(Err(BodyEnd::Cut(why))),
+        Request::EndStatus { .. } => Answer::EndStatus(EndStatus::Unknown(why)),
     }
 }
 
 /// Sends a request with the credentials of one caller.
-async fn attempt(request: &Request, upstream: &Client, run: &Run) -> Result<Response, Refusal> {
+async fn attempt(request: &Request, upstream: &Client, run: &Run) -> Result<Reply, Refusal> {
     #[cfg(test)]
-    if let Some(response) = super::tests::asked(request, upstream).await {
-        return response;
+    if let Some(reply) = super::tests::asked(request, upstream).await {
+        return reply;
     }
     let thread_id = &*run.thread_id;
     match request {
         Request::Stream { run_id, cursor, again: _ } => {
             let joining = upstream.join_run(thread_id, run_id, cursor);
             match tokio::time::timeout(JOIN_TIMEOUT, joining).await {
-                Ok(Ok(opened)) => Ok(Response::Stream(Ok(opened))),
-                Ok(Err(error)) => failed(&error, |end| Response::Stream(Err(end))).await,
+                Ok(Ok(opened)) => {
+                    Ok(Reply { response: Response::Stream(opened), retry_after: None })
+                }
+                Ok(Err(error)) => failed(&error, Answer::NoStream(body_end(&error))),
                 Err(_) => {
                     let seconds = JOIN_TIMEOUT.as_secs();
                     let end = BodyEnd::Cut(format!("no answer within {seconds} s"));
-                    Ok(Response::Stream(Err(end)))
+                    Ok(Answer::NoStream(end).into())
                 }
             }
         }
-        Request::State { patience } => match state(upstream, thread_id, *patience).await {
-            Ok(Some(state)) => Ok(Response::State(Some(state.into_string()))),
-            Ok(None) => {
-                Err(Refusal { response: Box::new(Response::State(None)), is_missing: true })
+        Request::State => match upstream.thread_state(thread_id).await {
+            Ok(Some(state)) => Ok(Answer::State(Some(state.into_string())).into()),
+            Ok(None) => Err(Refusal { answer: Box::new(Answer::State(None)), is_missing: true }),
+            Err(error) if is_transient(&error) => {
+                failed(&error, Answer::NoState(error.to_string()))
             }
             Err(error) => {
                 tracing::warn!(thread_id, %error, "could not read a run's thread state");
-                failed(&error, |_| Response::State(None)).await
+                failed(&error, Answer::State(None))
             }
         },
         Request::Record { run_id } => match upstream.run_record(thread_id, run_id).await {
-            Ok(record) => Ok(Response::Record(Ok(record))),
-            Err(error) => failed(&error, |end| Response::Record(Err(end))).await,
+            Ok(record) => Ok(Answer::Record(Ok(record)).into()),
+            Err(error) => failed(&error, Answer::Record(Err(body_end(&error)))),
         },
         Request::EndStatus { seen, end } => {
             let is_stopped = run.published().is_stopped;
-            let query = EndQuery { upstream, thread_id, seen, end, is_stopped };
-            match query.send().await {
-                Ok(status) => Ok(Response::EndStatus(status)),
-                Err(RefusedEnd { status, is_missing }) => {
-                    Err(Refusal { response: Box::new(Response::EndStatus(status)), is_missing })
+            match gather(upstream, thread_id, seen, end, is_stopped).await {
+                Ok((record, facts)) => match ending(seen, end, &record, facts) {
+                    Ok(status) => Ok(Answer::EndStatus(status).into()),
+                    Err(Missing(ending)) => {
+                        let answer = Answer::EndStatus(EndStatus::Ended(ending)).into();
+                        Err(Refusal { answer, is_missing: true })
+                    }
+                },
+                Err(error) => {
+                    let status = EndStatus::Unknown(error.to_string());
+                    let reply = failed(&error, Answer::EndStatus(status));
+                    // What is missing beside the run's record is hidden, not deleted.
+                    reply.map_err(|refusal| Refusal { is_missing: false, ..refusal })
                 }
             }
         }
-    }
-}
-
-/// The thread's state. A read that fails for a moment is repeated for this long.
-async fn state(
-    upstream: &Client,
-    thread_id: &str,
-    patience: Duration,
-) -> Result<Option<AnswerText>, Error> {
-    let until = Instant::now() + patience;
-    let mut failures = 0;
-    loop {
-        let error = match upstream.thread_state(thread_id).await {
-            Err(error) if is_transient(&error) && Instant::now() < until => error,
-            answer => return answer,
-        };
-        tracing::debug!(thread_id, %error, "a run's thread state is read again");
-        wait_as_asked(&error).await;
-        tokio::time::sleep(state_pause(failures)).await;
-        failures += 1;
     }
 }
 
@@ -230,19 +191,12 @@ fn is_transient(error: &Error) -> bool {
     )
 }
 
-/// The response that a failed request means, after the wait that the server asks for; or the
-/// refusal, if another caller's request may succeed.
-async fn failed(
-    error: &Error,
-    response: impl FnOnce(BodyEnd) -> Response,
-) -> Result<Response, Refusal> {
+/// The reply that a failed request means; or the refusal, if another caller's request may succeed.
+fn failed(error: &Error, answer: Answer) -> Result<Reply, Refusal> {
     if error.depends_on_caller() {
-        let response = Box::new(response(body_end(error)));
-        let is_missing = error.is_not_found();
-        return Err(Refusal { response, is_missing });
+        return Err(Refusal { answer: Box::new(answer), is_missing: error.is_not_found() });
     }
-    wait_as_asked(error).await;
-    Ok(response(body_end(error)))
+    Ok(Reply { response: Response::Answer(answer), retry_after: error.retry_after() })
 }
 
 /// How a failed request counts as the end of a stream. A 4xx status is the server's decision; anything else
@@ -260,5 +214,13 @@ fn body_end(error: &Error) -> BodyEnd {
         | Error::TooLarge { .. }
         | Error::NoRoom(_)
         | Error::Interrupted { .. } => BodyEnd::Cut(error.to_string()),
+    }
+}
+
+// === impl Reply ===
+
+impl From<Answer> for Reply {
+    fn from(answer: Answer) -> Self {
+        Self { response: Response::Answer(answer), retry_after: None }
     }
 }

@@ -45,9 +45,10 @@ use crate::runs::ending::{EndStatus, Ending, FinalState};
 use crate::runs::feed::Coverage;
 use crate::runs::published::History;
 use crate::runs::reader::{Baseline, RunReader};
-use crate::runs::reading::Source;
+use crate::runs::reading::{Answer, Source};
 use crate::runs::{EventId, Feed, JoinedRun, OwnerPolicy, Runs};
 use crate::sync::turns;
+use crate::upstream::Seed;
 use threadway_translate::langgraph::{Capabilities, KeptAnswers, RunRecord, RunStatus};
 use threadway_translate::run::{Emit, View};
 
@@ -418,33 +419,37 @@ impl Server {
         is_shown
     }
 
-    fn answers_to(&self, key: &str, question: Asked) -> Result<Response, Refusal> {
-        let Some(status) = self.refusal(key) else { return Ok(self.answers(question)) };
+    fn answers_to(&self, key: &str, question: Asked) -> Result<Reply, Refusal> {
+        let Some(status) = self.refusal(key) else {
+            return Ok(Reply { response: self.answers(question), retry_after: None });
+        };
         let is_missing = status == 404;
         self.said().refusals += 1;
-        let response = match question {
-            Asked::Stream(_) => Response::Stream(Err(BodyEnd::Refused)),
-            Asked::State => Response::State(None),
-            Asked::Record => Response::Record(Err(BodyEnd::Refused)),
+        let answer = match question {
+            Asked::Stream(_) => Answer::NoStream(BodyEnd::Refused),
+            Asked::State => Answer::State(None),
+            Asked::Record => Answer::Record(Err(BodyEnd::Refused)),
             Asked::EndStatus { .. } if is_missing => {
-                Response::EndStatus(EndStatus::Ended(StreamEnd::Gone.into()))
+                Answer::EndStatus(EndStatus::Ended(StreamEnd::Gone.into()))
             }
-            Asked::EndStatus { .. } => Response::EndStatus(EndStatus::Unknown("401".to_owned())),
+            Asked::EndStatus { .. } => Answer::EndStatus(EndStatus::Unknown("401".to_owned())),
         };
-        Err(Refusal { response: Box::new(response), is_missing })
+        Err(Refusal { answer: Box::new(answer), is_missing })
     }
 
     fn answers(&self, question: Asked) -> Response {
-        match question {
-            Asked::Stream(cursor) => Response::Stream(Ok(RunStream {
-                run_id: Some("R".to_owned()),
-                date: None,
-                body: self.connects(&cursor),
-                stay: None,
-            })),
-            Asked::State => Response::State(Some(thread_state(&["hi"]))),
-            Asked::Record => Response::Record(Ok(record())),
-            Asked::EndStatus { is_whole } => Response::EndStatus(if self.said().is_over {
+        Response::Answer(match question {
+            Asked::Stream(cursor) => {
+                return Response::Stream(RunStream {
+                    run_id: Some("R".to_owned()),
+                    date: None,
+                    body: self.connects(&cursor),
+                    stay: None,
+                });
+            }
+            Asked::State => Answer::State(Some(thread_state(&["hi"]))),
+            Asked::Record => Answer::Record(Ok(record())),
+            Asked::EndStatus { is_whole } => Answer::EndStatus(if self.said().is_over {
                 // The state shows the rest of a stream that was not read to its end.
                 let state = || FinalState::OfRun(thread_state(&["hi", TEXT]));
                 let state = (!is_whole).then(state);
@@ -456,7 +461,7 @@ impl Server {
             } else {
                 EndStatus::Running
             }),
-        }
+        })
     }
 }
 
@@ -472,14 +477,11 @@ enum Asked {
 }
 
 /// The answer to a request in a schedule; `None` in other tests.
-pub(super) async fn asked(
-    question: &Request,
-    upstream: &Client,
-) -> Option<Result<Response, Refusal>> {
+pub(super) async fn asked(question: &Request, upstream: &Client) -> Option<Result<Reply, Refusal>> {
     let (schedule, _) = TASK.with_borrow(Clone::clone)?;
     let asked = match question {
         Request::Stream { cursor, .. } => Asked::Stream(cursor.clone()),
-        Request::State { .. } => Asked::State,
+        Request::State => Asked::State,
         Request::Record { .. } => Asked::Record,
         Request::EndStatus { seen, end } => Asked::EndStatus {
             is_whole: seen.coverage == Coverage::Whole && *end == BodyEnd::Clean,
@@ -1040,7 +1042,7 @@ fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
     let upstream = for_caller(&world.upstream, 0);
     let credentials = Arc::new(CredentialRing::new(upstream.clone(), true));
     let (run, changed) = shared.open(&mut feed, History::Complete, &credentials);
-    let reading = Reading::started(feed, Capabilities::PYTHON, Instant::now());
+    let reading = Reading::started(feed, Capabilities::PYTHON, Seed::fixed(), Instant::now());
     let reader = RunReader::for_owner(Arc::clone(&run)).for_caller(&upstream);
     let driver = Driver::new(DriverParts {
         upstream,

@@ -37,21 +37,6 @@ fn an_id_has_the_form_that_is_written_down() {
 }
 
 #[test]
-fn an_id_of_the_version_before_names_the_same_event() {
-    for (text, expected) in [
-        (format!("1.{RUN}.1.1795305649395-0.3.00fe"), of("1795305649395-0", 1, 3, 0, 0xfe)),
-        (format!("1.{RUN}.2.17.0-1.ffff"), of("17", 2, 0, 1, 0xffff)),
-        (format!("1.{RUN}.1.start.0.0000"), of("start", 1, 0, 0, 0)),
-        (format!("1.{RUN}.1.close.2.0000"), of("close", 1, 2, 0, 0)),
-        (format!("1.{RUN}.1.end.0.0000"), of("end", 1, 0, 0, 0)),
-    ] {
-        let id: EventId = text.parse().unwrap();
-        assert_eq!(id.is_terminal(), text.contains(".end."), "{text}");
-        assert_eq!(id, expected, "{text}");
-    }
-}
-
-#[test]
 fn what_is_no_id_of_ours_is_none() {
     for text in [
         "",
@@ -59,19 +44,10 @@ fn what_is_no_id_of_ours_is_none() {
         "2",
         "17",
         "3.R.AAAIAA",
-        "1.R.1.start.0",
-        "1..1.start.0.0000",
-        "R.1.start.0.0000",
-        "1.R.1.middle.0.0000",
-        "1.R.x.start.0.0000",
-        "1.R.1.start.0.zzzz",
-        "1.R.1.start.0.10000",
-        "1.R.1.start.-1.0000",
-        "1.R.1.start.0-0.0000",
-        "1.R.1.end.0.00000",
-        "1.R.1.end.0.+000",
-        "1.R.01.end.0.0000",
-        "1.R.1.1-0-0.0.0000",
+        // No version, and others.
+        "R.AAAIAA",
+        "1.R.AAAIAA",
+        "1.R.1.start.0.0000",
         // No run, no `n`, an unknown stage.
         "2..AAAIAA",
         "2.R.AAAI",
@@ -127,8 +103,7 @@ fn any_id(usual: bool) -> impl Strategy<Value = EventId> {
 proptest! {
     #[test]
     fn an_id_is_read_as_it_was_written(id in any_id(false)) {
-        prop_assert_eq!(id.to_string().parse(), Ok(id.clone()), "{}", id);
-        prop_assert_eq!(older::write(&id).parse(), Ok(id.clone()));
+        prop_assert_eq!(id.to_string().parse(), Ok(id));
     }
 
     #[test]

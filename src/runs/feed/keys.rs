@@ -1,7 +1,6 @@
 //! Assigns keys to the events of a run, and says which keys may still come.
 
 use threadway_translate::langgraph::Cursor;
-use threadway_translate::sse::Frame;
 
 use crate::runs::event_id::{EventKey, Stage};
 
@@ -104,13 +103,4 @@ impl Watermark {
 fn check(digest: u32) -> u16 {
     let [.., high, low] = digest.to_be_bytes();
     u16::from_be_bytes([high, low])
-}
-
-/// 32 bits of a frame's content: enough to distinguish the few frames of one millisecond.
-pub(super) fn digest(frame: &Frame<'_>) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(frame.event.as_deref().unwrap_or_default().as_bytes());
-    hasher.update(b"\n");
-    hasher.update(frame.data.as_deref().unwrap_or_default().as_bytes());
-    hasher.finalize()
 }

@@ -68,6 +68,11 @@ impl Join {
         self.has_values != Some(false)
     }
 
+    /// Notes that a part has come. Returns whether it is the first.
+    pub(super) fn begin(&mut self) -> bool {
+        !std::mem::replace(&mut self.has_begun, true)
+    }
+
     /// Notes what the next part of a stream that is read from its beginning shows of its modes.
     pub(super) fn note_part(&mut self, frame: &Frame<'_>) {
         if self.has_values.is_none() && self.has_begun {
@@ -86,6 +91,8 @@ impl Parts {
         digest: u32,
         out: &mut Events,
     ) {
+        // An error is no part of the run.
+        self.count += u64::from(frame.event.as_deref() != Some("error"));
         let part = self.form.parse(&self.messages_key, frame, &mut self.scratch);
         self.is_langgraph |= !matches!(part.body, Body::Unknown);
         if let Body::Malformed(mode) = part.body {

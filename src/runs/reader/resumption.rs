@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use threadway_translate::run::{Open, RunEvent};
+use threadway_translate::run::Open;
 
 use crate::runs::batch::{Batch, Events};
 use crate::runs::event_id::EventId;
-use crate::runs::log::Retained;
+use crate::runs::published::Past;
 
 /// The retained events up to the one that a client has last. An encoder needs them to know what is
 /// open; they are not sent again.
@@ -31,13 +31,8 @@ impl Resumption {
     ///
     /// A client that has the run's end is sent the end again, under another id. There is nothing
     /// after the end, and some clients take an empty response for an error.
-    pub(super) fn after(
-        event: &EventId,
-        retained: Retained,
-        start: Option<&RunEvent>,
-        has_end: bool,
-        from: u64,
-    ) -> Option<(Self, Open)> {
+    pub(super) fn after(event: &EventId, past: Past, from: u64) -> Option<(Self, Open)> {
+        let Past { retained, start, has_end, .. } = past;
         let (last, index) = if event.is_terminal() {
             retained.last().filter(|_| has_end)?
         } else {
@@ -47,7 +42,7 @@ impl Resumption {
         let (open, mut batches) = retained.up_to(last);
         if !is_whole {
             // The first events are evicted, but an encoder needs the run's start.
-            batches.push_front(Arc::new(Events::from(vec![start?.clone()])));
+            batches.push_front(Arc::new(Events::from(vec![start?])));
         }
         let (delivered, delivered_wire_events) = match event.wire_events() {
             _ if event.is_terminal() => (index, 0),

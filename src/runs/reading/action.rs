@@ -1,10 +1,9 @@
 //! The actions that the reading asks its driver to perform.
 
-use std::time::Duration;
-
 use crate::metrics::Rejoin;
-use crate::runs::ending::{BodyEnd, Ending};
+use crate::runs::ending::{BodyEnd, EndStatus, Ending};
 use crate::runs::feed::StreamSummary;
+use threadway_translate::langgraph::RunRecord;
 
 /// The driver's next action.
 #[derive(Debug)]
@@ -18,23 +17,33 @@ pub(in crate::runs) enum Action {
 #[derive(Debug)]
 pub(in crate::runs) enum Request {
     /// The run's stream after this cursor. Answered by
-    /// [`on_open`](super::Reading::on_open) or [`on_closed`](super::Reading::on_closed).
+    /// [`on_open`](super::Reading::on_open) or [`Answer::NoStream`].
     Stream {
         run_id: String,
         cursor: String,
         /// Why the stream is joined again, if it is.
         again: Option<Rejoin>,
     },
-    /// The thread's state. Answered by [`on_state`](super::Reading::on_state).
-    State {
-        /// How long a read that fails is repeated.
-        patience: Duration,
-    },
-    /// The run's record. Answered by [`on_record`](super::Reading::on_record).
+    /// The thread's state. Answered by [`Answer::State`] or [`Answer::NoState`].
+    State,
+    /// The run's record. Answered by [`Answer::Record`].
     Record { run_id: String },
-    /// How the run ended, if it has. Answered by
-    /// [`on_end_status`](super::Reading::on_end_status).
+    /// How the run ended, if it has. Answered by [`Answer::EndStatus`].
     EndStatus { seen: Box<StreamSummary>, end: BodyEnd },
+}
+
+/// The upstream's answer to a request, other than an open stream.
+#[derive(Debug)]
+pub(in crate::runs) enum Answer {
+    /// The stream could not be opened.
+    NoStream(BodyEnd),
+    /// The thread's state; `None` if there is none.
+    State(Option<String>),
+    /// The state could not be read, and why. It may be readable a moment later.
+    NoState(String),
+    /// The run's record, or why it could not be read.
+    Record(Result<RunRecord, BodyEnd>),
+    EndStatus(EndStatus),
 }
 
 /// How the reading of a run ends.
@@ -44,6 +53,22 @@ pub(in crate::runs) enum ReadingEnd {
     Ended(Ending),
     /// The run was out of reach for too long, and why.
     OutOfReach(String),
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// The size in bytes of what has to be parsed.
+    pub(in crate::runs) fn bytes(&self) -> usize {
+        match self {
+            Self::State(Some(state)) => state.len(),
+            Self::NoStream(_)
+            | Self::State(None)
+            | Self::NoState(_)
+            | Self::Record(_)
+            | Self::EndStatus(_) => 0,
+        }
+    }
 }
 
 // === impl ReadingEnd ===

@@ -139,7 +139,7 @@ impl Rig {
 
     fn started_on(server: Capabilities) -> Self {
         let (feed, now) = (Feed::new("T", Some("R"), None), Instant::now());
-        Self::new(|feed| Reading::started(feed, server, now), feed, now)
+        Self::new(|feed| Reading::started(feed, server, Seed::fixed(), now), feed, now)
     }
 
     fn joined(record: RunRecord) -> Self {
@@ -156,7 +156,11 @@ impl Rig {
 
     fn joined_on(server: Capabilities, record: RunRecord, source: Source) -> Self {
         let (feed, now) = (Feed::joined("T", &record), Instant::now());
-        Self::new(|feed| Reading::joined(feed, record, server, source, now), feed, now)
+        Self::new(
+            |feed| Reading::joined(feed, record, server, source, Seed::fixed(), now),
+            feed,
+            now,
+        )
     }
 
     fn new(begin: impl FnOnce(Feed) -> Reading, mut feed: Feed, now: Instant) -> Self {
@@ -198,7 +202,8 @@ impl Rig {
             "Over" => assert!(self.asked.is_none() && timeout.is_none()),
             "Streaming" => assert!(self.asked.is_none() && timeout.is_some(), "{self:?}"),
             "Pausing" => assert!(self.asked.is_none() && timeout > Some(self.now), "{self:?}"),
-            _ => assert!(self.asked.is_some() && timeout.is_none(), "{self:?}"),
+            // It waits for an answer, or until it asks again.
+            _ => assert_eq!(self.asked.is_none(), timeout > Some(self.now), "{self:?}"),
         }
         assert_eq!(self.reading.takes_bytes(), phase == "Streaming");
         let has_stream = matches!(phase, "Streaming" | "ReadingState" | "CheckingBeat");
@@ -237,9 +242,7 @@ impl Rig {
     }
 
     fn holds(&mut self, state: Option<&str>) {
-        let Some(Request::State { .. }) = self.asked.take() else {
-            panic!("the state is not wanted")
-        };
+        let Some(Request::State) = self.asked.take() else { panic!("the state is not wanted") };
         self.feed(|reading, now, out| reading.on_state(state, now, out));
     }
 
@@ -253,6 +256,21 @@ impl Rig {
         self.feed(|reading, now, _| reading.on_end_status(status, now));
     }
 
+    /// The record says that the run goes on, each time that it is read.
+    fn goes_on(&mut self) {
+        self.looks(EndStatus::Running);
+        for pause in [100, 200, 400, 800] {
+            assert_eq!(self.pause(), Duration::from_millis(pause));
+            assert_eq!(self.next(), "the status: Clean");
+            self.looks(EndStatus::Running);
+        }
+    }
+
+    fn answers(&mut self, answer: Answer, retry_after: Option<Duration>) {
+        assert!(self.asked.take().is_some(), "{answer:?} is not wanted");
+        self.feed(|reading, now, out| reading.on_answer(answer, retry_after, now, out));
+    }
+
     /// Lets time pass, until the reading makes a request.
     fn passes(&mut self, time: Duration) {
         let end = self.now + time;
@@ -264,23 +282,22 @@ impl Rig {
             at_once = if due == self.now { at_once + 1 } else { 0 };
             assert!(at_once < 3, "it is due for ever: {self:?}");
             self.now = due;
-            self.feed(|reading, now, _| reading.on_timeout(now));
+            self.feed(|reading, now, out| reading.on_timeout(now, out));
         }
         self.now = end.max(self.now);
     }
 
     /// Ends the pause before the next attempt. Returns how long it was.
     fn pause(&mut self) -> Duration {
-        let Phase::Pausing { until } = self.reading.phase else {
-            panic!("{:?}", self.reading.phase)
-        };
+        assert_eq!(self.next(), "a pause");
+        let until = self.reading.timeout().unwrap();
         let pause = until - self.now;
         // A millisecond earlier nothing happens.
         self.now = until.checked_sub(MILLISECOND).unwrap();
-        self.feed(|reading, now, _| reading.on_timeout(now));
+        self.feed(|reading, now, out| reading.on_timeout(now, out));
         assert_eq!(self.next(), "a pause");
         self.now = until;
-        self.feed(|reading, now, _| reading.on_timeout(now));
+        self.feed(|reading, now, out| reading.on_timeout(now, out));
         pause
     }
 
@@ -301,7 +318,7 @@ impl Rig {
                     |why| format!("the stream after {cursor} again: {why:?}"),
                 )
             }
-            (Some(Request::State { .. }), _) => "the state".to_owned(),
+            (Some(Request::State), _) => "the state".to_owned(),
             (Some(Request::Record { run_id }), _) => {
                 assert_eq!(run_id, "R");
                 "the record".to_owned()
@@ -314,10 +331,13 @@ impl Rig {
                 Phase::Streaming(_) => "bytes".to_owned(),
                 Phase::Opening
                 | Phase::ReadingState { .. }
-                | Phase::CheckingEnd
+                | Phase::CheckingEnd { .. }
                 | Phase::CheckingBeat { .. }
                 | Phase::Polling
-                | Phase::Over => "nothing".to_owned(),
+                | Phase::Over => {
+                    let waits = self.reading.timeout().is_some();
+                    if waits { "a pause" } else { "nothing" }.to_owned()
+                }
             },
         }
     }
@@ -365,7 +385,7 @@ fn phase(reading: &Reading) -> &'static str {
         Phase::Opening => "Opening",
         Phase::Streaming(_) => "Streaming",
         Phase::ReadingState { .. } => "ReadingState",
-        Phase::CheckingEnd => "CheckingEnd",
+        Phase::CheckingEnd { .. } => "CheckingEnd",
         Phase::CheckingBeat { .. } => "CheckingBeat",
         Phase::Pausing { .. } => "Pausing",
         Phase::Polling => "Polling",
@@ -397,7 +417,7 @@ fn each_arrow_of_the_picture_can_be_followed() {
     rig.passes(NO_PAUSE);
     rig.opens();
     rig.closes(BodyEnd::Clean);
-    rig.looks(EndStatus::Running);
+    rig.goes_on();
     rig.passes(LONGEST_PAUSE);
     rig.gives_none(cut());
     rig.passes(LONGEST_PAUSE);
@@ -561,8 +581,11 @@ fn an_end_in_order_is_asked_about_and_a_run_that_goes_on_is_joined() {
         rig.closes(BodyEnd::Clean);
         assert_eq!(rig.next(), "the status: Clean");
         assert_eq!(rig.seen().run_id.as_deref(), Some("R"));
-        rig.looks(status);
-        rig.pause();
+        match status {
+            EndStatus::Running => rig.goes_on(),
+            status => rig.looks(status),
+        }
+        assert_eq!(rig.pause(), NO_PAUSE);
         assert_eq!(rig.next(), "the stream after 1002-0 again: Ended");
         rig.opens();
         rig.sends(&parts[3..]);
@@ -583,6 +606,113 @@ fn a_join_that_is_refused_is_asked_about_and_made_again() {
     rig.pause();
     assert_eq!(rig.next(), "the stream after -1 again: Cut");
     assert!(rig.is_replaying());
+}
+
+#[test]
+fn a_record_that_lags_behind_the_failure_in_the_stream_is_read_again() {
+    let mut rig = Rig::started();
+    rig.sends(&[failure("1003-0")]);
+    rig.closes(BodyEnd::Clean);
+    for pause in [100, 200, 400, 800] {
+        rig.looks(EndStatus::Lagging);
+        assert_eq!(rig.pause(), Duration::from_millis(pause));
+    }
+    rig.looks(EndStatus::Lagging);
+    assert_eq!(rig.pause(), NO_PAUSE);
+    assert_eq!(rig.next(), "the status: Clean");
+    // After a cut the record does not lag: it is read at the usual times.
+    let mut rig = Rig::started();
+    rig.sends(&[failure("1003-0")]);
+    rig.closes(cut());
+    rig.looks(EndStatus::Lagging);
+    assert_eq!(rig.pause(), NO_PAUSE);
+}
+
+#[test]
+fn an_end_that_is_refused_to_all_is_asked_for_again_and_then_is_as_the_stream_shows() {
+    let unconfirmed = || EndStatus::Unconfirmed(StreamEnd::Succeeded);
+    for is_confirmed_at_last in [false, true] {
+        let mut rig = Rig::started();
+        rig.sends(&whole_run());
+        rig.closes(BodyEnd::Clean);
+        for pause in [100, 200, 400, 800, 1600] {
+            rig.looks(unconfirmed());
+            assert_eq!(rig.pause(), Duration::from_millis(pause));
+            assert_eq!(rig.next(), "the status: Clean");
+        }
+        rig.looks(match is_confirmed_at_last {
+            false => unconfirmed(),
+            true => EndStatus::Ended(success()),
+        });
+        assert_eq!(rig.next(), "the end");
+        rig.ends();
+        let last = rig.events.last().unwrap();
+        assert!(
+            matches!(last, RunEvent::Ended { outcome: Outcome::Finished { .. }, .. }),
+            "{last:?}"
+        );
+    }
+}
+
+#[test]
+fn an_answer_that_asks_for_a_wait_counts_when_the_wait_is_over() {
+    let second = Duration::from_secs(1);
+    for (asked, obeyed) in [(7 * second, 7 * second), (500 * second, 30 * second)] {
+        let mut rig = Rig::joined(record(RunStatus::Running));
+        rig.answers(Answer::NoStream(BodyEnd::Refused), Some(asked));
+        assert_eq!(rig.pause(), obeyed);
+        assert_eq!(rig.next(), "the status: Refused");
+        rig.answers(Answer::EndStatus(EndStatus::Unknown("429".to_owned())), Some(asked));
+        assert_eq!(rig.pause(), obeyed);
+        assert_eq!(rig.pause(), NO_PAUSE);
+        assert_eq!(rig.next(), "the stream after -1 again: Cut");
+    }
+    // The record and the state of a run that is not joined.
+    let mut rig = Rig::recorded();
+    rig.answers(Answer::NoState("503".to_owned()), Some(second));
+    assert_eq!(rig.pause(), second);
+    assert_eq!(rig.pause(), STATUS_INTERVAL);
+    rig.answers(Answer::Record(Err(cut())), Some(second));
+    assert_eq!(rig.pause(), second);
+    assert!(rig.pause() >= STATUS_INTERVAL);
+}
+
+#[test]
+fn a_state_that_cannot_be_read_for_a_moment_is_read_again_for_a_minute() {
+    let rig = || {
+        let mut rig = Rig::joined(record(RunStatus::Running));
+        rig.opens();
+        rig.sends(&[says("1002-0", "two")]);
+        assert_eq!(rig.next(), "the state");
+        rig
+    };
+    let failed = || Answer::NoState("503".to_owned());
+    let (mut away, second) = (rig(), Duration::from_secs(1));
+    let began = away.now;
+    for whole in [200, 400, 800, 1000, 1000] {
+        away.answers(failed(), None);
+        let (pause, whole) = (away.pause(), Duration::from_millis(whole));
+        assert!((whole / 2..=whole).contains(&pause), "{pause:?} of {whole:?}");
+        assert_eq!(away.next(), "the state");
+    }
+    // What the server asks for comes on top.
+    away.answers(failed(), Some(7 * second));
+    assert!((7 * second..=8 * second).contains(&away.pause()));
+    while away.asked.is_some() {
+        away.answers(failed(), None);
+        if away.reading.takes_bytes() {
+            break;
+        }
+        away.pause();
+    }
+    assert!((UPSTREAM_PATIENCE..=UPSTREAM_PATIENCE + second).contains(&(away.now - began)));
+    // One success is enough.
+    let mut back = rig();
+    back.answers(failed(), None);
+    back.pause();
+    back.answers(Answer::State(Some(thread_state(&["hi"]))), None);
+    assert_eq!(back.next(), "bytes");
+    assert!(back.reading.feed().knows_conversation());
 }
 
 const HEARTBEAT: &[u8] = b": heartbeat\r\n\r\n";
@@ -684,7 +814,7 @@ fn a_run_is_read_by_its_record_after_a_part_that_could_not_be_counted() {
 #[test]
 fn a_run_whose_first_part_could_not_be_counted_is_read_by_its_record() {
     let now = Instant::now();
-    let start = |feed| Reading::started(feed, Capabilities::AEGRA, now);
+    let start = |feed| Reading::started(feed, Capabilities::AEGRA, Seed::fixed(), now);
     let mut rig = Rig::new(start, Feed::new("T", None, None), now);
     rig.sends(&[metadata("R_event_1798000000000")]);
     assert_eq!(rig.next(), "the record");
@@ -819,7 +949,11 @@ fn a_stream_that_cannot_be_read_is_not_read_again_unless_the_record_wants_it() {
 #[test]
 fn a_run_without_a_name_cannot_be_asked_for() {
     let (feed, now) = (Feed::new("T", None, None), Instant::now());
-    let mut rig = Rig::new(|feed| Reading::started(feed, Capabilities::default(), now), feed, now);
+    let mut rig = Rig::new(
+        |feed| Reading::started(feed, Capabilities::default(), Seed::fixed(), now),
+        feed,
+        now,
+    );
     rig.closes(cut());
     assert_eq!(rig.next(), format!("the status: {:?}", cut()));
     assert_eq!(rig.seen().run_id, None);
@@ -1518,7 +1652,7 @@ impl Rig {
                     self.gives_none(cut());
                 }
             }
-            (Comes::Answer { state, .. }, Some(Request::State { .. })) => {
+            (Comes::Answer { state, .. }, Some(Request::State)) => {
                 self.holds(state.then(|| thread_state(&["hi", "a"])).as_deref());
             }
             (Comes::Answer { record: answer, .. }, Some(Request::Record { .. })) => {
@@ -1528,6 +1662,8 @@ impl Rig {
                 self.looks(match status {
                     0 => EndStatus::Ended(success()),
                     1..4 => EndStatus::Unknown("503".to_owned()),
+                    4 => EndStatus::Lagging,
+                    5 => EndStatus::Unconfirmed(StreamEnd::Succeeded),
                     _ => EndStatus::Running,
                 });
             }
@@ -1586,7 +1722,7 @@ proptest! {
         while rig.end.is_none() {
             match rig.asked {
                 Some(Request::Stream { .. }) => rig.gives_none(cut()),
-                Some(Request::State { .. }) => rig.holds(None),
+                Some(Request::State) => rig.holds(None),
                 Some(Request::Record { .. }) => rig.records(Err(cut())),
                 Some(Request::EndStatus { .. }) => rig.looks(EndStatus::Unknown("503".to_owned())),
                 None => rig.passes(Duration::from_secs(1)),

@@ -14,7 +14,7 @@ use crate::runs::batch::Events;
 use crate::runs::ending::BodyEnd;
 use crate::runs::feed::Progress;
 use crate::runs::published::History;
-use crate::runs::retry::UPSTREAM_PATIENCE;
+use crate::runs::retry::EndReads;
 use threadway_translate::langgraph::RunStatus;
 use threadway_translate::sse;
 
@@ -23,7 +23,7 @@ impl Reading {
     pub(super) fn advance(&mut self, now: Instant, out: &mut Events) {
         match self.feed.advance(out) {
             Ok(Progress::Done) => self.on_progress(now),
-            Ok(Progress::NeedsState) => self.read_state(StateReason::Lacking),
+            Ok(Progress::NeedsState) => self.read_state(StateReason::Lacking, now),
             Ok(Progress::NeedsRejoin) => {
                 self.rejoin = Rejoin::Doubtful;
                 self.on_closed(BodyEnd::Cut("the stream may repeat itself".to_owned()), now);
@@ -72,7 +72,7 @@ impl Reading {
                 stream.quiet_at = Some(now + CATCH_UP);
             }
         } else {
-            self.read_state(StateReason::EmptyReplay);
+            self.read_state(StateReason::EmptyReplay, now);
         }
     }
 
@@ -104,11 +104,11 @@ impl Reading {
         });
     }
 
-    pub(super) fn read_state(&mut self, why: StateReason) {
+    pub(super) fn read_state(&mut self, why: StateReason, now: Instant) {
         if let Phase::Streaming(stream) = self.phase {
-            self.phase = Phase::ReadingState { stream, why };
-            let patience = UPSTREAM_PATIENCE;
-            self.action = Some(Action::Ask(Request::State { patience }));
+            let reads = self.retry.state_reads(now);
+            self.phase = Phase::ReadingState { stream, why, reads, again_at: None };
+            self.action = Some(Action::Ask(Request::State));
         }
     }
 
@@ -147,7 +147,8 @@ impl Reading {
     }
 
     fn check_end(&mut self, end: BodyEnd) {
-        self.phase = Phase::CheckingEnd;
+        let reads = EndReads::after(end.clone());
+        self.phase = Phase::CheckingEnd { reads, again_at: None };
         let seen = self.feed.summary().into();
         self.action = Some(Action::Ask(Request::EndStatus { seen, end }));
     }

@@ -23,7 +23,7 @@ use crate::metrics::Metrics;
 use crate::server::Settings;
 use crate::server::reject::Reject;
 use crate::server::request::forward::Forward;
-use crate::upstream::{Caller, Client, Error, Identity, WeakClient, doubled, is_trace};
+use crate::upstream::{Backoff, Caller, Client, Error, Identity, Seed, WeakClient, is_trace};
 
 /// How long all probes of an address may take together.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(4);
@@ -340,8 +340,9 @@ impl Proofs {
     /// Keeps these proofs after a reload too: what began before it may still need an address that
     /// is away.
     async fn complete(self: Arc<Self>) {
-        for failures in 0.. {
-            tokio::time::sleep(doubled(PROBE_PAUSE, failures, LONGEST_PROBE_PAUSE)).await;
+        let mut pauses = Backoff::new(PROBE_PAUSE, LONGEST_PROBE_PAUSE, Seed::random());
+        loop {
+            tokio::time::sleep(pauses.next_pause()).await;
             let left = join_all(self.upstreams.iter().map(async |candidate| {
                 let mut remaining = candidate.remaining.lock().await;
                 self.probe(candidate, &mut remaining).await;

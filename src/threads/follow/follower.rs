@@ -8,8 +8,8 @@ use super::super::Shared;
 use super::super::pace::LOOK_INTERVAL;
 use super::super::schedule::LONGEST_PAUSE;
 use super::{FollowKey, FollowedThread};
-use crate::runs::{self, Attendance, EventId, Run};
-use crate::upstream::{Client, Until, Visibility};
+use crate::runs::{Attendance, EventId, Run};
+use crate::upstream::{Backoff, Client, Seed, Until, Visibility};
 
 /// One follower of a thread.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl Follower {
     }
 
     async fn next_admitted(&mut self) -> Option<Arc<Run>> {
-        let mut failures = 0_u32;
+        let mut pauses = Backoff::new(LOOK_INTERVAL, LONGEST_PAUSE, Seed::random());
         loop {
             if self.attendance.bar().is_some() {
                 return None;
@@ -103,8 +103,7 @@ impl Follower {
                     return Some(run);
                 }
                 Permission::Unknown => {
-                    let pause = runs::doubled(LOOK_INTERVAL, failures, LONGEST_PAUSE);
-                    failures = failures.saturating_add(1);
+                    let pause = pauses.next_pause();
                     if let Ok(Err(_)) = tokio::time::timeout(pause, self.changes.changed()).await {
                         return None;
                     }

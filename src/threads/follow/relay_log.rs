@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::pace::LOOK_INTERVAL;
-use crate::runs;
+use crate::upstream::{Backoff, Seed};
 
 /// The longest pause before a run is relayed again. The first pause is [`LOOK_INTERVAL`], and each
 /// relay of the run doubles it. A list may keep naming a run that is gone, or whose stream cannot
@@ -23,7 +23,7 @@ pub(super) struct RelayLog(VecDeque<Relay>);
 #[derive(Debug)]
 struct Relay {
     run_id: String,
-    count: u32,
+    pauses: Backoff,
     /// When the run may be relayed again.
     again_at: Instant,
 }
@@ -35,12 +35,16 @@ impl RelayLog {
     pub(super) fn note(&mut self, run_id: &str, since: Instant) {
         let now = Instant::now();
         let index = self.0.iter().position(|relay| relay.run_id == run_id);
-        let count = index.and_then(|index| self.0.remove(index)).map_or(0, |relay| relay.count);
+        let mut pauses = index.and_then(|index| self.0.remove(index)).map_or_else(
+            || Backoff::new(LOOK_INTERVAL, LONGEST_RELAY_PAUSE, Seed::random()),
+            |relay| relay.pauses,
+        );
         // A relay that took so long is no loop.
-        let count = if now - since < LONGEST_RELAY_PAUSE { count } else { 0 };
-        let pause = runs::doubled(LOOK_INTERVAL, count, LONGEST_RELAY_PAUSE);
-        let count = count.saturating_add(1);
-        self.0.push_back(Relay { run_id: run_id.to_owned(), count, again_at: now + pause });
+        if now - since >= LONGEST_RELAY_PAUSE {
+            pauses.reset();
+        }
+        let again_at = now + pauses.next_pause();
+        self.0.push_back(Relay { run_id: run_id.to_owned(), pauses, again_at });
         if self.0.len() > MAX_RELAYS {
             self.0.pop_front();
         }

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::runs;
-use crate::upstream::Error;
+use crate::upstream::{Backoff, Error, Seed};
 
 /// The pause after the first failure. Each failed trial doubles it, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
@@ -37,7 +36,7 @@ pub(in crate::threads) enum Health {
 }
 
 /// Whether looks may be sent.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Gate {
     /// How often the gate has opened and closed. Results of looks that began before the last time
     /// are outdated.
@@ -45,13 +44,13 @@ pub(super) struct Gate {
     /// How many looks in a row were doubtful while the gate was open.
     doubtful: u32,
     closed: Option<Closed>,
+    /// The pauses between trials.
+    pauses: Backoff,
 }
 
 #[derive(Debug)]
 struct Closed {
     until: Instant,
-    /// How many trials have failed in a row.
-    failures: u32,
     /// Whether `until` is the server's `Retry-After`. Then only a trial can open the gate.
     is_demanded: bool,
     /// Whether a trial is in progress.
@@ -78,6 +77,12 @@ pub(super) enum Blocked {
 // === impl Gate ===
 
 impl Gate {
+    /// An open gate.
+    pub(super) fn new(seed: Seed) -> Self {
+        let pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, seed);
+        Self { generation: 0, doubtful: 0, closed: None, pauses }
+    }
+
     /// Lets a look pass. While the gate is closed, that is one trial at a time.
     pub(super) fn pass(&mut self, now: Instant) -> Result<Pass, Blocked> {
         let is_trial = match &mut self.closed {
@@ -112,20 +117,18 @@ impl Gate {
             (None, Health::Doubtful) if is_current => {
                 self.doubtful += 1;
                 if self.doubtful >= MAX_DOUBTFUL || retry_after.is_some() {
-                    self.close(0, retry_after, now);
+                    self.close(retry_after, now);
                 }
             }
-            (None, Health::Unavailable) if is_current => self.close(0, retry_after, now),
+            (None, Health::Unavailable) if is_current => self.close(retry_after, now),
             (Some(closed), Health::Up) if is_current && (pass.is_trial || !closed.is_demanded) => {
                 self.closed = None;
+                self.pauses.reset();
                 self.doubtful = 0;
                 self.generation += 1;
             }
-            (Some(closed), Health::Doubtful | Health::Unavailable)
-                if is_current && pass.is_trial =>
-            {
-                let failures = closed.failures.saturating_add(1);
-                self.close(failures, retry_after, now);
+            (Some(_), Health::Doubtful | Health::Unavailable) if is_current && pass.is_trial => {
+                self.close(retry_after, now);
             }
             // Looks that began before the gate closed, and looks that did not wait for it.
             (Some(closed), _) => {
@@ -138,11 +141,11 @@ impl Gate {
         }
     }
 
-    fn close(&mut self, failures: u32, retry_after: Option<Duration>, now: Instant) {
-        let pause = runs::doubled(FIRST_PAUSE, failures, LONGEST_PAUSE);
+    fn close(&mut self, retry_after: Option<Duration>, now: Instant) {
+        let pause = self.pauses.next_pause();
         let until = now + retry_after.map_or(pause, bounded);
         let is_demanded = retry_after.is_some();
-        self.closed = Some(Closed { until, failures, is_demanded, is_tried: false });
+        self.closed = Some(Closed { until, is_demanded, is_tried: false });
         self.generation += 1;
     }
 
@@ -200,7 +203,7 @@ mod tests {
 
     #[test]
     fn trials_come_ever_less_often_and_one_at_a_time() {
-        let (mut gate, mut now) = (Gate::default(), Instant::now());
+        let (mut gate, mut now) = (Gate::new(Seed::fixed()), Instant::now());
         let pass = open(&mut gate, now);
         gate.record(pass, Health::Unavailable, None, now);
         for whole in [2, 4, 8, 16, 30, 30].map(Duration::from_secs) {
@@ -223,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_retry_after_is_obeyed_within_limits_whatever_other_looks_report() {
-        let (mut gate, now) = (Gate::default(), Instant::now());
+        let (mut gate, now) = (Gate::new(Seed::fixed()), Instant::now());
         let [first, second, third] = [(); 3].map(|()| open(&mut gate, now));
         gate.record(first, Health::Unavailable, None, now);
         gate.record(second, Health::Unavailable, Some(30 * SECOND), now);
@@ -237,7 +240,7 @@ mod tests {
         for (retry_after, obeyed) in
             [(Duration::ZERO, SHORTEST_RETRY_AFTER), (SECOND * 10_000, LONGEST_RETRY_AFTER)]
         {
-            let (mut gate, now) = (Gate::default(), Instant::now());
+            let (mut gate, now) = (Gate::new(Seed::fixed()), Instant::now());
             let pass = open(&mut gate, now);
             gate.record(pass, Health::Unavailable, Some(retry_after), now);
             assert_eq!(until(&mut gate, now), obeyed);
@@ -246,7 +249,7 @@ mod tests {
 
     #[test]
     fn an_answer_to_a_client_opens_the_gate_unless_the_server_demands_a_pause() {
-        let (mut gate, now) = (Gate::default(), Instant::now());
+        let (mut gate, now) = (Gate::new(Seed::fixed()), Instant::now());
         let pass = open(&mut gate, now);
         gate.record(pass, Health::Unavailable, None, now);
         let pause = until(&mut gate, now);
@@ -259,7 +262,7 @@ mod tests {
 
     #[test]
     fn one_thread_that_always_fails_does_not_close_the_gate() {
-        let (mut gate, now) = (Gate::default(), Instant::now());
+        let (mut gate, now) = (Gate::new(Seed::fixed()), Instant::now());
         for _ in 0..10 {
             for health in [Health::Doubtful, Health::Doubtful, Health::Up] {
                 let pass = open(&mut gate, now);

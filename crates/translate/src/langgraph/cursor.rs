@@ -15,7 +15,7 @@ pub struct Cursor {
 
 /// How a server writes its ids of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IdForm {
+pub(super) enum IdForm {
     /// The cursor alone.
     #[default]
     Bare,
@@ -43,7 +43,7 @@ impl Cursor {
     }
 
     /// Reads a server's id of an event. `None` if it has no order.
-    pub fn of_event(id: &str) -> Option<(Self, IdForm)> {
+    pub(super) fn of_event(id: &str) -> Option<(Self, IdForm)> {
         match id.rsplit_once(OF_RUN) {
             Some((_, count)) => {
                 let cursor: Self = count.parse().ok()?;
@@ -54,7 +54,7 @@ impl Cursor {
     }
 
     /// The server's id of this event of the run.
-    pub fn to_event_id(self, form: IdForm, run_id: &str) -> String {
+    pub(super) fn to_event_id(self, form: IdForm, run_id: &str) -> String {
         match form {
             IdForm::Bare => self.to_string(),
             IdForm::OfRun => format!("{run_id}{OF_RUN}{self}"),

@@ -12,7 +12,7 @@ mod thread;
 
 pub use assistant::{Assistant, GraphKeys, InputKeys};
 pub use run::{RunRecord, RunStatus};
-pub use server::{Capabilities, Joins, ServerInfo};
+pub use server::{Capabilities, Joins, ServerInfo, Unsupported};
 pub use thread::{
     ARCHIVED, CLIENT_THREAD_ID, TITLE, ThreadMark, ThreadRecord, ThreadStatus, headline,
 };

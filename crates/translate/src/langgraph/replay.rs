@@ -17,9 +17,13 @@
 //!
 //! aegra (0.11.0) reads its store first and starts to listen then, so a joined stream may lack the
 //! frames between the two. Its ids are a count in steps of 1, or of 2 with Redis. After a longer
-//! step a new connection brings the missing frames from the store.
+//! step a new connection brings the missing frames from the store. A frame that it cannot count, since
+//! Redis is away, has a time instead. It compares that time with its counts from then on, and takes
+//! all later frames for older ones: none of them comes.
 
 use super::Cursor;
+use super::cursor::IdForm;
+use crate::sse::Frame;
 
 /// How long after the server's answer the repeats may start. They were published while the server
 /// read its store. That takes milliseconds, and up to a second on a busy server.
@@ -49,6 +53,20 @@ pub struct Replay {
     doubts: u32,
     /// The steps of a server that counts its frames. `None` for other servers.
     steps: Option<Steps>,
+    /// How the server writes its ids, by the last that came.
+    id_form: IdForm,
+}
+
+/// A frame, as far as its stream shows whether it is new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Whether the frame is new.
+    pub novelty: Novelty,
+    /// Its place in the order of frames. `None` for a frame that takes no part in the order.
+    pub cursor: Option<Cursor>,
+    /// 32 bits of the content of a frame with a cursor: enough to distinguish the few frames of one
+    /// millisecond.
+    pub digest: u32,
 }
 
 /// Which frames of a count have come on a connection.
@@ -74,6 +92,11 @@ pub enum Novelty {
     AfterGap,
     /// The frame has the id of a different frame. The run, and its count, have started again.
     OfAnotherAttempt,
+    /// A new frame, after which no connection brings another one.
+    Last {
+        /// Whether frames may be missing before it too.
+        is_after_gap: bool,
+    },
 }
 
 /// The newest frames of a connection.
@@ -130,22 +153,13 @@ impl Replay {
             block: RepeatBlock::Never,
             doubts: 0,
             steps: None,
+            id_form: IdForm::default(),
         }
     }
 
     /// For a stream that is joined from its start.
     pub fn joined() -> Self {
         Self { block: RepeatBlock::Before { is_guessed: false }, ..Self::started() }
-    }
-
-    /// The server counts its frames, so a long step between two ids shows that frames are missing.
-    /// To be called before each frame; the first call decides where the connection begins.
-    pub fn is_counted(&mut self) {
-        if self.steps.is_none() {
-            // The response that started the run begins with its first frame.
-            let last = matches!(self.block, RepeatBlock::Never).then_some(0);
-            self.steps = Some(Steps { last, missing_after: None });
-        }
     }
 
     /// Sets when the connection was answered, by the server's clock.
@@ -178,13 +192,53 @@ impl Replay {
         self.asked
     }
 
-    /// Forgets all ids, because the server has started to count again.
-    pub fn forget(&mut self) {
-        *self = Self { doubts: self.doubts, ..Self::joined() };
+    /// The server's id of an event of the run.
+    pub fn event_id(&self, cursor: Cursor, run_id: &str) -> String {
+        cursor.to_event_id(self.id_form, run_id)
     }
 
-    /// Classifies the next frame, given its id and a digest of its bytes.
-    pub fn take(&mut self, cursor: Option<Cursor>, digest: u32) -> Novelty {
+    /// Forgets all ids, because the server has started to count again.
+    fn forget(&mut self) {
+        *self = Self { doubts: self.doubts, id_form: self.id_form, ..Self::joined() };
+    }
+
+    /// Classifies the next frame of the connection.
+    pub fn take(&mut self, frame: &Frame<'_>) -> Taken {
+        let id = frame.id.as_deref().and_then(Cursor::of_event);
+        let cursor = id.map(|(cursor, form)| {
+            self.id_form = form;
+            cursor
+        });
+        let is_counted = self.id_form == IdForm::OfRun;
+        if is_counted && self.steps.is_none() {
+            // The response that started the run begins with its first frame.
+            let last = matches!(self.block, RepeatBlock::Never).then_some(0);
+            self.steps = Some(Steps { last, missing_after: None });
+        }
+        let event = frame.event.as_deref();
+        // An error is a stream's last frame, and the Python server does not store it: it takes no
+        // part in the order.
+        if event == Some("error") {
+            return Taken { novelty: Novelty::New, cursor: None, digest: 0 };
+        }
+        // A `metadata` frame begins an attempt, and nothing is missing before it.
+        let begins_attempt = event == Some("metadata");
+        if is_counted && cursor.is_some_and(Cursor::is_time) {
+            let novelty = Novelty::Last { is_after_gap: !begins_attempt };
+            return Taken { novelty, cursor: None, digest: 0 };
+        }
+        let digest = cursor.map_or(0, |_| digest(frame));
+        let mut novelty = self.classify(cursor, digest);
+        match novelty {
+            Novelty::AfterGap if begins_attempt => novelty = Novelty::New,
+            Novelty::OfAnotherAttempt => self.forget(),
+            _ => {}
+        }
+        Taken { novelty, cursor, digest }
+    }
+
+    /// Classifies a frame by its place in the order and a digest of its bytes.
+    fn classify(&mut self, cursor: Option<Cursor>, digest: u32) -> Novelty {
         let novelty = match cursor {
             Some(cursor) => self.take_numbered(cursor, digest),
             None => Novelty::New,
@@ -312,6 +366,14 @@ impl Replay {
         let joined_at = self.joined_at.filter(|_| last.is_time())?;
         Some(last.number() >= joined_at || !matches!(self.block, RepeatBlock::Before { .. }))
     }
+}
+
+fn digest(frame: &Frame<'_>) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(frame.event.as_deref().unwrap_or_default().as_bytes());
+    hasher.update(b"\n");
+    hasher.update(frame.data.as_deref().unwrap_or_default().as_bytes());
+    hasher.finalize()
 }
 
 /// How a frame's number follows the one before.

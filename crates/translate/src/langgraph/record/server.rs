@@ -75,6 +75,38 @@ pub enum Joins {
     Live,
 }
 
+/// What some servers do not support. A refusal shows it, so an unknown server is understood too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsupported {
+    /// `GET /ok`. aegra has `GET /health` instead.
+    Probe,
+    /// `select` in a list: only some of the columns.
+    Columns,
+    /// A run's states in its thread's history: `metadata.run_id` in a search. aegra passes an
+    /// argument to LangGraph that LangGraph does not have (aegra-api 0.11.0).
+    StatesOfRun,
+    /// The state of a namespace without a checkpoint's id. aegra reads the namespace in another
+    /// request.
+    StateOfNamespace,
+    /// This form of an id. The Python server accepts any form of UUID, the JavaScript server only
+    /// hyphenated ones.
+    FormOfId,
+}
+
+// === impl Unsupported ===
+
+impl Unsupported {
+    /// Whether an answer with this status may mean it. Other causes are excluded by the request.
+    pub fn is_shown_by(self, status: u16) -> bool {
+        match self {
+            Self::Probe => status == 404,
+            Self::Columns | Self::FormOfId => matches!(status, 400 | 422),
+            Self::StatesOfRun => status == 500,
+            Self::StateOfNamespace => status == 400,
+        }
+    }
+}
+
 // === impl Capabilities ===
 
 impl Capabilities {
@@ -224,6 +256,20 @@ mod tests {
         ]
         .map(count);
         assert_eq!((python, aegra, javascript, unknown), (0, 3, 5, 5));
+    }
+
+    #[test]
+    fn what_a_server_does_not_support_is_shown_by_the_status_that_it_answers() {
+        for (lack, shown) in [
+            (Unsupported::Probe, &[404][..]),
+            (Unsupported::Columns, &[400, 422]),
+            (Unsupported::StatesOfRun, &[500]),
+            (Unsupported::StateOfNamespace, &[400]),
+            (Unsupported::FormOfId, &[400, 422]),
+        ] {
+            let statuses = (100..600).filter(|status| lack.is_shown_by(*status));
+            assert_eq!(statuses.collect::<Vec<_>>(), shown, "{lack:?}");
+        }
     }
 
     #[test]

@@ -3,12 +3,18 @@
 use super::*;
 
 fn take(replay: &mut Replay, (id, digest): (&str, u32)) -> char {
-    match replay.take(id.parse().ok(), digest) {
+    letter(replay.classify(id.parse().ok(), digest))
+}
+
+fn letter(novelty: Novelty) -> char {
+    match novelty {
         Novelty::New => 'n',
         Novelty::Repeat => 'r',
         Novelty::Doubtful => '?',
         Novelty::AfterGap => 'g',
         Novelty::OfAnotherAttempt => 'x',
+        Novelty::Last { is_after_gap: true } => 'l',
+        Novelty::Last { is_after_gap: false } => 'L',
     }
 }
 
@@ -178,13 +184,54 @@ fn the_history_is_over_with_what_came_after_the_join() {
     }
 }
 
+/// A frame with this id, event and data.
+fn frame<'a>(id: &'a str, event: &'a str, data: &'a str) -> Frame<'a> {
+    let id = (!id.is_empty()).then_some(id.into());
+    Frame { event: Some(event.into()), data: Some(data.into()), id, retry: None }
+}
+
 /// The novelty of each frame of a server that counts its frames.
 fn counted(replay: &mut Replay, frames: &[(&str, u32)]) -> String {
-    let mut counted = |frame| {
-        replay.is_counted();
-        take(replay, frame)
+    let mut counted = |(count, data): &(&str, u32)| {
+        let (id, data) = (format!("R_event_{count}"), data.to_string());
+        letter(replay.take(&frame(&id, "values", &data)).novelty)
     };
-    frames.iter().map(|frame| counted(*frame)).collect()
+    frames.iter().map(&mut counted).collect()
+}
+
+#[test]
+fn a_frame_is_classified_by_its_event_its_id_and_how_the_server_writes_ids() {
+    let time = "R_event_1798000000000";
+    for (earlier, frame, expected, has_cursor) in [
+        (&[][..], frame("7-0", "values", "1"), 'n', true),
+        (&[], frame("", "values", "1"), 'n', false),
+        (&[], frame("no id", "values", "1"), 'n', false),
+        // The start of another attempt, and an error, are never after a gap. The latter has no place
+        // in the order.
+        (&["7-0", "9-0"], frame("12-0", "values", "1"), 'g', true),
+        (&["7-0", "9-0"], frame("12-0", "metadata", "1"), 'n', true),
+        (&["7-0", "9-0"], frame("12-0", "error", "1"), 'n', false),
+        (&["7-0", "9-0"], frame("7-0", "error", "1"), 'n', false),
+        (&["7-0", "9-0"], frame("9-0", "values", "0"), 'r', true),
+        (&["7-0", "9-0"], frame("9-0", "values", "1"), 'x', true),
+        // A time among counts.
+        (&["R_event_1", "R_event_3"], frame(time, "values", "1"), 'l', false),
+        (&["R_event_1", "R_event_3"], frame(time, "metadata", "1"), 'L', false),
+        (&["R_event_1", "R_event_3"], frame(time, "error", "1"), 'n', false),
+        (&["R_event_1", "R_event_3"], frame("R_event_9", "values", "1"), '?', true),
+        (&[], frame("1798000000000-0", "values", "1"), 'n', true),
+    ] {
+        let mut replay = Replay::started();
+        for id in earlier {
+            replay.take(&self::frame(id, "values", "0"));
+        }
+        if !earlier.is_empty() {
+            replay.rejoin(true);
+        }
+        let taken = replay.take(&frame);
+        let what = (letter(taken.novelty), taken.cursor.is_some());
+        assert_eq!(what, (expected, has_cursor), "{frame:?} after {earlier:?}");
+    }
 }
 
 #[test]
