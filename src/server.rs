@@ -11,6 +11,7 @@
 //! - `limits`: limits on requests, connections and callers.
 //! - `request`: reading a request: its body, its parameters, its headers.
 //! - `streams`: a run's events as the bytes of a response.
+//! - `peer`: where a request comes from. `upgrade`: what a connection becomes.
 //! - `websocket`: many runs on one connection.
 //! - `acp`: ACP for clients elsewhere.
 //! - `response`: JSON responses. `reject`: responses to refused requests.
@@ -23,11 +24,13 @@ mod connections;
 mod gateway;
 mod limits;
 mod observe;
+mod peer;
 mod reject;
 mod request;
 mod response;
 mod routes;
 mod streams;
+mod upgrade;
 mod websocket;
 
 use std::mem::discriminant;

@@ -32,16 +32,18 @@ use http::{HeaderValue, StatusCode};
 
 pub(super) use registry::Registry;
 pub use registry::UNREAD;
-pub(super) use socket::{Frame, Opened, serve};
+pub(super) use socket::Frame;
 pub(super) use streams::close;
 
 use self::remote::Remote;
+use self::socket::Opened;
 use super::auth::Auth;
 use super::auth::admit::UpstreamNotAsked;
-use super::connections::Peer;
 use super::gateway::Call;
+use super::peer::Peer;
 use super::reject::Reject;
-use super::websocket::{Opening, Upgrade, handshake, is_upgrade};
+use super::upgrade::{Upgrade, is_upgrade};
+use super::websocket::handshake;
 use crate::agents::{Agents, Upstream};
 use crate::metrics::{AcpMeter, Held, Transport};
 use crate::sessions::{self, Authentication, Outbox, Service, SessionLists, SharedOptions};
@@ -132,7 +134,7 @@ pub(super) async fn open(call: Call, request: Request) -> Result<Response, Rejec
     let (remote, works) = connect(&call, outbox.clone(), meter).await?;
     let slot = call.streams.slot()?;
     let charge = call.gateway.observer.metrics.memory().charge(Held::Body, remote.holder());
-    let Some(opening) = head.extensions.get::<Opening>() else {
+    let Some(upgrade) = head.extensions.get::<Upgrade>() else {
         return Err(Reject::invalid(
             "this connection cannot become a WebSocket; open it over HTTP/1.1",
         ));
@@ -141,7 +143,7 @@ pub(super) async fn open(call: Call, request: Request) -> Result<Response, Rejec
     if !is_checked_by_langgraph(&call) {
         response.extensions_mut().insert(UpstreamNotAsked);
     }
-    opening.put(Upgrade::Acp(Box::new(Opened {
+    let opened = Opened {
         remote,
         works,
         outbox,
@@ -151,7 +153,8 @@ pub(super) async fn open(call: Call, request: Request) -> Result<Response, Rejec
         peer: head.extensions.get::<Peer>().copied(),
         limit: call.gateway.limits.body_bytes,
         charge,
-    })));
+    };
+    upgrade.put(|upgraded| socket::serve(opened, upgraded));
     Ok(response)
 }
 

@@ -1,7 +1,6 @@
 //! Authentication: who may call, and as whom.
 //!
 //! - `admit`: the checks that each request passes before its route.
-//! - `caller_id`: what limits count by: a network, a key, or credentials.
 //! - `keys`: the gateway's own keys.
 //! - `jwt`, `jwks`: tokens of an issuer, and the issuer's keys.
 //! - `verifier`: the signatures of tokens.
@@ -10,7 +9,6 @@
 
 mod accepted;
 pub(super) mod admit;
-pub(super) mod caller_id;
 pub mod isolation;
 mod jwks;
 mod jwt;

@@ -10,8 +10,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::acp;
 use super::auth::admit::{Admission, Streams};
-use super::auth::caller_id::Fingerprint;
 use super::limits::Limits;
+use super::limits::caller_id::Fingerprint;
 use super::limits::log_limiter::LogLimiter;
 use super::limits::rates::StreamSlot;
 use super::observe::Observer;

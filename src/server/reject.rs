@@ -10,7 +10,7 @@ use http::{HeaderValue, Method, StatusCode, Uri};
 use serde::Serialize;
 
 use super::limits::rates::Exceeded;
-use crate::metrics::Answer;
+use crate::metrics::{Answer, Full};
 use crate::threads::Refusal;
 use crate::upstream::{Caller, Error};
 use threadway_translate::run::ErrorDetail;
@@ -445,6 +445,23 @@ impl From<Exceeded> for Reject {
                 ),
             ),
         }
+    }
+}
+
+/// The response to a client for whose bytes there is no room.
+impl From<Full> for Reject {
+    fn from(full: Full) -> Self {
+        let message = match full {
+            Full::Share => {
+                "the gateway holds as much of yours as it may, such as bodies that are not sent to \
+                 the end and answers that are not read; read them, then send the request again"
+            }
+            Full::Budget => {
+                "the gateway holds as much for its clients as it may; send the request again later, \
+                 or have its operator raise `limits.memory_bytes`"
+            }
+        };
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "memory_full", message)
     }
 }
 

@@ -85,7 +85,8 @@ pub(super) fn routes(
         .method_not_allowed_fallback(reject::wrong_method);
     // CORS is outside of `admitted`, since a preflight carries no credentials.
     let routes = with_cors(routes, cors);
-    let refused = middleware::from_fn_with_state(Arc::clone(&gateway), refused::preflight);
+    let pages = (gateway.admission.cors.clone(), gateway.admission.refused_pages().clone());
+    let refused = middleware::from_fn_with_state(pages, refused::preflight);
     let routes = routes.layer(refused);
     let routes = match page {
         Page::On => routes.merge(page::routes()),

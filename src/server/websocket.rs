@@ -26,30 +26,26 @@ pub(in crate::server) mod socket;
 mod turn;
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use http::header::{ALLOW, SEC_WEBSOCKET_PROTOCOL};
 use http::{HeaderMap, HeaderValue, Method};
 
-pub(super) use handshake::{is_upgrade, take_token};
 pub use session::IDLE;
-pub(super) use session::serve;
 pub use socket::{PING, PONG_TIMEOUT};
 
-use super::acp;
 use super::auth::admit::UpstreamNotAsked;
-use super::connections::Peer;
 use super::gateway::Call;
 use super::limits::rates::StreamSlot;
+use super::peer::Peer;
 use super::reject::Reject;
 use super::request::query::{InPath, param};
 use super::routes::tanstack::{RunName, TanStackQuery, id_param};
 use super::streams::unread::Answers;
 use super::streams::wire::Wire;
+use super::upgrade::{Upgrade, is_upgrade, protocols};
 use crate::metrics::{Charge, Held};
-use crate::sync::Mutex;
 
 /// The subprotocol whose frames are events, with nothing around them.
 const EVENTS: &str = "threadway.events";
@@ -65,17 +61,6 @@ pub(super) struct Turn {
     pub(super) slot: StreamSlot,
     /// The client wants the rest of a run, and no run may be started.
     pub(super) is_replay: bool,
-}
-
-/// Where a request leaves the socket that it opens, for its connection to take.
-#[derive(Clone, Default)]
-pub(super) struct Opening(Arc<Mutex<Option<Upgrade>>>);
-
-/// A socket that was opened, by the protocol that is spoken on it.
-pub(super) enum Upgrade {
-    /// AG-UI: turns.
-    Turns(Box<Opened>),
-    Acp(Box<acp::Opened>),
 }
 
 /// A socket that was opened.
@@ -148,7 +133,7 @@ async fn open(call: &Call, name: &str, wire: Wire, request: Request) -> Result<R
         CHUNKS => Some((CHUNKS, Wire::Chunks)),
         _ => None,
     };
-    let spoken = handshake::protocols(&head.headers).find_map(known);
+    let spoken = protocols(&head.headers).find_map(known);
     // A frame is read before LangGraph is asked anything for its turn.
     let holder = call.prove().await?;
     let slot = call.streams.slot()?;
@@ -159,12 +144,12 @@ async fn open(call: &Call, name: &str, wire: Wire, request: Request) -> Result<R
     response.extensions_mut().insert(UpstreamNotAsked);
     let path = head.uri.path();
     let path = path.strip_suffix("/ws").unwrap_or(path);
-    let Some(opening) = head.extensions.get::<Opening>() else {
+    let Some(upgrade) = head.extensions.get::<Upgrade>() else {
         return Err(Reject::invalid(
             "this connection cannot become a WebSocket; open it over HTTP/1.1",
         ));
     };
-    opening.put(Upgrade::Turns(Box::new(Opened {
+    let opened = Opened {
         wire: spoken.map_or(wire, |(_, wire)| wire),
         slot,
         headers: handshake::headers_of_turns(&head.headers),
@@ -174,21 +159,9 @@ async fn open(call: &Call, name: &str, wire: Wire, request: Request) -> Result<R
         charge: call.gateway.observer.metrics.memory().charge(Held::Body, holder),
         answers: call.gateway.unread.of(holder),
         replay,
-    })));
+    };
+    upgrade.put(|upgraded| session::serve(opened, upgraded));
     Ok(response)
-}
-
-// === impl Opening ===
-
-impl Opening {
-    /// Takes the socket that was opened.
-    pub(in crate::server) fn take(&self) -> Option<Upgrade> {
-        self.0.lock().take()
-    }
-
-    pub(in crate::server) fn put(&self, upgrade: Upgrade) {
-        self.0.lock().replace(upgrade);
-    }
 }
 
 // === impl Replay ===

@@ -13,7 +13,6 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
@@ -23,8 +22,9 @@ use super::IDLE;
 use super::remote::{Remote, Works};
 use crate::metrics::{self, GaugeGuard};
 use crate::offload::offload;
-use crate::server::connections::Peer;
 use crate::server::limits::rates::{Charge, StreamSlot};
+use crate::server::peer::Peer;
+use crate::server::upgrade::Upgraded;
 use crate::server::websocket::routed::{PendingResponse, RouteError, next_response, send};
 use crate::server::websocket::socket::{End, Exchanged, MAX_REFUSED_FRAMES, Reading, Socket};
 use crate::sessions::{Outbox, Work};
@@ -43,7 +43,7 @@ const FORBIDDEN: CloseCode = CloseCode::Library(4403);
 const MAX_REASON_BYTES: usize = 123;
 
 /// A socket that was opened.
-pub(in crate::server) struct Opened {
+pub(super) struct Opened {
     pub(super) remote: Remote,
     pub(super) works: Works,
     pub(super) outbox: Outbox,
@@ -73,11 +73,11 @@ pub(in crate::server) struct Frame {
 }
 
 /// A socket that is served.
-struct Session<S, R> {
-    socket: Socket<S>,
+struct Session {
+    socket: Socket,
     opened: Opened,
     /// Returns the gateway's routes, which a reload replaces.
-    routes: R,
+    routes: Box<dyn Fn() -> Router + Send + Sync>,
     shutdown: CancellationToken,
     works: FuturesUnordered<Work>,
     /// The message that the routes are admitting.
@@ -94,17 +94,9 @@ struct Admitting {
     id: Option<Id>,
 }
 
-/// Serves a socket until its end. `read` holds bytes that were read after the opening request.
-pub(in crate::server) async fn serve<S, R>(
-    opened: Opened,
-    io: S,
-    read: Bytes,
-    routes: R,
-    shutdown: CancellationToken,
-) where
-    S: AsyncRead + AsyncWrite + Unpin,
-    R: Fn() -> Router,
-{
+/// Serves a socket until its end.
+pub(super) async fn serve(opened: Opened, upgraded: Upgraded) {
+    let Upgraded { io, read, routes, shutdown } = upgraded;
     let session = Session {
         socket: Socket::new(io, read, opened.limit, opened.charge.another()).await,
         opened,
@@ -129,11 +121,7 @@ impl Frame {
 
 // === impl Session ===
 
-impl<S, R> Session<S, R>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    R: Fn() -> Router,
-{
+impl Session {
     async fn run(mut self) {
         let end = loop {
             match self.step().await {

@@ -16,13 +16,12 @@ use std::sync::{Arc, OnceLock};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use http::header::{AUTHORIZATION, HOST};
-use http::{HeaderMap, StatusCode, Version};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, StatusCode};
 use ring::hmac;
 use tokio_util::sync::CancellationToken;
 
 use super::accepted::Accepted;
-use super::caller_id::{CallerId, Fingerprint, fingerprint_key};
 use super::isolation::IsolationProof;
 use super::{Auth, CredentialError, Judged};
 use crate::audit::MAX_NAME_BYTES;
@@ -30,12 +29,13 @@ use crate::server::acp::Frame;
 use crate::server::browser::cors::{self, Cors};
 use crate::server::browser::host::{self, HostName};
 use crate::server::browser::refused::RefusedPages;
-use crate::server::connections::Peer;
 use crate::server::gateway::Gateway;
+use crate::server::limits::caller_id::{CallerId, Fingerprint, fingerprint_key};
 use crate::server::limits::rates::{
     Callers, Charge, Exceeded, Rates, RequestRate, SlotId, StreamSlot,
 };
 use crate::server::observe::request_log;
+use crate::server::peer::Peer;
 use crate::server::reject::Reject;
 use crate::server::request::thread_name::ThreadNames;
 use crate::server::websocket::Turn;
@@ -131,7 +131,7 @@ pub(in crate::server) async fn admit(
                  `connection` without it"
             )));
         }
-        let host = host(&head)?;
+        let host = host::named(&head)?;
         admission.refuse_pages(host, &head.headers)?;
         if let Some(name) = forward.repeated(&head.headers) {
             return Err(Reject::invalid(format!(
@@ -188,20 +188,6 @@ pub(in crate::server) async fn admit(
 /// Whether a status says that a caller was served. A socket is opened with 101.
 fn is_success(status: StatusCode) -> bool {
     status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS
-}
-
-/// The host that a request names: `NAME` or `NAME:PORT`. An HTTP/1.0 request may name none.
-pub(in crate::server) fn host(head: &http::request::Parts) -> Result<Option<&str>, Reject> {
-    let mut named = head.headers.get_all(HOST).iter();
-    let (first, is_only) = (named.next(), named.next().is_none());
-    let header = first.map(|host| host.to_str().map_err(|_| ())).transpose();
-    match (header, head.uri.authority()) {
-        (Ok(None), None) if head.version == Version::HTTP_10 => Ok(None),
-        // RFC 9112: a target that names a host overrides the header.
-        (Ok(Some(_)), Some(authority)) if is_only => Ok(Some(authority.as_str())),
-        (Ok(Some(host)), None) if is_only => Ok(Some(host)),
-        _ => Err(Reject::invalid("a request must have one `host` header")),
-    }
 }
 
 // === impl Admission ===

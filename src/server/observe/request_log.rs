@@ -16,10 +16,10 @@ use tokio::time::Instant;
 use super::RunIds;
 use crate::audit::{self, Audit, Outcome};
 use crate::metrics::Route;
-use crate::server::connections::Peer;
+use crate::server::peer::Peer;
 use crate::server::reject::{Refused, UpstreamFault};
 use crate::server::request::query::param;
-use crate::server::websocket;
+use crate::server::upgrade::is_upgrade;
 use crate::sync::Mutex;
 
 /// How many refused requests a second are logged with a line of their own.
@@ -139,7 +139,7 @@ impl Action {
         match path {
             "/agui/agent/{agent}/run" if is_post => Some(Self::Run),
             "/agui/agent/{agent}/run" | "/agui/agent/{agent}/run/ws" => {
-                let is_socket = websocket::is_upgrade(&head.headers);
+                let is_socket = is_upgrade(&head.headers);
                 Some(if is_socket { Self::Socket } else { Self::Connect })
             }
             "/agui/agent/{agent}/connect" => Some(Self::Connect),
@@ -149,7 +149,7 @@ impl Action {
                 Some(if follows { Self::Follow } else { Self::Connect })
             }
             "/agui/agent/{agent}/stop/{thread}" => Some(Self::Stop),
-            "/acp" if websocket::is_upgrade(&head.headers) => Some(Self::Socket),
+            "/acp" if is_upgrade(&head.headers) => Some(Self::Socket),
             "/acp" if is_post => Some(Self::Call),
             "/agui" | "/agui/" => Some(Self::Call),
             _ if path.starts_with("/agui/threads") => {

@@ -11,7 +11,6 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
@@ -25,6 +24,7 @@ use super::{Opened, Replay, Turn};
 use crate::metrics::Charge;
 use crate::offload::offload;
 use crate::server::streams::unread::TRACKED_FROM;
+use crate::server::upgrade::Upgraded;
 use threadway_translate::json::ObjectWriter;
 
 /// How long a socket may be idle, without a turn. `TanStack` AI's own server has the same limit.
@@ -35,11 +35,11 @@ pub const IDLE: Duration = Duration::from_mins(5);
 const MAX_WAITING: usize = 1;
 
 /// A socket that is open.
-struct Session<S, R> {
-    socket: Socket<S>,
+struct Session {
+    socket: Socket,
     opened: Opened,
     /// Returns the gateway's routes, which a reload replaces.
-    routes: R,
+    routes: Box<dyn Fn() -> Router + Send + Sync>,
     shutdown: CancellationToken,
     turn: Option<ActiveTurn>,
     /// The turns that wait, each with the charge of its message.
@@ -59,19 +59,11 @@ fn large(length: usize) -> usize {
     if length < TRACKED_FROM { 0 } else { length }
 }
 
-/// Serves a socket until its end. `read` holds bytes that were read after the opening request.
-pub(in crate::server) async fn serve<S, R>(
-    opened: Opened,
-    socket: S,
-    read: Bytes,
-    routes: R,
-    shutdown: CancellationToken,
-) where
-    S: AsyncRead + AsyncWrite + Unpin,
-    R: Fn() -> Router,
-{
+/// Serves a socket until its end.
+pub(super) async fn serve(opened: Opened, upgraded: Upgraded) {
+    let Upgraded { io, read, routes, shutdown } = upgraded;
     let charge = opened.charge.another();
-    let socket = Socket::new(socket, read, opened.limit, charge).await;
+    let socket = Socket::new(io, read, opened.limit, charge).await;
     let session = Session {
         socket,
         opened,
@@ -90,11 +82,7 @@ pub(in crate::server) async fn serve<S, R>(
 
 // === impl Session ===
 
-impl<S, R> Session<S, R>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    R: Fn() -> Router,
-{
+impl Session {
     async fn run(mut self) {
         if let Some(replay) = self.opened.replay.take() {
             self.replay(replay);
