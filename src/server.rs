@@ -10,6 +10,7 @@
 //! - `browser`: origins and host names, for requests that come from web pages.
 //! - `limits`: limits on requests, connections and callers.
 //! - `request`: reading a request: its body, its parameters, its headers.
+//! - `service`: what clients can ask of an agent or a thread, for all transports.
 //! - `streams`: a run's events as the bytes of a response.
 //! - `peer`: where a request comes from. `upgrade`: what a connection becomes.
 //! - `websocket`: many runs on one connection.
@@ -29,12 +30,13 @@ mod reject;
 mod request;
 mod response;
 mod routes;
+mod service;
 mod streams;
 mod upgrade;
 mod websocket;
 
 use std::mem::discriminant;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -45,7 +47,7 @@ pub use acp::{Acp, IDLE as ACP_IDLE, UNREAD as ACP_UNREAD};
 pub use auth::isolation;
 pub use auth::{
     Auth, DEFAULT_SKEW, Judged, Jwt, JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW,
-    NotAKeySet, Trust,
+    NotAKeySet, ThreadRoutes, Trust,
 };
 pub use browser::cors::{Cors, CorsError, Credentials, Origin};
 pub use browser::host::{HostName, NotAHostName, under_safe_names};
@@ -56,28 +58,28 @@ pub use limits::rates::{Rates, RequestRate};
 pub use limits::{Limits, MIN_HEADER_BYTES};
 pub use observe::Observer;
 pub use observe::request_log::REFUSALS_PER_SECOND;
-pub use request::body::BODY_TIMEOUT;
 pub use request::forward::{Forward, NotForwarded};
+pub use routes::compress::{Coding, Compression, Compressor};
 pub use routes::health::PROBE_AGE;
 pub use routes::page::Page;
-pub use routes::threads::{MAX_NAME_CHARS, ThreadRoutes};
+pub use routes::threads::MAX_NAME_CHARS;
+pub use service::body::BODY_TIMEOUT;
 pub use streams::body::KEEP_ALIVE;
-pub use streams::compress::{Coding, Compression, Compressor};
 pub use streams::encoder::Encoder;
 pub use streams::outgoing::Outgoing;
 pub use streams::retry::{LONGEST_RETRY, RECONNECTS_PER_SECOND, RETRY};
 pub use streams::wire::Wire;
 pub use websocket::{IDLE, PING, PONG_TIMEOUT};
 
+use self::auth::access::Access;
 use self::auth::admit::{Admission, CallerState};
 use self::auth::isolation::{Blocked, IsolationProof};
 use self::connections::Endpoint;
-use self::gateway::Gateway;
+use self::gateway::{Gateway, Newest};
 use self::limits::log_limiter::LogLimiter;
 use self::observe::request_log::RequestLog;
-use self::routes::admin;
 use self::routes::health::Readiness;
-use self::routes::threads::Access;
+use self::routes::{RoutesState, admin};
 use self::streams::unread::Unread;
 use crate::agents::Agents;
 use crate::audit::Audit;
@@ -144,6 +146,16 @@ struct LongLived {
     unread: Unread,
     request_log: RequestLog,
     shutdown: CancellationToken,
+    /// What sockets use that were opened before a reload.
+    newest: OnceLock<watch::Sender<Arc<Gateway>>>,
+    newest_acp: OnceLock<watch::Sender<Arc<acp::Front>>>,
+}
+
+/// Replaces the newest value for all sockets.
+fn renewed<T>(newest: &OnceLock<watch::Sender<Arc<T>>>, value: &Arc<T>) -> Newest<T> {
+    let sender = newest.get_or_init(|| watch::Sender::new(Arc::clone(value)));
+    sender.send_replace(Arc::clone(value));
+    Newest::of(sender)
 }
 
 // === impl Server ===
@@ -175,6 +187,8 @@ impl Server {
             unread,
             request_log,
             shutdown,
+            newest: OnceLock::new(),
+            newest_acp: OnceLock::new(),
         };
         let (clients, admin) = state.endpoints(agents, settings, CancellationToken::new());
         Self { state, clients: watch::Sender::new(clients), admin: watch::Sender::new(admin) }
@@ -284,7 +298,6 @@ impl LongLived {
             IsolationProof::new(&agents, auth, forward, blocked, tasks)
         };
         let kept = acp::Kept {
-            threads: self.threads.clone(),
             registry: self.acp_connections.clone(),
             tasks: self.tasks.clone(),
             shutdown: self.shutdown.clone(),
@@ -292,17 +305,14 @@ impl LongLived {
         let thread_access = Access::new(thread_routes, &agents, &auth, proof.clone());
         let gateway = Arc::new(Gateway {
             thread_access,
-            acp: acp::Front::new(&agents, acp, error_detail, kept),
             agents,
             threads: self.threads.clone(),
-            readiness,
             limits: limits.clone(),
-            forward,
             error_detail,
             on_message,
             observer: self.observer.clone(),
             allowance,
-            page,
+            log: self.request_log.clone(),
             unread: self.unread.clone(),
             conversions: Semaphore::new(CONVERSIONS),
             disallowed_log: LogLimiter::default(),
@@ -313,12 +323,23 @@ impl LongLived {
                 rates,
                 state,
                 proof,
+                forward,
+                memory: self.observer.metrics.memory().clone(),
                 replaced: replaced.clone(),
             },
         });
         let refusals = self.request_log.refusals.clone();
         let full = routes::full(&gateway);
-        let routes = routes::routes(gateway, self.request_log.clone(), compression);
+        let front = Arc::new(acp::Front::new(Arc::clone(&gateway), acp, kept));
+        let state = RoutesState {
+            newest: renewed(&self.newest, &gateway),
+            newest_acp: renewed(&self.newest_acp, &front),
+            gateway,
+            acp: front,
+            readiness,
+            page,
+        };
+        let routes = routes::routes(state, compression);
         (Endpoint { routes, full, limits, auth, replaced, refusals }, admin)
     }
 }

@@ -1,5 +1,6 @@
 //! Authentication: who may call, and as whom.
 //!
+//! - `access`: which callers may list, change and inspect threads.
 //! - `admit`: the checks that each request passes before its route.
 //! - `keys`: the gateway's own keys.
 //! - `jwt`, `jwks`: tokens of an issuer, and the issuer's keys.
@@ -8,6 +9,7 @@
 //! - `isolation`: whether LangGraph distinguishes callers.
 
 mod accepted;
+pub(super) mod access;
 pub(super) mod admit;
 pub mod isolation;
 mod jwks;
@@ -17,6 +19,7 @@ mod verifier;
 
 use http::{HeaderName, StatusCode};
 
+pub use access::ThreadRoutes;
 pub use admit::FAILURES;
 pub use jwks::NotAKeySet;
 pub use jwt::{

@@ -426,9 +426,8 @@ impl Connections {
         if ended.is_ok()
             && let Some(serve) = upgrade.take()
         {
-            let (endpoint, shutdown) = (endpoint.clone(), self.shutdown.clone());
-            let routes = Box::new(move || endpoint.borrow().routes.clone());
-            serve(Upgraded { io: Box::new(socket), read: read_buf, routes, shutdown }).await;
+            let shutdown = self.shutdown.clone();
+            serve(Upgraded { io: Box::new(socket), read: read_buf, shutdown }).await;
             return Ok(None);
         }
         let is_late = ended.as_ref().is_err_and(hyper::Error::is_timeout);

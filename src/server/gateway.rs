@@ -3,25 +3,21 @@
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::FromRequestParts;
 use axum::extract::rejection::ExtensionRejection;
+use axum::extract::{FromRef, FromRequestParts};
 use http::request::Parts;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
-use super::acp;
-use super::auth::admit::{Admission, Streams};
+use super::auth::access::Access;
+use super::auth::admit::{Admission, Admitted, Streams};
 use super::limits::Limits;
 use super::limits::caller_id::Fingerprint;
 use super::limits::log_limiter::LogLimiter;
 use super::limits::rates::StreamSlot;
 use super::observe::Observer;
-use super::observe::request_log;
+use super::observe::request_log::{self, RequestLog};
 use super::reject::{Effect, Reject};
-use super::request::forward::Forward;
 use super::request::thread_name::{ThreadName, ThreadNames};
-use super::routes::health::Readiness;
-use super::routes::page::Page;
-use super::routes::threads::Access;
 use super::streams::unread::{Answers, Unread};
 use crate::agents::{Agent, Agents};
 use crate::metrics::Holder;
@@ -39,20 +35,17 @@ const PROOF_GRAPH: &str = "agent";
 pub(super) struct Gateway {
     pub(super) agents: Agents,
     pub(super) threads: Threads,
-    pub(super) readiness: Readiness,
     pub(super) limits: Limits,
-    pub(super) forward: Forward,
     pub(super) error_detail: ErrorDetail,
     pub(super) on_message: OnMessage,
     pub(super) allowance: Allowance,
-    pub(super) page: Page,
     /// Limits the log lines about settings that clients may not use, since any request can cause
     /// one.
     pub(super) disallowed_log: LogLimiter,
     pub(super) observer: Observer,
+    pub(super) log: RequestLog,
     pub(super) admission: Admission,
     pub(super) thread_access: Access,
-    pub(super) acp: acp::Front,
     pub(super) unread: Unread,
     /// Admits the conversions of whole threads into one answer.
     pub(super) conversions: Semaphore,
@@ -67,24 +60,50 @@ pub(super) struct Call {
     pub(super) names: ThreadNames,
 }
 
-impl FromRequestParts<Arc<Gateway>> for Call {
+/// The newest of what a reload replaces, for a socket that outlives it.
+#[derive(Debug)]
+pub(super) struct Newest<T>(watch::Receiver<Arc<T>>);
+
+impl<S> FromRequestParts<S> for Call
+where
+    S: Send + Sync,
+    Arc<Gateway>: FromRef<S>,
+{
     type Rejection = ExtensionRejection;
 
-    /// Fails only on a route that [`admit`](super::auth::admit::admit) does not guard.
-    async fn from_request_parts(
-        parts: &mut Parts,
-        gateway: &Arc<Gateway>,
-    ) -> Result<Self, ExtensionRejection> {
-        let Extension(caller) = Extension::from_request_parts(parts, gateway).await?;
-        let Extension(streams) = Extension::from_request_parts(parts, gateway).await?;
-        let Extension(names) = Extension::from_request_parts(parts, gateway).await?;
-        Ok(Self { gateway: Arc::clone(gateway), caller, streams, names })
+    /// Fails only on a route that [`Admission::admit`] does not guard.
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ExtensionRejection> {
+        let Extension(admitted) = Extension::from_request_parts(parts, state).await?;
+        Ok(Self::new(FromRef::from_ref(state), admitted))
+    }
+}
+
+// === impl Newest ===
+
+impl<T> Newest<T> {
+    pub(super) fn of(sender: &watch::Sender<Arc<T>>) -> Self {
+        Self(sender.subscribe())
+    }
+
+    pub(super) fn get(&self) -> Arc<T> {
+        Arc::clone(&self.0.borrow())
+    }
+}
+
+impl<T> Clone for Newest<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
     }
 }
 
 // === impl Call ===
 
 impl Call {
+    pub(super) fn new(gateway: Arc<Gateway>, admitted: Admitted) -> Self {
+        let Admitted { caller, streams, names, .. } = admitted;
+        Self { gateway, caller, streams, names }
+    }
+
     /// The agent of this name, if the caller may use it.
     pub(super) fn agent(&self, name: &str) -> Result<Agent, Reject> {
         let found = self.gateway.agents.find(name, &self.caller);

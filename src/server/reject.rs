@@ -222,6 +222,12 @@ impl Reject {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
     }
 
+    /// The rest of a stream does not fit into the memory for clients.
+    pub(super) fn no_room_for_rest() -> Self {
+        let message = "the gateway has no room for the rest of the stream; read it again later";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "memory_full", message)
+    }
+
     fn shutting_down() -> Self {
         let message = "the gateway is shutting down; send the request again";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "gateway_shutdown", message)
@@ -230,6 +236,19 @@ impl Reject {
     /// The caller has reached a limit.
     pub(super) fn too_many(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, code, message)
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    pub(super) fn code(&self) -> &'static str {
+        self.code
+    }
+
+    /// What the logs and metrics keep of it.
+    pub(super) fn refused(&self) -> Refused {
+        Refused { status: self.status, code: self.code, fault: self.fault.clone() }
     }
 
     /// The text for a person.
@@ -469,10 +488,11 @@ impl IntoResponse for Reject {
     fn into_response(self) -> Response {
         let body = self.body();
         // The message may contain private data, so the logs do not get it.
-        let Self { status, code, message: _, wait, fault } = self;
+        let refused = self.refused();
+        let Self { status, code, message: _, wait, fault: _ } = self;
         let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
         let mut response = (status, headers, body).into_response();
-        response.extensions_mut().insert(Refused { status, code, fault });
+        response.extensions_mut().insert(refused);
         let headers = response.headers_mut();
         if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             // Whole seconds, rounded up.

@@ -4,7 +4,6 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use axum::Router;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -26,8 +25,6 @@ pub(super) struct Upgraded {
     pub(super) io: Box<dyn Duplex>,
     /// Bytes that were read after the request.
     pub(super) read: Bytes,
-    /// Returns the gateway's routes, which a reload replaces.
-    pub(super) routes: Box<dyn Fn() -> Router + Send + Sync>,
     /// Cancelled when the gateway stops.
     pub(super) shutdown: CancellationToken,
 }

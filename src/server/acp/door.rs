@@ -1,6 +1,7 @@
 //! What each message of a client passes, after the checks that all routes share, and before its
 //! connection handles it.
 
+use super::Front;
 use super::remote::Remote;
 use crate::metrics::Charge;
 use crate::server::gateway::Call;
@@ -16,6 +17,7 @@ use threadway_translate::json::{self, Json};
 /// `charge` is that of the message.
 pub(super) async fn admit(
     call: &Call,
+    front: &Front,
     remote: &Remote,
     incoming: Incoming,
     charge: Charge,
@@ -34,7 +36,7 @@ pub(super) async fn admit(
     if let Incoming::Request { id, method, .. } = &incoming
         && connection.is_initialized()
         && Method::of(method).is_some_and(Method::needs_lists)
-        && let Some(service) = &call.gateway.acp.service
+        && let Some(service) = &front.service
         && let upstream = service.upstream.client.called_by(&call.caller)
         && let Err(reject) = call.gateway.thread_access.expect(&upstream).await
     {

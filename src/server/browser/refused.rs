@@ -19,6 +19,7 @@ use super::cors::{self, Cors, Origin};
 use super::host;
 use crate::server::limits::log_limiter::LogLimiter;
 use crate::server::reject::Reject;
+use crate::server::request::head::RequestHead;
 use crate::sync::Mutex;
 
 /// How many refused origins the log names within [`ORIGIN_LOG_PAUSE`]. Clients can invent origins,
@@ -55,8 +56,8 @@ pub(in crate::server) async fn preflight(
         return next.run(request).await;
     }
     let (head, body) = request.into_parts();
-    let is_forbidden =
-        host::named(&head).is_ok_and(|host| cors::is_forbidden(&cors, &head.headers, host));
+    let named = host::named(&RequestHead::of(&head));
+    let is_forbidden = named.is_ok_and(|host| cors::is_forbidden(&cors, &head.headers, host));
     if is_forbidden {
         return pages.refuse_page(&cors, &head.headers).into_response();
     }

@@ -16,7 +16,6 @@ use tokio::time::Instant;
 use super::RunIds;
 use crate::audit::{self, Audit, Outcome};
 use crate::metrics::Route;
-use crate::server::peer::Peer;
 use crate::server::reject::{Refused, UpstreamFault};
 use crate::server::request::query::param;
 use crate::server::upgrade::is_upgrade;
@@ -185,26 +184,33 @@ impl Action {
     }
 }
 
-// === impl RequestLog ===
+// === impl Facts ===
 
-impl RequestLog {
-    /// Begins to handle a request. `path` is the route's, if there is one.
-    pub(super) async fn begin(&self, path: Option<&str>, head: &mut Parts) -> RequestEntry {
-        let mut facts = Facts::default();
-        if let Some(path) = path {
-            facts.action = Action::of(path, head);
-            // Fails if the path has no parameters, or if one is not UTF-8.
-            if let Ok(params) = RawPathParams::from_request_parts(head, &()).await {
-                for (name, value) in &params {
-                    match name {
-                        "agent" => facts.agent = Some(value.to_owned()),
-                        "thread" => facts.thread = Some(value.to_owned()),
-                        _ => {}
-                    }
+impl Facts {
+    /// What the head of a request says. `path` is the route's, if there is one.
+    pub(super) async fn of(path: Option<&str>, head: &mut Parts) -> Self {
+        let mut facts = Self::default();
+        let Some(path) = path else { return facts };
+        facts.action = Action::of(path, head);
+        // Fails if the path has no parameters, or if one is not UTF-8.
+        if let Ok(params) = RawPathParams::from_request_parts(head, &()).await {
+            for (name, value) in &params {
+                match name {
+                    "agent" => facts.agent = Some(value.to_owned()),
+                    "thread" => facts.thread = Some(value.to_owned()),
+                    _ => {}
                 }
             }
         }
-        let peer = head.extensions.get::<Peer>().map(|Peer(peer)| peer.ip());
+        facts
+    }
+}
+
+// === impl RequestLog ===
+
+impl RequestLog {
+    /// Begins to handle a request.
+    pub(super) fn begin(&self, facts: Facts, peer: Option<IpAddr>) -> RequestEntry {
         let facts = Arc::new(Mutex::new(facts));
         RequestEntry { log: self.clone(), facts, peer, is_answered: false }
     }

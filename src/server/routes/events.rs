@@ -6,34 +6,30 @@
 use axum::body::Body;
 use axum::extract::{RawQuery, Request, State};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::header::CONNECTION;
 use http::{HeaderMap, Method, StatusCode};
 
-use super::connect::{self, Scope};
+use super::accept;
+use super::page::Page;
 use crate::metrics::Metrics;
 use crate::server::gateway::Call;
 use crate::server::limits::rates::StreamSlot;
 use crate::server::observe::RunIds;
 use crate::server::reject::{Refused, Reject};
-use crate::server::request::accept;
-use crate::server::request::last_event::LastEvent;
 use crate::server::request::query::{InPath, param};
 use crate::server::request::thread_name;
+use crate::server::service::connect::{self, Connected, Scope};
 use crate::server::streams::event_stream::{EventStream, unbuffered};
+use crate::server::streams::last_event::LastEvent;
 use crate::server::streams::retry::Spread;
 use crate::server::streams::wire::Wire;
 use crate::threads::{AtShutdown, Thread, ThreadReader};
 use threadway_translate::agui::{ClientMessages, Projector};
 
-/// What a client gets that may see the thread.
-enum Connected {
-    Reader(Box<ThreadReader>, StreamSlot),
-    NoMoreEvents(Response),
-}
-
 pub(in crate::server) async fn events(
     call: Call,
+    State(page): State<Page>,
     InPath((name, client_thread)): InPath<(String, String)>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -42,13 +38,13 @@ pub(in crate::server) async fn events(
     let query = query.unwrap_or_default();
     let scope = scope(&query)?;
     let last = LastEvent::of_request(&headers, &query);
-    let is_inspected = call.gateway.page.inspects(Some(&query));
+    let is_inspected = page.inspects(Some(&query));
     let agent = call.agent_inspected(&name, is_inspected)?;
     let thread = call.thread(agent, &client_thread)?;
     let ids = RunIds::of(&thread);
     let (reader, slot) = match open(&call, &thread, scope, &last).await? {
-        Connected::Reader(reader, slot) => (reader, slot),
-        Connected::NoMoreEvents(response) => return Ok(response),
+        Connected::Events(opened) => opened,
+        Connected::NoMoreEvents => return Ok(StatusCode::NO_CONTENT.into_response()),
     };
     let client = thread_name::viewer(&client_thread);
     let for_new = |client| Projector::new(client, ClientMessages::Unknown);
@@ -105,13 +101,13 @@ async fn open(
     thread: &Thread,
     scope: Scope,
     last: &LastEvent,
-) -> Result<Connected, Reject> {
+) -> Result<Connected<(ThreadReader, StreamSlot)>, Reject> {
     if last.is_end() && scope == Scope::Present {
-        return connect::no_more_events(call, thread).await.map(Connected::NoMoreEvents);
+        return connect::no_more_events(call, thread).await;
     }
     let slot = call.slot()?;
     let reader = connect::read(call, thread, scope, last).await?;
-    Ok(Connected::Reader(Box::new(reader), slot))
+    Ok(Connected::Events((reader, slot)))
 }
 
 /// The scope that a query asks for.

@@ -17,17 +17,17 @@ use http::{HeaderMap, Method};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
+use super::accept;
 use super::threads::ThreadEvents;
 use crate::agents::Agent;
 use crate::server::gateway::Call;
 use crate::server::observe::RunIds;
 use crate::server::reject::Reject;
-use crate::server::request::accept;
-use crate::server::request::last_event::LastEvent;
 use crate::server::request::query::param;
-use crate::server::request::thread_name::expect_id;
+use crate::server::request::run_name::{RunName, id_param};
 use crate::server::response::large_json;
 use crate::server::streams::event_stream::EventStream;
+use crate::server::streams::last_event::LastEvent;
 use crate::server::streams::wire::Wire;
 use crate::threads::{Thread, ThreadReader};
 use crate::upstream::Line;
@@ -57,13 +57,6 @@ pub(in crate::server) enum TanStackQuery {
     Load { thread_id: String, limit: Option<String>, before: Option<String> },
     /// Join a run.
     Join { run_id: String, thread_id: Option<String>, offset: Option<String> },
-}
-
-/// A run and its thread, as one text: `threadId=..&runId=..`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::server) struct RunName {
-    pub(in crate::server) thread_id: String,
-    pub(in crate::server) run_id: String,
 }
 
 /// A run that was found for a client.
@@ -125,13 +118,6 @@ impl TanStackQuery {
             }
         }
     }
-}
-
-/// The id of a thread or a run in a query. A blank one is refused.
-pub(in crate::server) fn id_param(query: &str, name: &str) -> Result<Option<String>, Reject> {
-    let id = param(query, name).map(Cow::into_owned);
-    id.as_deref().map_or(Ok(()), |id| expect_id(name, id))?;
-    Ok(id)
 }
 
 /// The JSON of a thread: its messages, its live run, and the questions that it asks.
@@ -288,23 +274,6 @@ fn client(thread_id: String, run_id: RunId) -> Client {
     Client { thread_id, run_id, parent_run_id: None, version: Version::Legacy }
 }
 
-// === impl RunName ===
-
-impl RunName {
-    /// Reads a name. Returns `None` for the plain name of a run.
-    pub(in crate::server) fn parse(text: &str) -> Option<Self> {
-        let rest = text.starts_with("threadId=").then_some(text)?;
-        let id = |name| id_param(rest, name).ok().flatten();
-        Some(Self { thread_id: id("threadId")?, run_id: id("runId")? })
-    }
-
-    fn text(&self) -> String {
-        let mut text = form_urlencoded::Serializer::new(String::new());
-        text.append_pair("threadId", &self.thread_id).append_pair("runId", &self.run_id);
-        text.finish()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -330,17 +299,6 @@ mod tests {
         }
         for blank in ["threadId=", "runId=", "runId=%20&threadId=t", "runId=r&threadId=+"] {
             assert!(TanStackQuery::parse(blank).is_err(), "{blank}");
-        }
-    }
-
-    #[test]
-    fn a_name_holds_a_run_and_its_thread() {
-        for (thread_id, run_id) in [("t", "r"), ("a&runId=b é+", "threadId=x&runId=y")] {
-            let name = RunName { thread_id: thread_id.to_owned(), run_id: run_id.to_owned() };
-            assert_eq!(RunName::parse(&name.text()), Some(name));
-        }
-        for other in ["", "r", "run-1-x", "runId=r&threadId=t", "threadId=t", "threadId=&runId="] {
-            assert_eq!(RunName::parse(other), None, "{other}");
         }
     }
 }

@@ -8,10 +8,9 @@
 //! | `DELETE /agui/threads/{thread}` | [`change`](mod@change) | delete a thread, and stop its run |
 //! | `GET /agui/threads/{thread}/messages`, `/events`, `/state` | [`inspect`](mod@inspect) | read a thread |
 //!
-//! [`access`] says which callers may use these routes. LangGraph gets every request with the
+//! `auth/access.rs` says which callers may use these routes. LangGraph gets every request with the
 //! caller's own credentials.
 
-mod access;
 mod change;
 mod inspect;
 mod list;
@@ -22,8 +21,6 @@ use axum::extract::{RawQuery, Request};
 use axum::response::Response;
 use http::Method;
 
-pub(in crate::server) use access::Access;
-pub use access::ThreadRoutes;
 pub use change::MAX_NAME_CHARS;
 pub(super) use inspect::ThreadEvents;
 
@@ -33,9 +30,9 @@ use crate::server::gateway::Call;
 use crate::server::observe::RunIds;
 use crate::server::observe::request_log::{self, Action};
 use crate::server::reject::{self, Reject};
-use crate::server::request::body::read_json;
 use crate::server::request::query::InPath;
 use crate::server::response::uncached_json;
+use crate::server::service::body::read_json;
 use crate::threads::Thread;
 use threadway_translate::json::{self, Json};
 

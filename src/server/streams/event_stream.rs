@@ -7,6 +7,7 @@ use http::{HeaderName, HeaderValue};
 
 use super::body::RunBody;
 use super::encoder::Encoder;
+use super::frames::EventFrames;
 use super::unread::Answers;
 use super::wire::Wire;
 use crate::metrics::{Metrics, Protocol};
@@ -39,6 +40,17 @@ impl EventStream {
             RunBody::new(self.reader, self.encoder, self.answers, metrics).holding(self.slot);
         body.begin().await?;
         Ok(streamed(wire, Body::new(body), self.ids))
+    }
+
+    /// The encoded events one by one. Fails if there is no room for those that are ready.
+    pub(in crate::server) async fn into_frames(
+        self,
+        metrics: &Metrics,
+    ) -> Result<EventFrames, Reject> {
+        let mut body =
+            RunBody::new(self.reader, self.encoder, self.answers, metrics).holding(self.slot);
+        body.begin().await?;
+        Ok(EventFrames::new(body))
     }
 
     /// The body alone, counted as a stream of `protocol`.

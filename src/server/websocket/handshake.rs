@@ -12,7 +12,11 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::server::browser::{cors, host};
 use crate::server::gateway::Gateway;
+use crate::server::limits::rates::StreamSlot;
+use crate::server::peer::Peer;
 use crate::server::reject::Reject;
+use crate::server::request::head::RequestHead;
+use crate::server::service::Kept;
 use crate::server::upgrade::{is_upgrade, protocols, token};
 use crate::upstream::is_trace;
 
@@ -77,11 +81,14 @@ pub(in crate::server) fn expect_own_credentials(
     head: &Parts,
 ) -> Result<(), Reject> {
     let cors = &gateway.admission.cors;
-    if cors.takes_credentials() || !cors::is_cross_origin(&head.headers, host::named(head)?) {
+    if cors.takes_credentials()
+        || !cors::is_cross_origin(&head.headers, host::named(&RequestHead::of(head))?)
+    {
         return Ok(());
     }
     let is_own_token = protocols(&head.headers).any(|protocol| token(protocol).is_some());
     let identifying = gateway
+        .admission
         .forward
         .names()
         .iter()
@@ -96,9 +103,15 @@ pub(in crate::server) fn expect_own_credentials(
     Ok(())
 }
 
+/// What a socket keeps of the request that opened it.
+pub(in crate::server) fn kept(head: &Parts, slot: StreamSlot) -> Kept {
+    let peer = head.extensions.get::<Peer>().map(Peer::ip);
+    Kept { headers: headers_of_turns(&head.headers), peer, slot }
+}
+
 /// The headers of a socket's turns: those of the request that opened the socket, without those that
 /// concern that request alone.
-pub(in crate::server) fn headers_of_turns(headers: &HeaderMap) -> HeaderMap {
+fn headers_of_turns(headers: &HeaderMap) -> HeaderMap {
     const NOT: [&str; 7] = [
         "accept",
         "connection",
