@@ -1,7 +1,9 @@
 //! What clients can ask of an agent or a thread, in terms of no transport.
 //!
 //! - [`run`], [`connect`]: streams of events. [`input`]: the `RunAgentInput` that both begin with.
-//! - [`stop`]: stops a run.
+//! - [`events`]: a stream without an input. [`stop`]: stops a run.
+//! - [`info`]: the agents. [`threads`]: lists, changes and inspects threads.
+//! - [`tanstack`]: loads a thread and joins a run, for `TanStack` AI's client.
 //! - [`body`]: a request's body, read at the expense of its caller.
 //!
 //! The layers of the routes record and admit a request. [`on_socket`] does the same for a message on
@@ -10,14 +12,19 @@
 
 pub(in crate::server) mod body;
 pub(in crate::server) mod connect;
+pub(in crate::server) mod events;
+pub(in crate::server) mod info;
 pub(in crate::server) mod input;
 pub(in crate::server) mod run;
 pub(in crate::server) mod stop;
+pub(in crate::server) mod tanstack;
+pub(in crate::server) mod threads;
 
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 
 use super::auth::admit::Arrival;
@@ -28,6 +35,8 @@ use super::observe::{Asked, Observation, OpenSpan, RunIds};
 use super::reject::Reject;
 use super::request::head::RequestHead;
 use crate::metrics::Route;
+use crate::offload::offload;
+use threadway_translate::json::Json;
 
 /// The answer to a message on a socket, once it comes.
 pub(in crate::server) type PendingAnswer<T> =
@@ -103,4 +112,17 @@ where
             Err(reject)
         }
     }
+}
+
+/// A JSON document that may be as large as a thread, and a line break. Its bytes are held as an
+/// unread answer.
+fn held_json(call: &Call, document: &Json) -> Result<Bytes, Reject> {
+    let answers = call.answers();
+    let document = document.get();
+    Ok(offload(document.len(), || answers.hold(format!("{document}\n").into()))?)
+}
+
+/// A boolean as JSON.
+pub(in crate::server) fn bool_json(value: bool) -> &'static str {
+    if value { "true" } else { "false" }
 }

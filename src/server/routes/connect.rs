@@ -33,7 +33,7 @@ pub(super) async fn respond(
 ) -> Result<Response, Reject> {
     match connect::connect_to(call, request).await? {
         Connected::Events(stream) => {
-            Box::pin(events.respond(&call.gateway.observer.metrics, stream)).await
+            Box::pin(events.respond(&call.gateway.observer.metrics, *stream)).await
         }
         Connected::NoMoreEvents => Ok(StatusCode::NO_CONTENT.into_response()),
     }

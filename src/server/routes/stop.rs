@@ -6,7 +6,7 @@ use axum::response::Response;
 use crate::server::gateway::Call;
 use crate::server::reject::Reject;
 use crate::server::request::query::InPath;
-use crate::server::response::uncached_json;
+use crate::server::response::{about_thread, uncached_json};
 use crate::server::service::body::read_body;
 use crate::server::service::stop::stop_thread;
 
@@ -31,7 +31,5 @@ pub(super) async fn respond(
     body: &[u8],
 ) -> Result<Response, Reject> {
     let (answer, ids) = stop_thread(call, name, client_thread, body).await?;
-    let mut response = uncached_json(&answer);
-    response.extensions_mut().insert(ids);
-    Ok(response)
+    Ok(about_thread(uncached_json(&answer), ids))
 }

@@ -30,8 +30,8 @@ pub(in crate::server) fn action(_: &Input) -> Action {
 }
 
 /// What a client gets that may see the thread.
-pub(in crate::server) enum Connected<T> {
-    Events(T),
+pub(in crate::server) enum Connected {
+    Events(Box<EventStream>),
     /// It has the end of its run.
     NoMoreEvents,
 }
@@ -40,7 +40,7 @@ pub(in crate::server) enum Connected<T> {
 pub(in crate::server) async fn connect_to(
     call: &Call,
     request: &InputRequest,
-) -> Result<Connected<EventStream>, Reject> {
+) -> Result<Connected, Reject> {
     let mut last = request.last.clone();
     if last == LastEvent::None {
         let input = &request.input;
@@ -50,7 +50,7 @@ pub(in crate::server) async fn connect_to(
         return no_more_events(call, &request.thread).await;
     }
     let slot = call.slot()?;
-    show(call, request, &last, slot).await.map(Connected::Events)
+    show(call, request, &last, slot).await.map(|stream| Connected::Events(Box::new(stream)))
 }
 
 /// Sends a client its thread as it is, and the thread's live run.
@@ -68,7 +68,7 @@ pub(super) async fn show(
 }
 
 /// A reader of a thread, which begins after the client's last event.
-pub(in crate::server) async fn read(
+pub(super) async fn read(
     call: &Call,
     thread: &Thread,
     scope: Scope,
@@ -86,10 +86,7 @@ pub(in crate::server) async fn read(
 }
 
 /// Answers a client that has the end of its run, if it may see the thread.
-pub(in crate::server) async fn no_more_events<T>(
-    call: &Call,
-    thread: &Thread,
-) -> Result<Connected<T>, Reject> {
+pub(super) async fn no_more_events(call: &Call, thread: &Thread) -> Result<Connected, Reject> {
     let checked = thread.of_known_agent(thread.check_visibility()).await;
     checked.map_err(|refusal| call.refuse_read(&refusal, thread))?;
     call.gateway.observer.metrics.resumed(Resume::Ended);
