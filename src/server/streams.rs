@@ -8,7 +8,7 @@
 //! - [`frames`]: the events one by one, for a socket.
 //! - [`last_event`]: the last event that the client has.
 //! - [`retry`]: when an `EventSource` reconnects.
-//! - [`event_stream`]: a reader with its encoder and its slot, and the response made of them.
+//! - [`event_stream`]: a reader with its encoder and its slot.
 //! - [`unread`]: large parts that were not taken yet: equal ones once, within a budget.
 //! - [`whole`]: an answer that is known to its end, in parts.
 

@@ -23,6 +23,7 @@ use crate::server::observe::request_log::Action;
 use crate::server::reject::Reject;
 use crate::server::request::query::param;
 use crate::server::request::weights::weighed;
+use crate::server::response;
 use crate::server::service::body::read_json;
 use crate::server::service::input::{InputRequest, Viewing};
 use crate::server::streams::array;
@@ -187,16 +188,15 @@ impl EventsRequest {
         stream: EventStream,
     ) -> Result<Response, Reject> {
         let until = match self.delivery {
-            Delivery::Stream(_) => return stream.into_response(metrics).await,
+            Delivery::Stream(_) => return response::events(stream, metrics).await,
             Delivery::Array { until } => until,
         };
         debug_assert_eq!(stream.encoder.wire(), Wire::Chunks, "an array is made of chunks");
         let (ids, answers) = (stream.ids.clone(), stream.answers.clone());
         let body = stream.into_body(Protocol::AguiJson, metrics);
+        let events = array::collect(body, until, &answers).await?;
         let sent = self.headers.get("last-event-id").cloned();
-        let mut response = array::collect(body, until, sent, &answers).await?;
-        response.extensions_mut().insert(ids);
-        Ok(response)
+        Ok(response::about_thread(response::array(events, sent), ids))
     }
 }
 

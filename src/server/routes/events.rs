@@ -16,9 +16,9 @@ use crate::metrics::Metrics;
 use crate::server::gateway::Call;
 use crate::server::reject::{Refused, Reject};
 use crate::server::request::query::{InPath, param};
+use crate::server::response::{self, unbuffered};
 use crate::server::service::connect::{Connected, Scope};
 use crate::server::service::events::{self, Asked};
-use crate::server::streams::event_stream::unbuffered;
 use crate::server::streams::last_event::LastEvent;
 use crate::server::streams::retry::Spread;
 use crate::server::streams::wire::Wire;
@@ -41,7 +41,9 @@ pub(in crate::server) async fn events(
         is_inspected: page.inspects(Some(&query)),
     };
     match events::events(&call, asked).await? {
-        Connected::Events(stream) => stream.into_response(&call.gateway.observer.metrics).await,
+        Connected::Events(stream) => {
+            response::events(*stream, &call.gateway.observer.metrics).await
+        }
         Connected::NoMoreEvents => Ok(StatusCode::NO_CONTENT.into_response()),
     }
 }

@@ -17,7 +17,7 @@ use crate::server::gateway::Call;
 use crate::server::reject::Reject;
 use crate::server::request::query::param;
 use crate::server::request::run_name::id_param;
-use crate::server::response::{about_thread, large_json};
+use crate::server::response::{self, about_thread, large_json};
 use crate::server::service::tanstack::{join, load};
 use crate::server::streams::last_event::LastEvent;
 use crate::server::streams::wire::Wire;
@@ -84,7 +84,7 @@ impl TanStackQuery {
                     Wire::Sse | Wire::Events | Wire::Chunks | Wire::Proto => Wire::Sse,
                 };
                 let stream = join(call, agent, run_id, thread_id, (wire, &last)).await?;
-                stream.into_response(&call.gateway.observer.metrics).await
+                response::events(stream, &call.gateway.observer.metrics).await
             }
         }
     }
