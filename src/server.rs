@@ -1,22 +1,23 @@
-//! The HTTP server for AG-UI clients.
+//! The HTTP server for AG-UI clients, and for editors elsewhere.
 //!
-//! A request passes `connections`, `routes`, `auth` and its route, and is answered by `streams` or
-//! `response`:
+//! A request passes `connections`, a transport (`routes`, `websocket` or `acp`) and `service`. The
+//! rooms from the ground up, each of which imports only rooms before it:
 //!
-//! - `connections`: TCP connections, HTTP/1.1, shutdown.
-//! - `routes`: a table of the routes, with a file for each, and the layers in front of them.
-//! - `gateway`: what all requests share, and what a handler knows of its request.
-//! - [`auth`]: the checks before each route, keys, tokens, and how callers are identified.
-//! - `browser`: origins and host names, for requests that come from web pages.
+//! - `peer`: where a request comes from. `upgrade`: what its connection becomes.
 //! - `limits`: limits on requests, connections and callers.
-//! - `request`: reading a request: its body, its parameters, its headers.
+//! - `reject`: refusals.
+//! - `request`: reading a request: its parameters, its headers.
+//! - `browser`: origins and host names, for requests that come from web pages.
+//! - `observe`: metrics, traces, the log of refusals and the audit log.
+//! - `streams`: a run's events as bytes.
+//! - [`auth`]: the checks before each request, keys, tokens, and how callers are identified.
+//! - `gateway`: what all requests share, and what a handler knows of its request.
+//! - `connections`: TCP connections, HTTP/1.1, shutdown.
 //! - `service`: what clients can ask of an agent or a thread, for all transports.
-//! - `streams`: a run's events as the bytes of a response.
-//! - `peer`: where a request comes from. `upgrade`: what a connection becomes.
+//! - `response`: the responses of HTTP.
 //! - `websocket`: many runs on one connection.
 //! - `acp`: ACP for clients elsewhere.
-//! - `response`: JSON responses. `reject`: responses to refused requests.
-//! - `observe`: metrics, traces, the log of refusals and the audit log.
+//! - `routes`: a table of the routes, with a file for each, and the layers in front of them.
 
 mod acp;
 pub mod auth;
@@ -155,7 +156,7 @@ struct LongLived {
 fn renewed<T>(newest: &OnceLock<watch::Sender<Arc<T>>>, value: &Arc<T>) -> Newest<T> {
     let sender = newest.get_or_init(|| watch::Sender::new(Arc::clone(value)));
     sender.send_replace(Arc::clone(value));
-    Newest::of(sender)
+    sender.subscribe()
 }
 
 // === impl Server ===

@@ -15,7 +15,7 @@ use super::limits::caller_id::Fingerprint;
 use super::limits::log_limiter::LogLimiter;
 use super::limits::rates::StreamSlot;
 use super::observe::Observer;
-use super::observe::request_log::{self, RequestLog};
+use super::observe::request_log::{Record, RequestLog};
 use super::reject::{Effect, Reject};
 use super::request::thread_name::{ThreadName, ThreadNames};
 use super::streams::unread::{Answers, Unread};
@@ -51,18 +51,20 @@ pub(super) struct Gateway {
     pub(super) conversions: Semaphore,
 }
 
-/// A request that was admitted: the gateway, its caller, and the streams that the caller may have.
+/// A request that was admitted: the gateway, its caller, the streams that the caller may have, and
+/// its record.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) gateway: Arc<Gateway>,
     pub(super) caller: Caller,
     pub(super) streams: Streams,
     pub(super) names: ThreadNames,
+    /// What the logs are to know of the request.
+    pub(super) record: Record,
 }
 
 /// The newest of what a reload replaces, for a socket that outlives it.
-#[derive(Debug)]
-pub(super) struct Newest<T>(watch::Receiver<Arc<T>>);
+pub(super) type Newest<T> = watch::Receiver<Arc<T>>;
 
 impl<S> FromRequestParts<S> for Call
 where
@@ -74,34 +76,17 @@ where
     /// Fails only on a route that [`Admission::admit`] does not guard.
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ExtensionRejection> {
         let Extension(admitted) = Extension::from_request_parts(parts, state).await?;
-        Ok(Self::new(FromRef::from_ref(state), admitted))
-    }
-}
-
-// === impl Newest ===
-
-impl<T> Newest<T> {
-    pub(super) fn of(sender: &watch::Sender<Arc<T>>) -> Self {
-        Self(sender.subscribe())
-    }
-
-    pub(super) fn get(&self) -> Arc<T> {
-        Arc::clone(&self.0.borrow())
-    }
-}
-
-impl<T> Clone for Newest<T> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
+        let Extension(record) = Extension::from_request_parts(parts, state).await?;
+        Ok(Self::new(FromRef::from_ref(state), admitted, record))
     }
 }
 
 // === impl Call ===
 
 impl Call {
-    pub(super) fn new(gateway: Arc<Gateway>, admitted: Admitted) -> Self {
+    pub(super) fn new(gateway: Arc<Gateway>, admitted: Admitted, record: Record) -> Self {
         let Admitted { caller, streams, names, .. } = admitted;
-        Self { gateway, caller, streams, names }
+        Self { gateway, caller, streams, names, record }
     }
 
     /// The agent of this name, if the caller may use it.
@@ -122,7 +107,7 @@ impl Call {
     /// The thread that the client calls `client_thread`, for an agent. A blank name is refused.
     pub(super) fn thread(&self, agent: Agent, client_thread: &str) -> Result<Thread, Reject> {
         let ThreadName { id, client_id } = self.names.thread(client_thread)?;
-        request_log::note(|facts| {
+        self.record.note(|facts| {
             facts.agent = Some(agent.name.to_string());
             facts.thread = Some(client_thread.to_owned());
             facts.thread_id = Some(id.clone());

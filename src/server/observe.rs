@@ -26,7 +26,7 @@ use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracer;
 
-use self::request_log::{Facts, RequestEntry, RequestLog};
+use self::request_log::{Facts, Record, RequestEntry, RequestLog};
 use super::peer::Peer;
 use super::reject::Refused;
 use crate::metrics::{Metrics, Route, StatusClass};
@@ -96,7 +96,9 @@ pub(super) async fn observe(
     let peer = head.extensions.get::<Peer>().map(Peer::ip);
     let asked = Asked { method: &head.method, path, peer, facts };
     let observation = Observation::begin(&observer, &log, asked, &mut head.headers);
-    let mut response = observation.handle(next.run(Request::from_parts(head, body))).await;
+    let mut request = Request::from_parts(head, body);
+    request.extensions_mut().insert(observation.record());
+    let mut response = next.run(request).await;
     let route = match response.status() {
         StatusCode::SWITCHING_PROTOCOLS if path != Some("/acp") => Route::WebSocket,
         _ => route(path),
@@ -170,9 +172,9 @@ impl Observation {
         Self { metrics: observer.metrics.clone(), entry: log.begin(facts, peer), span }
     }
 
-    /// Runs `handling`, in which [`note`](request_log::note) adds to what is known of the request.
-    pub(super) async fn handle<T>(&self, handling: impl Future<Output = T>) -> T {
-        self.entry.handle(handling).await
+    /// What is known of the request, for whoever handles it.
+    pub(super) fn record(&self) -> Record {
+        self.entry.record.clone()
     }
 
     /// Counts the request, and writes it to the logs. Returns its span, which lasts as long as what

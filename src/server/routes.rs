@@ -50,6 +50,7 @@ use super::browser::refused;
 use super::connections::Full;
 use super::gateway::{Gateway, Newest};
 use super::observe;
+use super::observe::request_log::Record;
 use super::reject::{self, Reject};
 use super::request::head::RequestHead;
 
@@ -121,7 +122,9 @@ async fn admit(
     next: Next,
 ) -> Result<Response, Reject> {
     let (head, body) = request.into_parts();
-    let admitted = gateway.admission.admit(RequestHead::of(&head), Arrival::Alone).await?;
+    let record = head.extensions.get::<Record>().cloned().unwrap_or_default();
+    let arrival = Arrival::Alone;
+    let admitted = gateway.admission.admit(RequestHead::of(&head), arrival, &record).await?;
     let mut request = Request::from_parts(head, body);
     request.extensions_mut().insert(admitted.clone());
     let response = next.run(request).await;

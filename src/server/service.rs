@@ -91,18 +91,21 @@ where
     let SocketMessage { route, path, charge, done, facts } = message;
     let asked = Asked { method: &Method::POST, path: Some(path), peer, facts };
     let observation = Observation::begin(&gateway.observer, &gateway.log, asked, &mut headers);
-    let handled = observation.handle(async {
+    let record = observation.record();
+    let handled = async {
         let head = RequestHead::of_turn(&headers, peer);
         let admission = &gateway.admission;
-        let admitted = admission.admit(head, Arrival::OnSocket(slot, charge)).await?;
-        let handled = handle(Call::new(Arc::clone(&gateway), admitted.clone())).await;
+        let arrival = Arrival::OnSocket(slot, charge);
+        let admitted = admission.admit(head, arrival, &record).await?;
+        let call = Call::new(Arc::clone(&gateway), admitted.clone(), record.clone());
+        let handled = handle(call).await;
         let (status, was_asked) = match &handled {
             Ok(handled) => (done, handled.was_asked),
             Err(reject) => (reject.status(), true),
         };
         admitted.settled(admission, status, was_asked)?;
         handled
-    });
+    };
     match handled.await {
         Ok(Done { answer, ids, .. }) => {
             Ok((answer, observation.answered(route, done, None, ids.as_ref())))

@@ -5,7 +5,7 @@ use super::Front;
 use super::remote::Remote;
 use crate::metrics::Charge;
 use crate::server::gateway::Call;
-use crate::server::observe::request_log::{self, Action};
+use crate::server::observe::request_log::Action;
 use crate::server::reject::Reject;
 use http::StatusCode;
 use threadway_translate::acp::destination::session_of;
@@ -22,7 +22,7 @@ pub(super) async fn admit(
     incoming: Incoming,
     charge: Charge,
 ) -> Result<(), Reject> {
-    request_log::note(|facts| {
+    call.record.note(|facts| {
         facts.action = action(&incoming);
         facts.thread = session_of(&incoming);
         facts.thread_id.clone_from(&facts.thread);

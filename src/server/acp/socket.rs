@@ -219,7 +219,8 @@ impl Session {
             Incoming::Notification { .. } | Incoming::Response { .. } => (Charge::Nothing, None),
         };
         let Opened { remote, front, kept, .. } = &self.opened;
-        let (remote, front, kept) = (remote.clone(), front.get(), kept.clone());
+        let (remote, kept) = (remote.clone(), kept.clone());
+        let front = Arc::clone(&front.borrow());
         let facts = Facts { action: Some(Action::Call), ..Facts::default() };
         let (route, done) = (Route::Acp, StatusCode::ACCEPTED);
         let message = SocketMessage { route, path: "/acp", charge, done, facts };

@@ -30,7 +30,7 @@ use crate::server::limits::caller_id::{CallerId, Fingerprint, fingerprint_key};
 use crate::server::limits::rates::{
     Callers, Charge, Exceeded, Rates, RequestRate, SlotId, StreamSlot,
 };
-use crate::server::observe::request_log;
+use crate::server::observe::request_log::Record;
 use crate::server::reject::Reject;
 use crate::server::request::forward::Forward;
 use crate::server::request::head::RequestHead;
@@ -143,6 +143,7 @@ impl Admission {
         &self,
         head: RequestHead<'_>,
         arrival: Arrival,
+        record: &Record,
     ) -> Result<Admitted, Reject> {
         let RequestHead { headers, peer, .. } = head;
         let consumed = match self.auth {
@@ -164,7 +165,7 @@ impl Admission {
         }
         let identified = self.identify(peer, headers, &caller).await?;
         let Identified { identity, credentials, name, subject, names, until } = identified;
-        request_log::note(|facts| {
+        record.note(|facts| {
             facts.caller.clone_from(&name);
             facts.subject = subject;
         });

@@ -14,7 +14,6 @@ use super::page::Page;
 use super::{connect, info, stop, threads};
 use crate::offload::offload;
 use crate::server::gateway::Call;
-use crate::server::observe::request_log;
 use crate::server::reject::Reject;
 use crate::server::service;
 use crate::server::service::body::read_json;
@@ -41,11 +40,11 @@ pub(in crate::server) async fn single_route(
     let (body, charge) = body.into_parts();
     let envelope = offload(body.len(), || Envelope::parse(&body))?;
     if let Some(agent) = envelope.agent() {
-        request_log::note(|facts| facts.agent = Some(agent.to_owned()));
+        call.record.note(|facts| facts.agent = Some(agent.to_owned()));
     }
     match envelope {
         Envelope::Info => {
-            request_log::note(|facts| facts.action = None);
+            call.record.note(|facts| facts.action = None);
             info::info(call).await
         }
         Envelope::Run { agent, input } => {

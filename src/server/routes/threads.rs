@@ -20,7 +20,7 @@ use http::Method;
 
 use crate::server::gateway::Call;
 use crate::server::observe::RunIds;
-use crate::server::observe::request_log::{self, Action};
+use crate::server::observe::request_log::Action;
 use crate::server::reject::{self, Reject};
 use crate::server::request::query::InPath;
 use crate::server::response::{about_thread, large_json, uncached_json};
@@ -98,7 +98,7 @@ pub(super) async fn resource(
         return Err(Reject::wrong_resource_method());
     };
     let is_part = matches!(*segments, ["threads", _, _]);
-    request_log::note(|facts| {
+    call.record.note(|facts| {
         facts.action = Action::on_threads(&method, is_part);
         if let ["threads", thread, ..] = *segments {
             facts.thread = Some(thread.to_owned());

@@ -6,7 +6,7 @@ use crate::offload::offload;
 use crate::server::gateway::Call;
 use crate::server::limits::rates::StreamSlot;
 use crate::server::observe::RunIds;
-use crate::server::observe::request_log::{self, Action};
+use crate::server::observe::request_log::Action;
 use crate::server::reject::Reject;
 use crate::server::request::thread_name::expect_short;
 use crate::server::streams::encoder::Encoder;
@@ -57,7 +57,7 @@ impl InputRequest {
         expect_short("runId", &input.run_id)?;
         expect_short("parentRunId", input.parent_run_id.as_deref().unwrap_or_default())?;
         let audited = offload(input.bytes, || action(&input));
-        request_log::note(|facts| {
+        call.record.note(|facts| {
             facts.action = Some(audited);
             facts.thread = Some(input.thread_id.clone());
         });

@@ -2,7 +2,7 @@
 
 use super::connect;
 use crate::server::gateway::{Call, Gateway};
-use crate::server::observe::request_log::{self, Action};
+use crate::server::observe::request_log::Action;
 use crate::server::reject::Reject;
 use crate::server::service::input::InputRequest;
 use crate::server::streams::encoder::Encoder;
@@ -36,7 +36,7 @@ pub(in crate::server) async fn start(
     let slot = call.slot()?;
     let started = started_before(call, request);
     if let Some((reader, encoder)) = Box::pin(started).await? {
-        request_log::note(|facts| facts.action = Some(Action::Connect));
+        call.record.note(|facts| facts.action = Some(Action::Connect));
         return Ok(request.stream(call, reader, encoder, slot));
     }
     if wanted == Wanted::Replay {

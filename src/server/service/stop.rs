@@ -4,7 +4,7 @@ use serde_json::value::RawValue;
 
 use crate::server::gateway::Call;
 use crate::server::observe::RunIds;
-use crate::server::observe::request_log::{self, Action};
+use crate::server::observe::request_log::Action;
 use crate::server::reject::Reject;
 use crate::server::request::thread_name::expect_id;
 use threadway_translate::json::{self, Json, ObjectWriter};
@@ -16,7 +16,7 @@ pub(in crate::server) async fn stop_thread(
     client_thread: &str,
     body: &[u8],
 ) -> Result<(Json, RunIds), Reject> {
-    request_log::note(|facts| {
+    call.record.note(|facts| {
         facts.action = Some(Action::Stop);
         facts.thread = Some(client_thread.to_owned());
     });

@@ -1,6 +1,7 @@
 //! A turn on a socket.
 
 use std::future::pending;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -65,7 +66,8 @@ impl ActiveTurn {
         let facts = Facts { action: Some(Action::Run), ..facts(&agent) };
         let answer = message(Route::Run, path, facts);
         let handle = move |call| turn(call, agent, wire, ask);
-        let events = Box::pin(on_socket(gateway.get(), kept.clone(), answer, handle));
+        let gateway = Arc::clone(&gateway.borrow());
+        let events = Box::pin(on_socket(gateway, kept.clone(), answer, handle));
         Self { progress: Progress::Requested(events), wanted, has_sent: false }
     }
 }
@@ -73,7 +75,8 @@ impl ActiveTurn {
 /// Stops the live run of a thread, as the stop route does. `body` is what that route takes.
 pub(super) fn stop(opened: &Opened, thread_id: String, body: String) -> PendingAnswer<()> {
     let Opened { gateway, agent, kept, .. } = opened;
-    let (gateway, agent, kept) = (gateway.get(), agent.clone(), kept.clone());
+    let (agent, kept) = (agent.clone(), kept.clone());
+    let gateway = Arc::clone(&gateway.borrow());
     let path = "/agui/agent/{agent}/stop/{thread}";
     let thread = Some(thread_id.clone());
     let facts = Facts { action: Some(Action::Stop), thread, ..facts(&agent) };
