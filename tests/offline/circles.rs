@@ -29,7 +29,6 @@ const NOT_YET: &[&str] = &[
     "crates/translate/src/langgraph",
     "src",
     "src/commands",
-    "src/config",
     "src/runs",
     "src/sessions",
     "src/upstream",
