@@ -1,10 +1,11 @@
 //! What each message of a client passes, after the checks that all routes share, and before its
 //! connection handles it.
 
+use super::Front;
 use super::remote::Remote;
 use crate::metrics::Charge;
 use crate::server::gateway::Call;
-use crate::server::observe::request_log::{self, Action};
+use crate::server::observe::request_log::Action;
 use crate::server::reject::Reject;
 use http::StatusCode;
 use threadway_translate::acp::destination::session_of;
@@ -16,11 +17,12 @@ use threadway_translate::json::{self, Json};
 /// `charge` is that of the message.
 pub(super) async fn admit(
     call: &Call,
+    front: &Front,
     remote: &Remote,
     incoming: Incoming,
     charge: Charge,
 ) -> Result<(), Reject> {
-    request_log::note(|facts| {
+    call.record.note(|facts| {
         facts.action = action(&incoming);
         facts.thread = session_of(&incoming);
         facts.thread_id.clone_from(&facts.thread);
@@ -34,7 +36,7 @@ pub(super) async fn admit(
     if let Incoming::Request { id, method, .. } = &incoming
         && connection.is_initialized()
         && Method::of(method).is_some_and(Method::needs_lists)
-        && let Some(service) = &call.gateway.acp.service
+        && let Some(service) = &front.service
         && let upstream = service.upstream.client.called_by(&call.caller)
         && let Err(reject) = call.gateway.thread_access.expect(&upstream).await
     {
