@@ -135,6 +135,7 @@ fn the_example_holds_every_key_with_its_default() {
     assert_eq!(settings.mcp_key.as_deref(), Some("mcp_servers"));
     assert_eq!(settings.system_prompt_key.as_deref(), Some("client_system_prompt"));
     assert_eq!(settings.mcp_secrets, Secrets::Withheld);
+    assert_eq!(settings.unstable, [sessions::Unstable::Cursors]);
     assert_eq!(settings.profile.window("claude-opus"), Some(200_000));
     assert_eq!(settings.profile.kind("run_all"), ToolKind::Execute);
     assert_eq!(settings.profile.always_by_tool.as_ref().map(Vec::len), Some(2));
@@ -157,6 +158,7 @@ fn the_table_acp_keeps_its_order_and_names_its_mistakes() {
         ("acp = 1", "`acp` in f.toml"),
         ("[acp]\nx = 1", "unknown field `x`"),
         ("[acp]\nprompt = [\"video\"]", "unknown variant `video`"),
+        ("[acp]\nunstable = [\"cursor\"]", "unknown variant `cursor`, expected `cursors`"),
         ("[acp]\npaths = \"here\"", "`paths`"),
         ("[acp]\nforward_mcp_secrets = true", "`forward_mcp_servers` beside"),
         ("[acp]\nsystem_prompt_key = \"run_id\"", "`system_prompt_key`"),

@@ -9,6 +9,7 @@ mod support;
 mod bridge;
 mod children;
 mod contact;
+mod cursors;
 mod follow;
 mod fork;
 mod messages_key;
