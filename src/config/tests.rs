@@ -19,9 +19,9 @@ use threadway_translate::run::{Emit, Harness, StateEvents};
 const EXAMPLE: &str = include_str!("../../config.toml.example");
 
 fn of_toml(text: &str) -> (Raw, Vec<String>) {
-    let mut mistakes = Mistakes::default();
-    let raw = Raw::of_toml("f.toml", text, &mut mistakes);
-    (raw, texts(&mistakes.0))
+    let raw = Raw::of_toml("f.toml", text);
+    let mistakes = texts(&raw.mistakes);
+    (raw, mistakes)
 }
 
 /// The configuration of a file without flags.
@@ -30,13 +30,12 @@ fn checked(text: &str) -> Result<Config, Vec<String>> {
 }
 
 fn over(options: &Options, text: &str) -> Result<Config, Vec<String>> {
-    let mut mistakes = Mistakes::default();
-    let mut raw = Raw::of_toml("f.toml", text, &mut mistakes);
-    raw.files.push(PathBuf::from("f.toml"));
-    let config = Raw::of_flags(options, None).over(raw).check(Unnamed::Refused, &mut mistakes);
-    match config {
-        Some(config) if mistakes.0.is_empty() => Ok(config),
-        Some(_) | None => Err(texts(&mistakes.0)),
+    let mut file = Raw::of_toml("f.toml", text);
+    file.files.push(PathBuf::from("f.toml"));
+    let mut raw = Raw::of_flags(options, None).over(file);
+    match raw.check(Unnamed::Refused) {
+        Some(config) if raw.mistakes.is_empty() => Ok(config),
+        Some(_) | None => Err(texts(&raw.mistakes)),
     }
 }
 
