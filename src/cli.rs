@@ -1,6 +1,7 @@
 //! The command line: commands, flags, and the environment variables that stand in for flags.
 
 use std::fmt;
+use std::ops::Deref;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -109,7 +110,7 @@ pub struct Demo {
 }
 
 /// Options of `acp`.
-#[derive(Args, Clone)]
+#[derive(Args, Clone, Debug)]
 pub struct Acp {
     /// The URL of the LangGraph server, such as `http://127.0.0.1:2024` [default: the one that
     /// --login has stored].
@@ -118,7 +119,7 @@ pub struct Acp {
     /// The LangGraph server's key, sent as `x-api-key`. Prefer the environment variable, or
     /// --login.
     #[arg(long, env = "THREADWAY_UPSTREAM_API_KEY", hide_env_values = true, value_name = "KEY")]
-    pub upstream_api_key: Option<String>,
+    pub upstream_api_key: Option<Secret>,
     /// A config file; config.toml.example lists its keys.
     #[arg(long, env = "THREADWAY_CONFIG", hide_env_values = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -132,7 +133,7 @@ pub struct Acp {
     /// The token for that gateway, sent as `authorization: Bearer TOKEN`. Prefer the environment
     /// variable, or --login.
     #[arg(long, env = "THREADWAY_GATEWAY_TOKEN", hide_env_values = true, value_name = "TOKEN")]
-    pub gateway_token: Option<String>,
+    pub gateway_token: Option<Secret>,
     /// Print the settings to paste into an editor, and exit.
     #[arg(long, value_name = "EDITOR", conflicts_with = "login")]
     pub print_config: Option<Editor>,
@@ -145,6 +146,10 @@ pub struct Acp {
     #[arg(long, conflicts_with_all = ["print_config", "login"])]
     pub init: bool,
 }
+
+/// A text that is never printed, such as a key.
+#[derive(Clone)]
+pub struct Secret(String);
 
 /// An ACP client whose settings `--print-config` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -162,7 +167,7 @@ pub enum Editor {
 }
 
 /// Options of `watch`.
-#[derive(Args, Clone)]
+#[derive(Args, Clone, Debug)]
 pub struct Watch {
     /// The id of the thread.
     #[arg(value_name = "THREAD")]
@@ -176,7 +181,7 @@ pub struct Watch {
     /// The key or token for the gateway, sent as `authorization: Bearer KEY`. Prefer the
     /// environment variable: other users can see command lines.
     #[arg(long, env = "THREADWAY_API_KEY", hide_env_values = true, value_name = "KEY")]
-    pub api_key: Option<String>,
+    pub api_key: Option<Secret>,
     /// A header to send with each request, such as `x-api-key:KEY`; repeatable. The environment
     /// variable takes one header per line.
     #[arg(
@@ -186,7 +191,7 @@ pub struct Watch {
         value_name = "NAME:VALUE",
         value_delimiter = '\n'
     )]
-    pub header: Vec<String>,
+    pub header: Vec<Secret>,
     /// Print what the thread holds, follow its live run to the end, and exit.
     #[arg(long)]
     pub once: bool,
@@ -240,9 +245,10 @@ impl Acp {
     /// The gateway options that are among these.
     pub fn options(&self) -> Options {
         let mut options = Options::new(self.config.clone());
-        for (key, value) in
-            [("upstream.url", &self.upstream), ("upstream.api_key", &self.upstream_api_key)]
-        {
+        for (key, value) in [
+            ("upstream.url", self.upstream.as_deref()),
+            ("upstream.api_key", self.upstream_api_key.as_deref()),
+        ] {
             if let Some(value) = value {
                 options = options.with(key, value);
             }
@@ -251,45 +257,24 @@ impl Acp {
     }
 }
 
-impl fmt::Debug for Acp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            upstream,
-            upstream_api_key,
-            config,
-            agent,
-            gateway,
-            gateway_token,
-            print_config,
-            login,
-            init,
-        } = self;
-        f.debug_struct("Acp")
-            .field("upstream", upstream)
-            .field("upstream_api_key", &upstream_api_key.as_ref().map(|_| "[redacted]"))
-            .field("config", config)
-            .field("agent", agent)
-            .field("gateway", gateway)
-            .field("gateway_token", &gateway_token.as_ref().map(|_| "[redacted]"))
-            .field("print_config", print_config)
-            .field("login", login)
-            .field("init", init)
-            .finish()
+// === impl Secret ===
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
     }
 }
 
-// === impl Watch ===
+impl Deref for Secret {
+    type Target = str;
 
-impl fmt::Debug for Watch {
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { thread_id, gateway, agent, api_key: _, header: _, once, timeout, json } = self;
-        f.debug_struct("Watch")
-            .field("thread_id", thread_id)
-            .field("gateway", gateway)
-            .field("agent", agent)
-            .field("once", once)
-            .field("timeout", timeout)
-            .field("json", json)
-            .finish_non_exhaustive()
+        f.write_str("[redacted]")
     }
 }

@@ -44,7 +44,7 @@ use crate::runs::{self, OwnerPolicy, Recording};
 use crate::server::{Auth, BODIES_IN_MEMORY, Cors, Credentials, Limits, Settings, Trust};
 use crate::telemetry::{Log, LogFormat, TRACES_PATH};
 use crate::upstream::{self, ApiKey, BaseUrl, Identity, SetupError, Tls};
-use raw::{Given, Mistakes, Raw};
+use raw::{Given, Raw};
 
 /// The default address: only this machine can reach it.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8484";
@@ -154,25 +154,21 @@ impl Config {
         log: Option<&str>,
         unnamed: Unnamed<'_>,
     ) -> Result<Self, Vec<Mistake>> {
-        let mut mistakes = Mistakes::default();
-        let filed = match &options.config {
-            Some(path) => Raw::read_file(path, &mut mistakes),
-            None => Raw::default(),
-        };
-        if !mistakes.0.is_empty() && filed.given.is_empty() {
+        let filed = options.config.as_deref().map(Raw::read_file).unwrap_or_default();
+        if !filed.mistakes.is_empty() && filed.given.is_empty() {
             // Without the file, other keys would be reported as missing.
-            return Err(mistakes.0);
+            return Err(filed.mistakes);
         }
-        let raw = Raw::of_flags(options, log).over(filed);
+        let mut raw = Raw::of_flags(options, log).over(filed);
         let given = raw.given.clone();
-        let config = raw.check(unnamed, &mut mistakes).map(|config| Self { given, ..config });
+        let config = raw.check(unnamed).map(|config| Self { given, ..config });
         // Only a gateway that must have an upstream listens.
         if let (Some(config), Unnamed::Refused) = (&config, unnamed) {
-            mistakes.0.extend(config.own_urls());
+            raw.mistakes.extend(config.own_urls());
         }
         match config {
-            Some(config) if mistakes.0.is_empty() => Ok(config),
-            Some(_) | None => Err(mistakes.0),
+            Some(config) if raw.mistakes.is_empty() => Ok(config),
+            Some(_) | None => Err(raw.mistakes),
         }
     }
 
@@ -263,8 +259,7 @@ impl Upstream {
 /// The format of log lines that a configuration names, even if it has mistakes.
 pub fn log_format(options: &Options, log: Option<&str>) -> LogFormat {
     // The mistakes are those that `Config::read` reports.
-    let mut mistakes = Mistakes::default();
-    let filed = options.config.as_ref().map(|path| Raw::read_file(path, &mut mistakes));
+    let filed = options.config.as_deref().map(Raw::read_file);
     let mut raw = Raw::of_flags(options, log).over(filed.unwrap_or_default());
     raw.take("log").map(|given| LogFormat::named_in(&given.value)).unwrap_or_default()
 }
@@ -303,79 +298,78 @@ pub fn demo_cors(place: &str, value: &str, is_insecure: bool) -> Result<Cors, Mi
 // === impl Raw ===
 
 impl Raw {
-    fn check(mut self, unnamed: Unnamed<'_>, mistakes: &mut Mistakes) -> Option<Config> {
+    fn check(&mut self, unnamed: Unnamed<'_>) -> Option<Config> {
         let given = self.take("listen").unwrap_or_else(|| Given::new("", DEFAULT_LISTEN));
-        let listen = mistakes.keep(given.clone().address());
-        let is_insecure = self.is_on("insecure", mistakes);
+        let listen = self.keep(given.clone().address());
+        let is_insecure = self.is_on("insecure");
         let given_admin = self.given.get("admin_listen").cloned();
-        let admin_listen = self.admin_listen(mistakes);
+        let admin_listen = self.admin_listen();
         if let (Some(given), Some(listen), Some(admin)) = (given_admin, listen, admin_listen)
             && start::collide(listen, admin)
         {
             let expected = format!("another address than that of `listen`, {listen}");
-            mistakes.note(given.mistaken(expected));
+            self.note(given.mistaken(expected));
         }
-        let upstreams = self.upstreams(unnamed, mistakes);
-        let emits = self.emits(mistakes);
-        let mut messages_keys = self.messages_keys(mistakes);
-        let aliases = self.aliases(&upstreams, mistakes);
+        let upstreams = self.upstreams(unnamed);
+        let emits = self.emits();
+        let mut messages_keys = self.messages_keys();
+        let aliases = self.aliases(&upstreams);
         // The key belongs to the graph, whatever name it is called by.
         for (alias, own_name) in &aliases {
             if let Some(key) = messages_keys.get(alias).cloned() {
                 messages_keys.entry(own_name.clone()).or_insert(key);
             }
         }
-        let forward = self.forward(mistakes);
+        let forward = self.forward();
         let is_reached = listen.is_some_and(|address| !address.ip().is_loopback());
         let trust = if is_reached && !is_insecure { Trust::Proven } else { Trust::Given };
-        let auth = self.auth(&upstreams, &forward, trust, mistakes);
+        let auth = self.auth(&upstreams, &forward, trust);
         let is_open = is_reached && matches!(auth, Some(Auth::None));
         if is_open && !is_insecure {
             let expected = "a loopback address, since `auth.mode` is none: anyone who can reach \
                             another address could use the agents; choose an `auth.mode`, or pass \
                             --insecure";
-            mistakes.note(given.mistaken(expected));
+            self.note(given.mistaken(expected));
         }
-        let cors = self.cors(mistakes);
+        let cors = self.cors();
         if cors == Cors::Any && matches!(auth, Some(Auth::None)) && !is_insecure {
             let expected = "a list of origins, since `auth.mode` is none: any page that someone \
                             here visits could use the agents; choose an `auth.mode`, or pass \
                             --insecure";
-            mistakes.note(Given::new("`cors.origins`", "*").mistaken(expected));
+            self.note(Given::new("`cors.origins`", "*").mistaken(expected));
         }
-        let hosts = self.hosts(mistakes);
+        let hosts = self.hosts();
         // A gateway with host names is behind a proxy, and callers are not only users of this
         // machine.
         let is_shared = is_reached || !hosts.is_empty();
         let is_open_to_all = matches!(auth, Some(Auth::None));
         let is_private = !is_shared && is_open_to_all;
-        let thread_routes = self.thread_routes(auth.as_ref(), is_shared, mistakes);
+        let thread_routes = self.thread_routes(auth.as_ref(), is_shared);
         let settings = Settings {
             acp: (&self.acp).into(),
             thread_routes,
             auth: auth.unwrap_or_default(),
             cors,
-            rates: self.rates(mistakes),
+            rates: self.rates(),
             hosts,
             forward,
-            allowance: self.allowance(is_open_to_all, mistakes),
-            error_detail: self.error_detail(mistakes),
-            on_message: self.on_message(mistakes),
-            compression: self.compression(mistakes),
-            page: self.page(is_private, mistakes),
-            limits: self.limits(mistakes),
+            allowance: self.allowance(is_open_to_all),
+            error_detail: self.error_detail(),
+            on_message: self.on_message(),
+            compression: self.compression(),
+            page: self.page(is_private),
+            limits: self.limits(),
         };
         let log = self.take("log").unwrap_or_else(|| Given::new("", DEFAULT_LOG));
-        let log = mistakes.keep(log.log());
-        let otlp_endpoint = self.otlp_endpoint(mistakes);
-        let audit_log = self.audit_log(mistakes);
-        let record = self.record(mistakes);
+        let log = self.keep(log.log());
+        let otlp_endpoint = self.otlp_endpoint();
+        let audit_log = self.audit_log();
+        let record = self.record();
         let watched = self.given.get("watch_config").cloned();
-        let is_watched = self.is_on("watch_config", mistakes);
+        let is_watched = self.is_on("watch_config");
         if let Some(given) = watched.filter(|_| is_watched && self.files.is_empty()) {
-            mistakes.note(given.mistaken("a file to watch: --config FILE"));
+            self.note(given.mistaken("a file to watch: --config FILE"));
         }
-        let Self { acp, files, upstreams: _, given: _ } = self;
         Some(Config {
             listen: listen?,
             is_open,
@@ -385,58 +379,58 @@ impl Raw {
             emits,
             messages_keys,
             settings,
-            acp,
+            acp: std::mem::take(&mut self.acp),
             log: log?,
             otlp_endpoint,
             audit_log,
             record,
             is_watched,
-            files,
+            files: std::mem::take(&mut self.files),
             given: BTreeMap::new(),
         })
     }
 
     /// The address of the admin listener, which does not authenticate.
-    fn admin_listen(&mut self, mistakes: &mut Mistakes) -> Option<SocketAddr> {
-        let is_allowed = self.is_on("admin_insecure", mistakes);
+    fn admin_listen(&mut self) -> Option<SocketAddr> {
+        let is_allowed = self.is_on("admin_insecure");
         let given = self.take("admin_listen")?;
-        let address = mistakes.keep(given.clone().address())?;
+        let address = self.keep(given.clone().address())?;
         if !address.ip().is_loopback() && !is_allowed {
             let expected = "a loopback address, since the admin listener has no `auth`: anyone \
                             who can reach another address could read the metrics; or pass \
                             --admin-insecure";
-            mistakes.note(given.mistaken(expected));
+            self.note(given.mistaken(expected));
         }
         Some(address)
     }
 
     /// The collector's URL, to which the gateway itself adds the path for traces.
-    fn otlp_endpoint(&mut self, mistakes: &mut Mistakes) -> Option<BaseUrl> {
+    fn otlp_endpoint(&mut self) -> Option<BaseUrl> {
         let given = self.take("otlp_endpoint")?;
-        let url = mistakes.keep(upstreams::base_url(given.clone()))?;
+        let url = self.keep(upstreams::base_url(given.clone()))?;
         if url.to_string().ends_with(&format!("/{TRACES_PATH}")) {
             let expected = format!("the URL without /{TRACES_PATH}, which is added to it");
-            mistakes.note(given.mistaken(expected));
+            self.note(given.mistaken(expected));
         }
         Some(url)
     }
 
-    fn audit_log(&mut self, mistakes: &mut Mistakes) -> Option<Destination> {
+    fn audit_log(&mut self) -> Option<Destination> {
         let given = self.take("audit_log")?;
         let expected = "a file's path, or `stderr`";
         if given.value.is_empty() {
-            return mistakes.keep(Err(given.hidden(expected)));
+            return self.keep(Err(given.hidden(expected)));
         }
-        mistakes.keep(given.parse(expected))
+        self.keep(given.parse(expected))
     }
 
     /// Where runs are recorded. Without `record.dir` nothing is recorded.
-    fn record(&mut self, mistakes: &mut Mistakes) -> Option<Recording> {
-        let files = self.number("record.files", mistakes);
-        let bytes = self.number("record.bytes", mistakes);
+    fn record(&mut self) -> Option<Recording> {
+        let files = self.number("record.files");
+        let bytes = self.number("record.bytes");
         let dir = self.take("record.dir")?;
         if dir.value.is_empty() {
-            return mistakes.keep(Err(dir.hidden("a directory")));
+            return self.keep(Err(dir.hidden("a directory")));
         }
         Some(Recording {
             dir: PathBuf::from(dir.value),
@@ -446,35 +440,35 @@ impl Raw {
     }
 
     /// The memory for clients. A caller's share must fit the largest body.
-    fn memory_bytes(&mut self, body_bytes: usize, mistakes: &mut Mistakes) -> usize {
+    fn memory_bytes(&mut self, body_bytes: usize) -> usize {
         let least = body_bytes * BODIES_IN_MEMORY;
         let given = self.given.get("limits.memory_bytes").cloned();
-        let bytes = self.number::<usize>("limits.memory_bytes", mistakes);
+        let bytes = self.number::<usize>("limits.memory_bytes");
         if let Some(given) = given.filter(|_| bytes.is_some_and(|bytes| bytes < least)) {
             let expected = format!(
                 "at least {least}, {BODIES_IN_MEMORY} times `limits.body_bytes`, which is {body_bytes}"
             );
-            mistakes.note(given.mistaken(expected));
+            self.note(given.mistaken(expected));
         }
         bytes.unwrap_or_else(|| DEFAULT_MEMORY_BYTES.max(least))
     }
 
-    fn limits(&mut self, mistakes: &mut Mistakes) -> Limits {
+    fn limits(&mut self) -> Limits {
         let mut limits = Limits::default();
         let policies = [("continue", false), ("cancel", true)];
         // Whether a run is cancelled when its owner has left.
-        let cancels = self.word("on_owner_disconnect", &policies, mistakes);
-        if let Some(connections) = self.number("limits.connections", mistakes) {
+        let cancels = self.word("on_owner_disconnect", &policies);
+        if let Some(connections) = self.number("limits.connections") {
             limits.connections = connections;
         }
         let given = self.given.get("limits.connections_per_peer").cloned();
-        let per_peer = self.number("limits.connections_per_peer", mistakes);
+        let per_peer = self.number("limits.connections_per_peer");
         if let Some(given) = given.filter(|_| per_peer.is_some_and(|n| n > limits.connections)) {
             let expected = format!("at most `limits.connections`, which is {}", limits.connections);
-            mistakes.note(given.mistaken(expected));
+            self.note(given.mistaken(expected));
         }
         limits.connections_per_peer = per_peer.and_then(NonZeroUsize::new);
-        if let Some(seconds) = self.number("limits.header_timeout_seconds", mistakes) {
+        if let Some(seconds) = self.number("limits.header_timeout_seconds") {
             limits.header_timeout = Duration::from_secs(seconds);
         }
         for (key, place) in [
@@ -482,17 +476,16 @@ impl Raw {
             ("limits.log_bytes", &mut limits.log_bytes),
             ("limits.header_bytes", &mut limits.header_bytes),
         ] {
-            *place = self.number(key, mistakes).unwrap_or(*place);
+            *place = self.number(key).unwrap_or(*place);
         }
-        let reads =
-            self.number("limits.state_reads_per_second", mistakes).and_then(NonZeroU32::new);
+        let reads = self.number("limits.state_reads_per_second").and_then(NonZeroU32::new);
         limits.state_reads_per_second = reads.unwrap_or(limits.state_reads_per_second);
-        let grace = self.number("limits.owner_grace_seconds", mistakes);
+        let grace = self.number("limits.owner_grace_seconds");
         if cancels == Some(true) {
             let grace = Duration::from_secs(grace.unwrap_or(DEFAULT_OWNER_GRACE_SECONDS));
             limits.owners = OwnerPolicy::Cancel { grace };
         }
-        limits.memory_bytes = self.memory_bytes(limits.body_bytes, mistakes);
+        limits.memory_bytes = self.memory_bytes(limits.body_bytes);
         limits
     }
 }

@@ -52,9 +52,10 @@
 //! - [`watch`]: an AG-UI client in the terminal. It too is the other side of the wire.
 //! - `main`, `commands`: the binary, with a file for each of its commands.
 //!
-//! A module imports only from lower ranks: sync < offload < metrics < audit, upstream, single_flight <
+//! A module imports only from lower ranks: sync < offload < metrics < audit, upstream, `single_flight` <
 //! agents, credentials, runs < threads < sessions < server, stdio < bridge, config, cli, check,
 //! editors, manual, reload, telemetry, terminal, watch. `tests/offline/tidy.rs` has the ranks, and fails otherwise.
+//! The files within a module import each other in one direction only: `tests/offline/circles.rs`.
 //!
 //! # What always holds
 //!

@@ -11,7 +11,7 @@ use tokio::time::MissedTickBehavior;
 use crate::agents::Agents;
 use crate::config::{Config, Mistake};
 use crate::metrics::Reload;
-use crate::server::{Server, isolation};
+use crate::server::{Server, Settings, isolation};
 
 /// How often the files are checked where `watch_config` is on. A change in several steps is
 /// complete by the next check, or is retried then.
@@ -32,7 +32,8 @@ pub async fn on_demand(
     let mut ticks = tokio::time::interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut warning = JoinSet::new();
-    warning.spawn(isolation::warn(agents, config.settings.clone()));
+    let Settings { auth, forward, .. } = config.settings.clone();
+    warning.spawn(isolation::warn(agents, auth, forward));
     loop {
         tokio::select! {
             // Log rotation moves files away before it sends the signal.
@@ -63,7 +64,8 @@ pub async fn on_demand(
                     tracing::warn!(key, "the change of this key takes effect after a restart");
                 }
                 warning.abort_all();
-                warning.spawn(isolation::warn(agents.clone(), new.settings.clone()));
+                let Settings { auth, forward, .. } = new.settings.clone();
+                warning.spawn(isolation::warn(agents.clone(), auth, forward));
                 server.reload(agents, new.settings.clone());
                 server.metrics().reloaded(Reload::Done);
                 let changed = match config.changed(&new) {

@@ -65,7 +65,7 @@ pub(crate) use answers::kept_answers;
 pub(crate) use batch::ENCODINGS;
 pub(crate) use credential_ring::{Attendance, CredentialRing, Lender, still_refused};
 pub(crate) use event_id::EventKey;
-pub(crate) use idle::IdleThread;
+pub(crate) use idle::{IdleThread, conversation};
 pub(crate) use published::Run;
 pub(crate) use start::StartError;
 

@@ -1,20 +1,23 @@
-//! The HTTP server for AG-UI clients.
+//! The HTTP server for AG-UI clients, and for editors elsewhere.
 //!
-//! A request passes `connections`, `routes`, `auth` and its route, and is answered by `streams` or
-//! `response`:
+//! A request passes `connections`, a transport (`routes`, `websocket` or `acp`) and `service`. The
+//! rooms from the ground up, each of which imports only rooms before it:
 //!
-//! - `connections`: TCP connections, HTTP/1.1, shutdown.
-//! - `routes`: a table of the routes, with a file for each, and the layers in front of them.
-//! - `gateway`: what all requests share, and what a handler knows of its request.
-//! - [`auth`]: the checks before each route, keys, tokens, and how callers are identified.
-//! - `browser`: origins and host names, for requests that come from web pages.
+//! - `peer`: where a request comes from. `upgrade`: what its connection becomes.
 //! - `limits`: limits on requests, connections and callers.
-//! - `request`: reading a request: its body, its parameters, its headers.
-//! - `streams`: a run's events as the bytes of a response.
+//! - `reject`: refusals.
+//! - `request`: reading a request: its parameters, its headers.
+//! - `browser`: origins and host names, for requests that come from web pages.
+//! - `observe`: metrics, traces, the log of refusals and the audit log.
+//! - `streams`: a run's events as bytes.
+//! - [`auth`]: the checks before each request, keys, tokens, and how callers are identified.
+//! - `gateway`: what all requests share, and what a handler knows of its request.
+//! - `connections`: TCP connections, HTTP/1.1, shutdown.
+//! - `service`: what clients can ask of an agent or a thread, for all transports.
+//! - `response`: the responses of HTTP.
 //! - `websocket`: many runs on one connection.
 //! - `acp`: ACP for clients elsewhere.
-//! - `response`: JSON responses. `reject`: responses to refused requests.
-//! - `observe`: metrics, traces, the log of refusals and the audit log.
+//! - `routes`: a table of the routes, with a file for each, and the layers in front of them.
 
 mod acp;
 pub mod auth;
@@ -23,15 +26,18 @@ mod connections;
 mod gateway;
 mod limits;
 mod observe;
+mod peer;
 mod reject;
 mod request;
 mod response;
 mod routes;
+mod service;
 mod streams;
+mod upgrade;
 mod websocket;
 
 use std::mem::discriminant;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -42,7 +48,7 @@ pub use acp::{Acp, IDLE as ACP_IDLE, UNREAD as ACP_UNREAD};
 pub use auth::isolation;
 pub use auth::{
     Auth, DEFAULT_SKEW, Judged, Jwt, JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW,
-    NotAKeySet, Trust,
+    NotAKeySet, ThreadRoutes, Trust,
 };
 pub use browser::cors::{Cors, CorsError, Credentials, Origin};
 pub use browser::host::{HostName, NotAHostName, under_safe_names};
@@ -53,28 +59,28 @@ pub use limits::rates::{Rates, RequestRate};
 pub use limits::{Limits, MIN_HEADER_BYTES};
 pub use observe::Observer;
 pub use observe::request_log::REFUSALS_PER_SECOND;
-pub use request::body::BODY_TIMEOUT;
 pub use request::forward::{Forward, NotForwarded};
+pub use routes::compress::{Coding, Compression, Compressor};
 pub use routes::health::PROBE_AGE;
 pub use routes::page::Page;
-pub use routes::threads::{MAX_NAME_CHARS, ThreadRoutes};
+pub use service::body::BODY_TIMEOUT;
+pub use service::threads::change::MAX_NAME_CHARS;
 pub use streams::body::KEEP_ALIVE;
-pub use streams::compress::{Coding, Compression, Compressor};
 pub use streams::encoder::Encoder;
 pub use streams::outgoing::Outgoing;
 pub use streams::retry::{LONGEST_RETRY, RECONNECTS_PER_SECOND, RETRY};
 pub use streams::wire::Wire;
 pub use websocket::{IDLE, PING, PONG_TIMEOUT};
 
+use self::auth::access::Access;
 use self::auth::admit::{Admission, CallerState};
 use self::auth::isolation::{Blocked, IsolationProof};
 use self::connections::Endpoint;
-use self::gateway::Gateway;
+use self::gateway::{Gateway, Newest};
 use self::limits::log_limiter::LogLimiter;
 use self::observe::request_log::RequestLog;
-use self::routes::admin;
 use self::routes::health::Readiness;
-use self::routes::threads::Access;
+use self::routes::{RoutesState, admin};
 use self::streams::unread::Unread;
 use crate::agents::Agents;
 use crate::audit::Audit;
@@ -141,6 +147,16 @@ struct LongLived {
     unread: Unread,
     request_log: RequestLog,
     shutdown: CancellationToken,
+    /// What sockets use that were opened before a reload.
+    newest: OnceLock<watch::Sender<Arc<Gateway>>>,
+    newest_acp: OnceLock<watch::Sender<Arc<acp::Front>>>,
+}
+
+/// Replaces the newest value for all sockets.
+fn renewed<T>(newest: &OnceLock<watch::Sender<Arc<T>>>, value: &Arc<T>) -> Newest<T> {
+    let sender = newest.get_or_init(|| watch::Sender::new(Arc::clone(value)));
+    sender.send_replace(Arc::clone(value));
+    sender.subscribe()
 }
 
 // === impl Server ===
@@ -172,6 +188,8 @@ impl Server {
             unread,
             request_log,
             shutdown,
+            newest: OnceLock::new(),
+            newest_acp: OnceLock::new(),
         };
         let (clients, admin) = state.endpoints(agents, settings, CancellationToken::new());
         Self { state, clients: watch::Sender::new(clients), admin: watch::Sender::new(admin) }
@@ -281,7 +299,6 @@ impl LongLived {
             IsolationProof::new(&agents, auth, forward, blocked, tasks)
         };
         let kept = acp::Kept {
-            threads: self.threads.clone(),
             registry: self.acp_connections.clone(),
             tasks: self.tasks.clone(),
             shutdown: self.shutdown.clone(),
@@ -289,17 +306,14 @@ impl LongLived {
         let thread_access = Access::new(thread_routes, &agents, &auth, proof.clone());
         let gateway = Arc::new(Gateway {
             thread_access,
-            acp: acp::Front::new(&agents, acp, error_detail, kept),
             agents,
             threads: self.threads.clone(),
-            readiness,
             limits: limits.clone(),
-            forward,
             error_detail,
             on_message,
             observer: self.observer.clone(),
             allowance,
-            page,
+            log: self.request_log.clone(),
             unread: self.unread.clone(),
             conversions: Semaphore::new(CONVERSIONS),
             disallowed_log: LogLimiter::default(),
@@ -310,12 +324,23 @@ impl LongLived {
                 rates,
                 state,
                 proof,
+                forward,
+                memory: self.observer.metrics.memory().clone(),
                 replaced: replaced.clone(),
             },
         });
         let refusals = self.request_log.refusals.clone();
         let full = routes::full(&gateway);
-        let routes = routes::routes(gateway, self.request_log.clone(), compression);
+        let front = Arc::new(acp::Front::new(Arc::clone(&gateway), acp, kept));
+        let state = RoutesState {
+            newest: renewed(&self.newest, &gateway),
+            newest_acp: renewed(&self.newest_acp, &front),
+            gateway,
+            acp: front,
+            readiness,
+            page,
+        };
+        let routes = routes::routes(state, compression);
         (Endpoint { routes, full, limits, auth, replaced, refusals }, admin)
     }
 }

@@ -27,6 +27,7 @@
 //! - `lengths`: how long the texts of a client may be.
 //! - `history`: new, load, resume, list. `fork`: a copy of a session. `introduction`: what follows
 //!   the response of new, load and resume. `directory`: their directories as text.
+//! - `cursors`: the ends of turns, at which a session can be forked.
 //! - `position`: event ids, and sessions that are loaded after an event.
 //! - `follow`: runs of others in an open session.
 //! - `turn`: prompts and their runs. `questions`: what a run asks. `notice`: what a person should
@@ -37,6 +38,7 @@ mod auth;
 mod authentication;
 mod client_requests;
 mod connection;
+mod cursors;
 mod default_agent;
 mod directory;
 mod follow;
@@ -63,6 +65,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -115,6 +118,16 @@ pub struct Settings {
     pub system_prompt_key: Option<String>,
     /// Whether secrets of those servers are forwarded too.
     pub mcp_secrets: Secrets,
+    /// The unstable parts of ACP that are offered.
+    pub unstable: Vec<Unstable>,
+}
+
+/// A part of ACP that may still change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unstable {
+    /// Session cursors: `session/fork` at the end of a turn.
+    Cursors,
 }
 
 /// One client's connection, as its transport sees it.

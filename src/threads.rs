@@ -23,6 +23,7 @@
 //! - `start_lock`: one start at a time. `partial_answers`: answers that wait for others.
 //! - `interrupts`: which questions are open. `past`: earlier states, and where an edited conversation
 //!   branches off. `sent`: what earlier runs began with.
+//! - `turn_ends`: where turns have ended, so that a copy can end there.
 //! - `manage`: renaming, archiving, deleting. `copy`: copying.
 //!
 //! Following:
@@ -56,6 +57,7 @@ mod start_lock;
 mod starts;
 mod stop;
 mod thread;
+mod turn_ends;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -69,6 +71,7 @@ pub use reader::{AtShutdown, ThreadReader};
 pub use refusal::Refusal;
 pub use snapshot::ThreadSnapshot;
 pub use thread::Thread;
+pub(crate) use turn_ends::{Newest, end_of_run, is_turn_end, visit_turn_ends};
 
 use crate::agents::Agent;
 use crate::runs::Runs;

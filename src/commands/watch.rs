@@ -24,7 +24,8 @@ pub(super) fn run(args: cli::Watch, log: Option<&str>) -> Result<(), u8> {
             )));
         }
     }
-    let headers = watch::headers(api_key.as_deref(), &header).map_err(misused)?;
+    let lines = header.iter().map(|line| &**line);
+    let headers = watch::headers(api_key.as_deref(), lines).map_err(misused)?;
     let limit = timeout.as_deref().map(time).transpose()?;
     start_log_of_flag(log)?;
     let format = if json { Format::Json } else { Format::Text };

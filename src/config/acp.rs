@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use toml::{Table, Value};
 
 use crate::server;
-use crate::sessions::Settings;
+use crate::sessions::{Settings, Unstable};
 use threadway_translate::acp::choice::Mode;
 use threadway_translate::acp::mcp::Secrets;
 use threadway_translate::acp::permission::{Rule, Rules};
@@ -43,6 +43,7 @@ struct AcpTable {
     forward_mcp_servers: Option<String>,
     forward_mcp_secrets: bool,
     system_prompt_key: Option<String>,
+    unstable: Vec<Unstable>,
 }
 
 /// A kind of content that a prompt may hold besides text and links.
@@ -170,6 +171,7 @@ impl Acp {
             mcp_key: written.forward_mcp_servers,
             system_prompt_key: written.system_prompt_key,
             mcp_secrets,
+            unstable: written.unstable,
         };
         Ok(Self { agent: written.agent, settings })
     }

@@ -1,16 +1,16 @@
 //! The tables `emit` and `agents.NAME.emit`: what viewers are sent of runs.
 
 use super::keys;
-use super::raw::{Given, Mistake, Mistakes, Raw};
+use super::raw::{Given, Mistake, Raw};
 use crate::agents::Emits;
 use threadway_translate::run::{Emit, Harness, MessageSnapshots, StateEvents, Subagents};
 
 impl Raw {
     /// What viewers are sent, by default and for agents with a table of their own.
-    pub(super) fn emits(&mut self, mistakes: &mut Mistakes) -> Emits {
+    pub(super) fn emits(&mut self) -> Emits {
         let mut default = Emit::default();
         for (key, given) in self.take_all("emit.") {
-            mistakes.keep(set(&mut default, &key, given));
+            self.keep(set(&mut default, &key, given));
         }
         let mut emits = Emits { default, ..Emits::default() };
         for (key, given) in self.take_all("agents.") {
@@ -21,7 +21,7 @@ impl Raw {
             };
             // An agent's table begins with the values of `emit`.
             let emit = emits.by_agent.entry(agent.to_owned()).or_insert(default);
-            mistakes.keep(set(emit, option, given));
+            self.keep(set(emit, option, given));
         }
         emits
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::HeaderName;
 
 use super::Upstream;
-use super::raw::{AUTH_KEYS, Given, Mistake, Mistakes, Raw};
+use super::raw::{AUTH_KEYS, Given, Mistake, Raw};
 use crate::server::{
     Auth, Compression, Cors, CorsError, Credentials, DEFAULT_SKEW, Forward, HostName, Judged, Jwt,
     JwtError, JwtSettings, Keys, KeysError, KeysFrom, NotAHostName, NotForwarded, Page, Rates,
@@ -54,18 +54,17 @@ impl Raw {
         upstreams: &[Upstream],
         forward: &Forward,
         trust: Trust,
-        mistakes: &mut Mistakes,
     ) -> Option<Auth> {
         let given = self.take("auth.mode").unwrap_or_else(|| Given::new("`auth.mode`", "none"));
         let words = OF_MODE.map(|(word, mode, _)| (word, mode));
-        let mode = mistakes.keep(given.clone().one_of(&words));
+        let mode = self.keep(given.clone().one_of(&words));
         if let Some(mode) = mode {
-            self.refuse_keys_of_other_modes(mode, mistakes);
+            self.refuse_keys_of_other_modes(mode);
         }
-        let credential = self.credential_header(forward, mistakes);
-        let keys = self.keys(mistakes);
+        let credential = self.credential_header(forward);
+        let keys = self.keys();
         let mode = mode?;
-        let jwt = self.jwt(mode, mistakes);
+        let jwt = self.jwt(mode);
         match mode {
             AuthMode::None => Some(Auth::None),
             AuthMode::Upstream => {
@@ -77,14 +76,14 @@ impl Raw {
                              LangGraph checks them; the upstream `{name}` is not sent them: set \
                              `forward_identity = true` in its table, or choose another mode"
                         );
-                        mistakes.note(given.clone().mistaken(expected));
+                        self.note(given.clone().mistaken(expected));
                     }
                     if api_key.is_some() || CREDENTIALS.iter().any(|c| headers.contains_key(*c)) {
                         let expected = format!(
                             "callers' own credentials; those configured for the upstream `{name}` \
                              would let everyone in: leave them out, or choose another mode"
                         );
-                        mistakes.note(given.clone().mistaken(expected));
+                        self.note(given.clone().mistaken(expected));
                     }
                 }
                 Some(Auth::Upstream(Judged { credential, trust }))
@@ -92,7 +91,7 @@ impl Raw {
             AuthMode::Bearer if keys.is_empty() => {
                 let expected = "keys: `auth.keys.NAME` or `auth.keys_file` in the config file, or \
                                 THREADWAY_AUTH_KEYS=NAME=KEY";
-                mistakes.keep(Err(given.mistaken(expected)))
+                self.keep(Err(given.mistaken(expected)))
             }
             AuthMode::Bearer => {
                 let text: Vec<_> = keys.iter().map(|given| &*given.value).collect();
@@ -102,7 +101,7 @@ impl Raw {
                     let place = places.join(", ");
                     Mistake { place, value: None, expected: error.to_string() }
                 };
-                mistakes.keep(parsed.map_err(wrong)).map(Auth::Bearer)
+                self.keep(parsed.map_err(wrong)).map(Auth::Bearer)
             }
             AuthMode::Jwt => {
                 for Upstream { name, .. } in unsaid(upstreams) {
@@ -111,18 +110,18 @@ impl Raw {
                          each caller's token is sent there too; with `false` every caller sees \
                          every thread there"
                     );
-                    mistakes.note(given.clone().mistaken(expected));
+                    self.note(given.clone().mistaken(expected));
                 }
                 let settings = jwt?;
                 let checked = Jwt::new(&settings).map_err(|error| jwt_mistake(&error));
-                mistakes.keep(checked).map(Auth::Jwt)
+                self.keep(checked).map(Auth::Jwt)
             }
         }
     }
 
     /// Notes the keys that another mode than the chosen one uses. Who sets them believes that callers
     /// are authenticated by them. A key with several names is noted once.
-    fn refuse_keys_of_other_modes(&mut self, chosen: AuthMode, mistakes: &mut Mistakes) {
+    fn refuse_keys_of_other_modes(&mut self, chosen: AuthMode) {
         for (word, _, keys) in OF_MODE.iter().filter(|(_, mode, _)| *mode != chosen) {
             for key in *keys {
                 let several = self.take_all(&format!("{key}."));
@@ -138,7 +137,7 @@ impl Raw {
                     AuthMode::Jwt => "jwt",
                     AuthMode::Upstream => "upstream",
                 };
-                mistakes.note(given.hidden(format!(
+                self.note(given.hidden(format!(
                     "`auth.mode` {word}, the only mode that uses this key; `auth.mode` is {open}: \
                      choose the mode, or leave the key out"
                 )));
@@ -147,22 +146,18 @@ impl Raw {
     }
 
     /// The header by which LangGraph authenticates.
-    fn credential_header(
-        &mut self,
-        forward: &Forward,
-        mistakes: &mut Mistakes,
-    ) -> Option<HeaderName> {
+    fn credential_header(&mut self, forward: &Forward) -> Option<HeaderName> {
         let given = self.take("auth.credential_header")?;
         let name = given.value.parse().ok().filter(|name| forward.identifies_by(name));
         let expected = "authorization, x-api-key, or one of `forward_headers`";
-        mistakes.keep(name.ok_or_else(|| given.mistaken(expected)))
+        self.keep(name.ok_or_else(|| given.mistaken(expected)))
     }
 
     /// What clients may set. Without `auth`, `is_open`, a lost conversation is restored.
-    pub(super) fn allowance(&mut self, is_open: bool, mistakes: &mut Mistakes) -> Allowance {
+    pub(super) fn allowance(&mut self, is_open: bool) -> Allowance {
         let mut allowance = Allowance::default();
         let words = [("restore", LostThread::Restore), ("newest", LostThread::Newest)];
-        let lost = self.word("input.lost_thread", &words, mistakes);
+        let lost = self.word("input.lost_thread", &words);
         let by_default = if is_open { LostThread::Restore } else { LostThread::Newest };
         allowance.when_lost(lost.unwrap_or(by_default));
         if let Some(given) = self.take("forward_configurable") {
@@ -170,37 +165,37 @@ impl Raw {
                 let wrong = |error: NotForClients| {
                     Given::new(&given.place, key).mistaken(error.to_string())
                 };
-                mistakes.keep(allowance.allow(key).map_err(wrong));
+                self.keep(allowance.allow(key).map_err(wrong));
             }
         }
-        if let Some(most) = self.number("limits.recursion_limit", mistakes) {
+        if let Some(most) = self.number("limits.recursion_limit") {
             allowance.limit_recursion(most);
         }
-        if let Some(multitask) = self.word("multitask_strategy", &Multitask::WORDS, mistakes) {
+        if let Some(multitask) = self.word("multitask_strategy", &Multitask::WORDS) {
             allowance.when_busy(multitask);
         }
         let listed = self.take("forward_multitask_strategies");
         for word in
             listed.iter().flat_map(|given| given.items().map(|word| Given::new(&given.place, word)))
         {
-            if let Some(multitask) = mistakes.keep(word.one_of(&Multitask::WORDS)) {
+            if let Some(multitask) = self.keep(word.one_of(&Multitask::WORDS)) {
                 allowance.allow_when_busy(multitask);
             }
         }
         let words = [("send", SystemMessages::Send), ("drop", SystemMessages::Drop)];
-        if let Some(policy) = self.word("input.system_messages", &words, mistakes) {
+        if let Some(policy) = self.word("input.system_messages", &words) {
             allowance.take_system_messages(policy);
         }
         allowance
     }
 
     /// The keys of callers from all places, as lines of `NAME=KEY`.
-    fn keys(&mut self, mistakes: &mut Mistakes) -> Vec<Given> {
+    fn keys(&mut self) -> Vec<Given> {
         let mut keys: Vec<_> = self.take(AUTH_KEYS).into_iter().collect();
         for (name, given) in self.take_all("auth.keys.") {
             // A second key in the value would count as another name's.
             if given.value.contains([',', '\n', '\r']) {
-                mistakes.note(given.hidden("one key, without commas and line ends"));
+                self.note(given.hidden("one key, without commas and line ends"));
                 continue;
             }
             let value = format!("{name}={}", given.value);
@@ -209,14 +204,14 @@ impl Raw {
         if let Some(file) = self.take("auth.keys_file") {
             let text = self.read_named(&file, |path| std::fs::read_to_string(path));
             let place = format!("{} ({})", file.place, file.value);
-            keys.extend(mistakes.keep(text.map(|text| Given::new(&place, &text))));
+            keys.extend(self.keep(text.map(|text| Given::new(&place, &text))));
         }
         keys
     }
 
     /// How tokens are verified, in mode `jwt`.
-    fn jwt(&mut self, mode: AuthMode, mistakes: &mut Mistakes) -> Option<JwtSettings> {
-        let skew = self.number("auth.clock_skew_seconds", mistakes).map(Duration::from_secs);
+    fn jwt(&mut self, mode: AuthMode) -> Option<JwtSettings> {
+        let skew = self.number("auth.clock_skew_seconds").map(Duration::from_secs);
         let keys = self.take("auth.jwks");
         let issuer = self.take("auth.issuer").map(|given| given.value).unwrap_or_default();
         let audience = self.take("auth.audience");
@@ -226,14 +221,14 @@ impl Raw {
             && let Some(authority) = self.take("auth.jwks_ca_file")
         {
             let expected = "an https:// URL in `auth.jwks`: only such a server has a certificate";
-            mistakes.note(authority.mistaken(expected));
+            self.note(authority.mistaken(expected));
         }
-        self.read_pem("auth.jwks_ca_file", &mut tls, Tls::trust, mistakes);
+        self.read_pem("auth.jwks_ca_file", &mut tls, Tls::trust);
         let keys = match keys {
             Some(given) if given.value.contains("://") => {
                 let url = given.value.parse::<KeySetUrl>();
                 let wrong = |error: NotAKeySetUrl| given.hidden(error.to_string());
-                let url = mistakes.keep(url.map_err(wrong))?;
+                let url = self.keep(url.map_err(wrong))?;
                 KeysFrom::Url { url, tls }
             }
             Some(given) => {
@@ -245,7 +240,7 @@ impl Raw {
                 if let AuthMode::Jwt = mode {
                     let expected = "a file or a URL with the keys that sign the tokens".to_owned();
                     let place = "`auth.jwks`".to_owned();
-                    mistakes.note(Mistake { place, value: None, expected });
+                    self.note(Mistake { place, value: None, expected });
                 }
                 return None;
             }
@@ -253,74 +248,69 @@ impl Raw {
         Some(JwtSettings { keys, issuer, audiences, skew: skew.unwrap_or(DEFAULT_SKEW) })
     }
 
-    pub(super) fn forward(&mut self, mistakes: &mut Mistakes) -> Forward {
+    pub(super) fn forward(&mut self) -> Forward {
         let mut forward = Forward::default();
         if let Some(given) = self.take("forward_headers") {
             for name in given.items() {
                 let wrong = |error: NotForwarded| {
                     Given::new(&given.place, name).mistaken(error.to_string())
                 };
-                mistakes.keep(forward.allow(name).map_err(wrong));
+                self.keep(forward.allow(name).map_err(wrong));
             }
         }
         let words = [("empty", UnknownThread::Empty), ("refused", UnknownThread::Refused)];
-        if let Some(unknown) = self.word("auth.unknown_threads", &words, mistakes) {
+        if let Some(unknown) = self.word("auth.unknown_threads", &words) {
             forward.set_unknown(unknown);
         }
         forward
     }
 
-    pub(super) fn hosts(&mut self, mistakes: &mut Mistakes) -> Vec<HostName> {
+    pub(super) fn hosts(&mut self) -> Vec<HostName> {
         let Some(given) = self.take("hosts") else { return Vec::new() };
         let named = given.items().filter_map(|name| {
             let wrong =
                 |error: NotAHostName| Given::new(&given.place, name).mistaken(error.to_string());
-            mistakes.keep(name.parse().map_err(wrong))
+            self.keep(name.parse().map_err(wrong))
         });
         named.collect()
     }
 
-    pub(super) fn error_detail(&mut self, mistakes: &mut Mistakes) -> ErrorDetail {
+    pub(super) fn error_detail(&mut self) -> ErrorDetail {
         let words = [
             ("full", ErrorDetail::Full),
             ("message", ErrorDetail::Message),
             ("code", ErrorDetail::Code),
             ("none", ErrorDetail::None),
         ];
-        self.word("error_detail", &words, mistakes).unwrap_or_default()
+        self.word("error_detail", &words).unwrap_or_default()
     }
 
-    pub(super) fn on_message(&mut self, mistakes: &mut Mistakes) -> OnMessage {
+    pub(super) fn on_message(&mut self) -> OnMessage {
         let words = [("ask_again", OnMessage::AskAgain), ("reject", OnMessage::Reject)];
-        self.word("on_message_while_interrupted", &words, mistakes).unwrap_or_default()
+        self.word("on_message_while_interrupted", &words).unwrap_or_default()
     }
 
-    pub(super) fn compression(&mut self, mistakes: &mut Mistakes) -> Compression {
+    pub(super) fn compression(&mut self) -> Compression {
         let words = [("off", Compression::Off), ("on", Compression::On)];
-        self.word("compression", &words, mistakes).unwrap_or_default()
+        self.word("compression", &words).unwrap_or_default()
     }
 
     /// Whether the page is served. The default is `is_private`.
-    pub(super) fn page(&mut self, is_private: bool, mistakes: &mut Mistakes) -> Page {
+    pub(super) fn page(&mut self, is_private: bool) -> Page {
         let given = self.take("page").map(|given| given.parse("`true` or `false`"));
-        let is_on = given.and_then(|given| mistakes.keep(given)).unwrap_or(is_private);
+        let is_on = given.and_then(|given| self.keep(given)).unwrap_or(is_private);
         if is_on { Page::On } else { Page::Off }
     }
 
     /// Who may list, change and inspect threads. `is_shared` says whether callers on other machines
     /// reach the gateway.
-    pub(super) fn thread_routes(
-        &mut self,
-        auth: Option<&Auth>,
-        is_shared: bool,
-        mistakes: &mut Mistakes,
-    ) -> ThreadRoutes {
+    pub(super) fn thread_routes(&mut self, auth: Option<&Auth>, is_shared: bool) -> ThreadRoutes {
         let words = [
             ("callers", ThreadRoutes::Callers),
             ("all", ThreadRoutes::All),
             ("off", ThreadRoutes::Off),
         ];
-        let routes = self.word("thread_routes", &words, mistakes);
+        let routes = self.word("thread_routes", &words);
         match (routes.unwrap_or(ThreadRoutes::Callers), auth) {
             // All callers are on this machine.
             (ThreadRoutes::Callers, Some(Auth::None)) if !is_shared => ThreadRoutes::All,
@@ -329,27 +319,27 @@ impl Raw {
         }
     }
 
-    pub(super) fn cors(&mut self, mistakes: &mut Mistakes) -> Cors {
+    pub(super) fn cors(&mut self) -> Cors {
         let given = self.take("cors.origins").unwrap_or_else(|| Given::new("`cors.origins`", ""));
-        let credentials = if self.is_on("cors.credentials", mistakes) {
+        let credentials = if self.is_on("cors.credentials") {
             Credentials::Included
         } else {
             Credentials::Omitted
         };
-        mistakes.keep(given.cors(credentials)).unwrap_or_default()
+        self.keep(given.cors(credentials)).unwrap_or_default()
     }
 
-    pub(super) fn rates(&mut self, mistakes: &mut Mistakes) -> Rates {
+    pub(super) fn rates(&mut self) -> Rates {
         if !self.given.contains_key("limits.requests_per_second")
             && let Some(burst) = self.take("limits.request_burst")
         {
             let expected = "`limits.requests_per_second` beside it: without a rate there is no \
                             limit, and no burst";
-            mistakes.note(burst.mistaken(expected));
+            self.note(burst.mistaken(expected));
         }
-        let per_second = self.number("limits.requests_per_second", mistakes);
-        let burst = self.number("limits.request_burst", mistakes).and_then(NonZeroU32::new);
-        let streams = self.number("limits.streams_per_caller", mistakes);
+        let per_second = self.number("limits.requests_per_second");
+        let burst = self.number("limits.request_burst").and_then(NonZeroU32::new);
+        let streams = self.number("limits.streams_per_caller");
         Rates {
             requests: per_second
                 .and_then(NonZeroU32::new)

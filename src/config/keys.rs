@@ -303,6 +303,8 @@ keys! {
     "acp.forward_mcp_secrets": Kind::Acp, default "false";
     /// The key under which the graph reads an editor's system prompt.
     "acp.system_prompt_key": Kind::Acp, see "editors.md";
+    /// The unstable parts of ACP that are offered to editors: cursors.
+    "acp.unstable": Kind::Acp, unless given "none", see "editors.md#forks-at-an-earlier-turn";
     /// The tools for which a person may answer "always" whatever the arguments are.
     "acp.always_by_tool": Kind::Acp, unless given "each but those that execute or delete";
     /// The context window of a model, in tokens.

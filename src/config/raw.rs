@@ -26,6 +26,8 @@ pub(super) struct Raw {
     pub(super) upstreams: Vec<String>,
     /// The files that were read.
     pub(super) files: Vec<PathBuf>,
+    /// The mistakes found so far.
+    pub(super) mistakes: Vec<Mistake>,
 }
 
 /// A value and where it was given.
@@ -44,10 +46,6 @@ pub struct Mistake {
     pub(super) value: Option<String>,
     pub(super) expected: String,
 }
-
-/// The mistakes found so far.
-#[derive(Debug, Default)]
-pub(super) struct Mistakes(pub(super) Vec<Mistake>);
 
 // === impl Raw ===
 
@@ -69,25 +67,24 @@ impl Raw {
     }
 
     /// The values of a file.
-    pub(super) fn read_file(path: &Path, mistakes: &mut Mistakes) -> Self {
+    pub(super) fn read_file(path: &Path) -> Self {
         let name = path.display().to_string();
         match std::fs::read_to_string(path) {
-            Ok(text) => {
-                Self { files: vec![path.to_owned()], ..Self::of_toml(&name, &text, mistakes) }
-            }
-            Err(error) => {
-                mistakes.note(Mistake {
-                    place: "--config (THREADWAY_CONFIG)".to_owned(),
-                    value: Some(name),
-                    expected: format!("a file that can be read ({error})"),
-                });
-                Self::default()
-            }
+            Ok(text) => Self { files: vec![path.to_owned()], ..Self::of_toml(&name, &text) },
+            Err(error) => Self::mistaken(Mistake {
+                place: "--config (THREADWAY_CONFIG)".to_owned(),
+                value: Some(name),
+                expected: format!("a file that can be read ({error})"),
+            }),
         }
     }
 
+    fn mistaken(mistake: Mistake) -> Self {
+        Self { mistakes: vec![mistake], ..Self::default() }
+    }
+
     /// The values of a file's text. `name` is the file's name for messages.
-    pub(super) fn of_toml(name: &str, text: &str, mistakes: &mut Mistakes) -> Self {
+    pub(super) fn of_toml(name: &str, text: &str) -> Self {
         let mut table: Table = match text.parse() {
             Ok(table) => table,
             Err(error) => {
@@ -95,8 +92,7 @@ impl Raw {
                 let before = error.span().and_then(|span| text.get(..span.start));
                 let line = before.map_or(1, |before| before.lines().count().max(1));
                 let expected = format!("TOML ({}, at line {line})", error.message().trim_end());
-                mistakes.note(Mistake { place: name.to_owned(), value: None, expected });
-                return Self::default();
+                return Self::mistaken(Mistake { place: name.to_owned(), value: None, expected });
             }
         };
         let mut raw = Self::default();
@@ -106,7 +102,7 @@ impl Raw {
                 value: None,
                 expected,
             });
-            raw.acp = mistakes.keep(read).unwrap_or_default();
+            raw.acp = raw.keep(read).unwrap_or_default();
         }
         for (path, value) in flatten(table, &[]) {
             let key = path.join(".");
@@ -130,7 +126,7 @@ impl Raw {
                 Ok((kind, value)) => {
                     raw.given.insert(key, Given { place, value, kind });
                 }
-                Err((value, expected)) => mistakes.note(Mistake { place, value, expected }),
+                Err((value, expected)) => raw.note(Mistake { place, value, expected }),
             }
         }
         raw
@@ -153,6 +149,7 @@ impl Raw {
             other.given.retain(|key, _| !key.starts_with(AUTH_KEYS));
         }
         other.given.append(&mut self.given);
+        other.mistakes.append(&mut self.mistakes);
         other
     }
 
@@ -168,6 +165,14 @@ impl Raw {
         text.map_err(|error| given.clone().mistaken(format!("a file that can be read ({error})")))
     }
 
+    pub(super) fn note(&mut self, mistake: Mistake) {
+        self.mistakes.push(mistake);
+    }
+
+    pub(super) fn keep<T>(&mut self, read: Result<T, Mistake>) -> Option<T> {
+        read.map_err(|mistake| self.note(mistake)).ok()
+    }
+
     pub(super) fn take(&mut self, key: &str) -> Option<Given> {
         self.given.remove(key)
     }
@@ -181,30 +186,21 @@ impl Raw {
     }
 
     /// Whether a switch is on.
-    pub(super) fn is_on(&mut self, key: &str, mistakes: &mut Mistakes) -> bool {
+    pub(super) fn is_on(&mut self, key: &str) -> bool {
         let given = self.take(key).map(|given| given.parse("`true` or `false`"));
-        given.and_then(|given| mistakes.keep(given)).unwrap_or(false)
+        given.and_then(|given| self.keep(given)).unwrap_or(false)
     }
 
     /// A number within the bounds of its key.
-    pub(super) fn number<T: TryFrom<u64>>(
-        &mut self,
-        key: &str,
-        mistakes: &mut Mistakes,
-    ) -> Option<T> {
+    pub(super) fn number<T: TryFrom<u64>>(&mut self, key: &str) -> Option<T> {
         let given = self.take(key)?;
-        mistakes.keep(given.number())
+        self.keep(given.number())
     }
 
     /// What one of the words means.
-    pub(super) fn word<T: Copy>(
-        &mut self,
-        key: &str,
-        words: &[(&str, T)],
-        mistakes: &mut Mistakes,
-    ) -> Option<T> {
+    pub(super) fn word<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Option<T> {
         let given = self.take(key)?;
-        mistakes.keep(given.one_of(words))
+        self.keep(given.one_of(words))
     }
 }
 
@@ -406,18 +402,6 @@ impl fmt::Debug for Given {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { place, value: _, kind: _ } = self;
         f.debug_struct("Given").field("place", place).finish_non_exhaustive()
-    }
-}
-
-// === impl Mistakes ===
-
-impl Mistakes {
-    pub(super) fn note(&mut self, mistake: Mistake) {
-        self.0.push(mistake);
-    }
-
-    pub(super) fn keep<T>(&mut self, read: Result<T, Mistake>) -> Option<T> {
-        read.map_err(|mistake| self.note(mistake)).ok()
     }
 }
 

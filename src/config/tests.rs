@@ -19,9 +19,9 @@ use threadway_translate::run::{Emit, Harness, StateEvents};
 const EXAMPLE: &str = include_str!("../../config.toml.example");
 
 fn of_toml(text: &str) -> (Raw, Vec<String>) {
-    let mut mistakes = Mistakes::default();
-    let raw = Raw::of_toml("f.toml", text, &mut mistakes);
-    (raw, texts(&mistakes.0))
+    let raw = Raw::of_toml("f.toml", text);
+    let mistakes = texts(&raw.mistakes);
+    (raw, mistakes)
 }
 
 /// The configuration of a file without flags.
@@ -30,13 +30,12 @@ fn checked(text: &str) -> Result<Config, Vec<String>> {
 }
 
 fn over(options: &Options, text: &str) -> Result<Config, Vec<String>> {
-    let mut mistakes = Mistakes::default();
-    let mut raw = Raw::of_toml("f.toml", text, &mut mistakes);
-    raw.files.push(PathBuf::from("f.toml"));
-    let config = Raw::of_flags(options, None).over(raw).check(Unnamed::Refused, &mut mistakes);
-    match config {
-        Some(config) if mistakes.0.is_empty() => Ok(config),
-        Some(_) | None => Err(texts(&mistakes.0)),
+    let mut file = Raw::of_toml("f.toml", text);
+    file.files.push(PathBuf::from("f.toml"));
+    let mut raw = Raw::of_flags(options, None).over(file);
+    match raw.check(Unnamed::Refused) {
+        Some(config) if raw.mistakes.is_empty() => Ok(config),
+        Some(_) | None => Err(texts(&raw.mistakes)),
     }
 }
 
@@ -135,6 +134,7 @@ fn the_example_holds_every_key_with_its_default() {
     assert_eq!(settings.mcp_key.as_deref(), Some("mcp_servers"));
     assert_eq!(settings.system_prompt_key.as_deref(), Some("client_system_prompt"));
     assert_eq!(settings.mcp_secrets, Secrets::Withheld);
+    assert_eq!(settings.unstable, [sessions::Unstable::Cursors]);
     assert_eq!(settings.profile.window("claude-opus"), Some(200_000));
     assert_eq!(settings.profile.kind("run_all"), ToolKind::Execute);
     assert_eq!(settings.profile.always_by_tool.as_ref().map(Vec::len), Some(2));
@@ -157,6 +157,7 @@ fn the_table_acp_keeps_its_order_and_names_its_mistakes() {
         ("acp = 1", "`acp` in f.toml"),
         ("[acp]\nx = 1", "unknown field `x`"),
         ("[acp]\nprompt = [\"video\"]", "unknown variant `video`"),
+        ("[acp]\nunstable = [\"cursor\"]", "unknown variant `cursor`, expected `cursors`"),
         ("[acp]\npaths = \"here\"", "`paths`"),
         ("[acp]\nforward_mcp_secrets = true", "`forward_mcp_servers` beside"),
         ("[acp]\nsystem_prompt_key = \"run_id\"", "`system_prompt_key`"),

@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::front::is_https;
-use super::raw::{self, Given, Mistake, Mistakes, Raw};
+use super::raw::{self, Given, Mistake, Raw};
 use super::{DEFAULT_UPSTREAM, Unnamed, Upstream};
 use crate::agents::{MessagesKey, MessagesKeys};
 use crate::upstream::{BaseUrl, BaseUrlError, Identity, MAX_ADDRESSES, NotAKey, NotTls, Tls};
@@ -35,11 +35,7 @@ impl Raw {
         self.given.keys().chain(&self.upstreams).any(is_url)
     }
 
-    pub(super) fn upstreams(
-        &mut self,
-        unnamed: Unnamed<'_>,
-        mistakes: &mut Mistakes,
-    ) -> Vec<Upstream> {
+    pub(super) fn upstreams(&mut self, unnamed: Unnamed<'_>) -> Vec<Upstream> {
         match unnamed {
             Unnamed::Refused => {}
             Unnamed::Default(_) | Unnamed::Allowed if self.names_upstream() => {}
@@ -62,43 +58,44 @@ impl Raw {
         // In the order of the file.
         prefixes.sort_by_key(|prefix| self.upstreams.iter().position(|known| known == prefix));
         if prefixes.is_empty() {
-            mistakes.note(missing_upstream());
+            self.note(missing_upstream());
         }
         if let [one, other, ..] = prefixes.as_slice()
             && one == "upstream"
         {
             let expected = "either `upstream` or `upstreams.NAME`, not both".to_owned();
-            mistakes.note(Mistake { place: format!("`{other}`"), value: None, expected });
+            self.note(Mistake { place: format!("`{other}`"), value: None, expected });
         }
-        prefixes.iter().filter_map(|prefix| self.upstream(prefix, mistakes)).collect()
+        prefixes.iter().filter_map(|prefix| self.upstream(prefix)).collect()
     }
 
-    fn upstream(&mut self, prefix: &str, mistakes: &mut Mistakes) -> Option<Upstream> {
+    fn upstream(&mut self, prefix: &str) -> Option<Upstream> {
         let name = prefix.strip_prefix("upstreams.").unwrap_or(DEFAULT_UPSTREAM);
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         if !name.bytes().all(is_plain) {
             let expected = "a name of letters, digits, `-` and `_`".to_owned();
-            mistakes.note(Mistake { place: format!("`{prefix}`"), value: None, expected });
+            self.note(Mistake { place: format!("`{prefix}`"), value: None, expected });
         }
-        let urls = mistakes.keep(self.urls(prefix));
+        let urls = self.urls(prefix);
+        let urls = self.keep(urls);
         if let Some((url, others)) = &urls {
             let is_tls = std::iter::once(url).chain(others).any(|url| is_https(&url.to_string()));
-            self.refuse_certificates_without_tls(prefix, is_tls, mistakes);
+            self.refuse_certificates_without_tls(prefix, is_tls);
         }
         let api_key = self.take(&format!("{prefix}.api_key"));
         let api_key = api_key.and_then(|given| {
             let key = given.value.parse();
-            mistakes.keep(key.map_err(|error: NotAKey| given.hidden(error.to_string())))
+            self.keep(key.map_err(|error: NotAKey| given.hidden(error.to_string())))
         });
-        let headers = self.headers(prefix, api_key.is_some(), mistakes);
+        let headers = self.headers(prefix, api_key.is_some());
         let words = [("true", Identity::Forwarded), ("false", Identity::Withheld)];
-        let identity = self.word(&format!("{prefix}.forward_identity"), &words, mistakes);
+        let identity = self.word(&format!("{prefix}.forward_identity"), &words);
         let mut tls = Tls::default();
-        self.read_pem(&format!("{prefix}.ca_file"), &mut tls, Tls::trust, mistakes);
+        self.read_pem(&format!("{prefix}.ca_file"), &mut tls, Tls::trust);
         let key = format!("{prefix}.client_certificate_file");
-        self.read_pem(&key, &mut tls, Tls::present, mistakes);
+        self.read_pem(&key, &mut tls, Tls::present);
         let messages_key = self.take(&format!("{prefix}.messages_key"));
-        let messages_key = messages_key.and_then(|given| mistakes.keep(messages_key_of(given)));
+        let messages_key = messages_key.and_then(|given| self.keep(messages_key_of(given)));
         let (url, other_urls) = urls?;
         Some(Upstream {
             name: name.to_owned(),
@@ -113,43 +110,38 @@ impl Raw {
     }
 
     /// The headers of each request to a server.
-    fn headers(&mut self, prefix: &str, has_key: bool, mistakes: &mut Mistakes) -> HeaderMap {
+    fn headers(&mut self, prefix: &str, has_key: bool) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, given) in self.take_all(&format!("{prefix}.headers.")) {
             match (name.parse::<HeaderName>(), HeaderValue::from_str(&given.value)) {
                 (Ok(name), Ok(_)) if NOT_CONFIGURED.contains(&name.as_str()) => {
-                    mistakes.note(given.hidden("a header that the gateway does not set itself"));
+                    self.note(given.hidden("a header that the gateway does not set itself"));
                 }
                 (Ok(name), Ok(_)) if headers.contains_key(&name) => {
-                    mistakes.note(given.hidden("each header once; its name is in two spellings"));
+                    self.note(given.hidden("each header once; its name is in two spellings"));
                 }
                 (Ok(name), Ok(_)) if has_key && name == "x-api-key" => {
                     let expected = format!("either this header or `{prefix}.api_key`, not both");
-                    mistakes.note(given.hidden(expected));
+                    self.note(given.hidden(expected));
                 }
                 (Ok(name), Ok(mut value)) if !value.is_empty() => {
                     value.set_sensitive(true);
                     headers.insert(name, value);
                 }
-                _ => mistakes.note(given.hidden("a valid header name and value")),
+                _ => self.note(given.hidden("a valid header name and value")),
             }
         }
         headers
     }
 
     /// Notes the certificates for a server that is reached without TLS: nobody would check them.
-    fn refuse_certificates_without_tls(
-        &mut self,
-        prefix: &str,
-        is_tls: bool,
-        mistakes: &mut Mistakes,
-    ) {
+    fn refuse_certificates_without_tls(&mut self, prefix: &str, is_tls: bool) {
         for key in ["ca_file", "client_certificate_file"] {
             if !is_tls && let Some(given) = self.take(&format!("{prefix}.{key}")) {
                 let expected = format!(
                     "a server whose `url` begins with https://: without TLS `{key}` has no effect"
                 );
-                mistakes.note(given.mistaken(expected));
+                self.note(given.mistaken(expected));
             }
         }
     }
@@ -177,12 +169,12 @@ impl Raw {
     }
 
     /// The messages keys of agents that set one.
-    pub(super) fn messages_keys(&mut self, mistakes: &mut Mistakes) -> MessagesKeys {
+    pub(super) fn messages_keys(&mut self) -> MessagesKeys {
         let mut keys = MessagesKeys::new();
         for (name, given) in self.take_all("agents.") {
             match name.strip_suffix(".messages_key") {
                 Some(agent) if !agent.is_empty() => {
-                    let key = mistakes.keep(messages_key_of(given));
+                    let key = self.keep(messages_key_of(given));
                     keys.extend(key.map(|key| (agent.to_owned(), key)));
                 }
                 // An alias, which is read elsewhere.
@@ -200,20 +192,15 @@ impl Raw {
         key: &str,
         tls: &mut Tls,
         take: fn(&mut Tls, &[u8]) -> Result<(), NotTls>,
-        mistakes: &mut Mistakes,
     ) {
         let Some(given) = self.take(key) else { return };
         let text = self.read_named(&given, |path| std::fs::read(path));
         let taken = text
             .and_then(|text| take(tls, &text).map_err(|error| given.mistaken(error.to_string())));
-        mistakes.keep(taken);
+        self.keep(taken);
     }
 
-    pub(super) fn aliases(
-        &mut self,
-        upstreams: &[Upstream],
-        mistakes: &mut Mistakes,
-    ) -> Vec<(String, String)> {
+    pub(super) fn aliases(&mut self, upstreams: &[Upstream]) -> Vec<(String, String)> {
         let own_name = |value: &str| match upstreams {
             [] | [_] => true,
             several => value
@@ -225,15 +212,15 @@ impl Raw {
             // A table may hold more than the agent's name.
             let alias = key.strip_suffix(".agent").map_or_else(|| key.clone(), str::to_owned);
             if alias.is_empty() || alias.contains('/') {
-                mistakes.note(given.hidden("a name without `/`"));
+                self.note(given.hidden("a name without `/`"));
             } else if given.value.is_empty() {
-                mistakes.note(given.hidden("the name of the agent that the alias stands for"));
+                self.note(given.hidden("the name of the agent that the alias stands for"));
             } else if own_name(&given.value) {
                 aliases.push((alias, given.value));
             } else {
                 let names = upstreams.iter().map(|upstream| format!("`{}:..`", upstream.name));
                 let names = names.collect::<Vec<_>>().join(" or ");
-                mistakes.note(given.mistaken(format!("an agent of an upstream: {names}")));
+                self.note(given.mistaken(format!("an agent of an upstream: {names}")));
             }
         }
         aliases

@@ -278,6 +278,8 @@ label! {
         CreateThread = "create_thread",
         /// Copy a thread.
         CopyThread = "copy_thread",
+        /// Copy a checkpoint of a thread to its end.
+        CopyCheckpoint = "copy_checkpoint",
         /// Read a thread's record.
         ThreadRecord = "thread_record",
         /// List threads.

@@ -14,9 +14,10 @@ use crate::metrics::{LARGE, Metrics};
 use crate::offload::offload;
 use crate::upstream::{AnswerText, Client, Error, StateText};
 use threadway_translate::langgraph::{
-    Capabilities, ErrorDetail, KeptAnswers, RunRecord, RunStatus, ThreadState, ThreadStatus,
+    Capabilities, CheckpointSource, ErrorDetail, KeptAnswers, MessagesKey, RunRecord, RunStatus,
+    ThreadState, ThreadStatus,
 };
-use threadway_translate::run::{Emit, LastRun, StreamEnd};
+use threadway_translate::run::{Emit, LastRun, Message, StreamEnd};
 
 /// The contents of an idle thread.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +57,15 @@ pub(super) async fn preview(
         offload(input.get().len(), || feed.input(input, &mut events));
     }
     Ok(Preview { events, view: feed.shared_view().unwrap_or_default() })
+}
+
+/// The conversation of a state, under the ids that readers of the thread get.
+pub(crate) fn conversation(thread_id: &str, key: &MessagesKey, state: &str) -> Vec<Arc<Message>> {
+    let mut feed = Feed::idle(thread_id, thread_id).with_messages_key(key.clone());
+    let mut events = Events::default();
+    feed.start(&mut events);
+    feed.base(state, &mut events);
+    feed.shared_view().map(|view| view.messages().to_vec()).unwrap_or_default()
 }
 
 /// An idle thread as a run that is over: a snapshot, and an end.
@@ -100,7 +110,8 @@ pub(super) async fn idle(
         };
         if let Some(state) = &mut state {
             state.kept = kept;
-            if is_stopped {
+            // A fork at the end of a stopped turn has the nodes that were stopped.
+            if is_stopped || state.source == CheckpointSource::Fork {
                 state.next.clear();
             }
         }

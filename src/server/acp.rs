@@ -5,15 +5,14 @@
 //! - `socket`: a connection on a WebSocket.
 //! - `streams`: streamable HTTP. `registry`: its connections, by id.
 //!
-//! A socket has no rules of its own. Each message on a socket is sent through the gateway's
-//! routes as a `POST /acp` with the headers of the request that opened the socket. So authentication,
-//! limits and refusals are the same as for other routes, also after a reload, and after a token has
-//! expired.
+//! A socket has no rules of its own. Each message on a socket is recorded and admitted as a `POST
+//! /acp` is, with the headers of the request that opened the socket. So authentication, limits and
+//! refusals are the same as for other routes, also after a reload, and after a token has expired.
 //!
 //! ```text
-//!  client                  socket                    routes
-//!    | a JSON-RPC message --> |  POST /acp -------------> | door --> sessions::Connection
-//!    | <-- messages --------- | <------ Outbox ---------- |
+//!  client                  socket                    service
+//!    | a JSON-RPC message --> |  on_socket ------------> | door --> sessions::Connection
+//!    | <-- messages --------- | <------ Outbox --------- |
 //! ```
 
 mod door;
@@ -25,29 +24,27 @@ mod streams;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::response::Response;
 use http::header::HeaderName;
 use http::{HeaderValue, StatusCode};
 
 pub(super) use registry::Registry;
 pub use registry::UNREAD;
-pub(super) use socket::{Frame, Opened, serve};
 pub(super) use streams::close;
 
 use self::remote::Remote;
+use self::socket::Opened;
 use super::auth::Auth;
 use super::auth::admit::UpstreamNotAsked;
-use super::connections::Peer;
-use super::gateway::Call;
+use super::gateway::{Call, Gateway, Newest};
 use super::reject::Reject;
-use super::websocket::{Opening, Upgrade, handshake, is_upgrade};
+use super::upgrade::{Upgrade, is_upgrade};
+use super::websocket::handshake;
 use crate::agents::{Agents, Upstream};
 use crate::metrics::{AcpMeter, Held, Transport};
 use crate::sessions::{self, Authentication, Outbox, Service, SessionLists, SharedOptions};
-use crate::threads::Threads;
 use crate::upstream::Caller;
-use threadway_translate::run::ErrorDetail;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -69,9 +66,10 @@ pub struct Acp {
     pub settings: sessions::Settings,
 }
 
-/// What ACP needs of the gateway.
+/// What the routes of ACP need. A reload makes a new one.
 #[derive(Debug)]
 pub(super) struct Front {
+    gateway: Arc<Gateway>,
     /// The sessions of one upstream. `None` if there are several, and no agent says which.
     service: Option<Arc<Service>>,
     registry: Registry,
@@ -83,7 +81,6 @@ pub(super) struct Front {
 /// What a reload keeps.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
-    pub(super) threads: Threads,
     pub(super) registry: Registry,
     pub(super) tasks: TaskTracker,
     pub(super) shutdown: CancellationToken,
@@ -92,10 +89,11 @@ pub(super) struct Kept {
 // === impl Front ===
 
 impl Front {
-    pub(super) fn new(agents: &Agents, acp: Acp, error_detail: ErrorDetail, kept: Kept) -> Self {
-        let agents = agents.for_editors();
+    pub(super) fn new(gateway: Arc<Gateway>, acp: Acp, kept: Kept) -> Self {
+        let agents = gateway.agents.for_editors();
         let Acp { agent, settings } = acp;
-        let Kept { threads, registry, tasks, shutdown } = kept;
+        let Kept { registry, tasks, shutdown } = kept;
+        let (error_detail, threads) = (gateway.error_detail, gateway.threads.clone());
         let upstream = upstream_of(&agents, agent.as_deref()).cloned();
         let service = upstream.map(|upstream| {
             let tasks = tasks.clone();
@@ -103,7 +101,7 @@ impl Front {
                 SharedOptions { agents, upstream, agent, settings, error_detail, threads, tasks };
             Arc::new(Service::sharing(options))
         });
-        Self { service, registry, tasks, shutdown }
+        Self { gateway, service, registry, tasks, shutdown }
     }
 }
 
@@ -116,9 +114,14 @@ fn upstream_of<'a>(agents: &'a Agents, agent: Option<&str>) -> Option<&'a Upstre
 }
 
 /// `GET /acp`: opens a WebSocket, or streams messages.
-pub(super) async fn open(call: Call, request: Request) -> Result<Response, Reject> {
+pub(super) async fn open(
+    call: Call,
+    State(front): State<Arc<Front>>,
+    State(newest): State<Newest<Front>>,
+    request: Request,
+) -> Result<Response, Reject> {
     if !is_upgrade(request.headers()) {
-        return streams::stream(&call, &request);
+        return streams::stream(&call, &front, &request);
     }
     let (head, _) = request.into_parts();
     let mut response = match handshake::accept(&head) {
@@ -129,10 +132,10 @@ pub(super) async fn open(call: Call, request: Request) -> Result<Response, Rejec
     let outbox = Outbox::new();
     let meter = call.gateway.observer.metrics.acp(Transport::WebSocket);
     let counted = meter.connection();
-    let (remote, works) = connect(&call, outbox.clone(), meter).await?;
+    let (remote, works) = connect(&call, &front, outbox.clone(), meter).await?;
     let slot = call.streams.slot()?;
     let charge = call.gateway.observer.metrics.memory().charge(Held::Body, remote.holder());
-    let Some(opening) = head.extensions.get::<Opening>() else {
+    let Some(upgrade) = head.extensions.get::<Upgrade>() else {
         return Err(Reject::invalid(
             "this connection cannot become a WebSocket; open it over HTTP/1.1",
         ));
@@ -141,31 +144,28 @@ pub(super) async fn open(call: Call, request: Request) -> Result<Response, Rejec
     if !is_checked_by_langgraph(&call) {
         response.extensions_mut().insert(UpstreamNotAsked);
     }
-    opening.put(Upgrade::Acp(Box::new(Opened {
+    let opened = Opened {
         remote,
         works,
         outbox,
-        slot,
+        front: newest,
+        kept: handshake::kept(&head, slot),
         _counted: counted,
-        headers: handshake::headers_of_turns(&head.headers),
-        peer: head.extensions.get::<Peer>().copied(),
         limit: call.gateway.limits.body_bytes,
         charge,
-    })));
+    };
+    upgrade.put(|upgraded| socket::serve(opened, upgraded));
     Ok(response)
 }
 
 /// `POST /acp`: a message.
-pub(super) async fn message(call: Call, request: Request) -> Result<Response, Reject> {
+pub(super) async fn message(
+    call: Call,
+    State(front): State<Arc<Front>>,
+    request: Request,
+) -> Result<Response, Reject> {
     let (head, body) = request.into_parts();
-    let Some(frame) = head.extensions.get::<Frame>() else {
-        return Box::pin(streams::message(&call, &head, body)).await;
-    };
-    let Some((incoming, charge)) = frame.take() else {
-        return Err(Reject::invalid("the message was handled already"));
-    };
-    door::admit(&call, &frame.remote, incoming, charge).await?;
-    Ok(accepted())
+    Box::pin(streams::message(&call, &front, &head, body)).await
 }
 
 /// The response to a message that its connection handles.
@@ -180,10 +180,11 @@ fn accepted() -> Response {
 /// A new connection of a caller, and the work that it gives to its transport.
 async fn connect(
     call: &Call,
+    front: &Front,
     outbox: Outbox,
     meter: AcpMeter,
 ) -> Result<(Remote, remote::Works), Reject> {
-    let Some(service) = &call.gateway.acp.service else {
+    let Some(service) = &front.service else {
         return Err(Reject::unknown_agent(
             "with several upstreams, ACP sessions need one of them: have the gateway's operator set \
              `acp.agent` to an agent such as `local:agent`",

@@ -1,7 +1,7 @@
 //! Authentication: who may call, and as whom.
 //!
+//! - `access`: which callers may list, change and inspect threads.
 //! - `admit`: the checks that each request passes before its route.
-//! - `caller_id`: what limits count by: a network, a key, or credentials.
 //! - `keys`: the gateway's own keys.
 //! - `jwt`, `jwks`: tokens of an issuer, and the issuer's keys.
 //! - `verifier`: the signatures of tokens.
@@ -9,8 +9,8 @@
 //! - `isolation`: whether LangGraph distinguishes callers.
 
 mod accepted;
+pub(super) mod access;
 pub(super) mod admit;
-pub(super) mod caller_id;
 pub mod isolation;
 mod jwks;
 mod jwt;
@@ -19,6 +19,7 @@ mod verifier;
 
 use http::{HeaderName, StatusCode};
 
+pub use access::ThreadRoutes;
 pub use admit::FAILURES;
 pub use jwks::NotAKeySet;
 pub use jwt::{

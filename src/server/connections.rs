@@ -36,14 +36,14 @@ use tokio_util::sync::CancellationToken;
 use self::framing::{FramingCheck, TwoLengths};
 use self::inbound::{Inbound, RequestBody};
 use self::silent::Silent;
-use super::acp;
 use super::auth::Auth;
-use super::auth::caller_id::CallerId;
 use super::limits::Limits;
+use super::limits::caller_id::CallerId;
 use super::limits::rates::Callers;
 use super::observe::request_log::{Facts, RefusalLog, RefusedRequest};
+use super::peer::Peer;
 use super::reject;
-use super::websocket::{self, Opening, Upgrade};
+use super::upgrade::{Upgrade, Upgraded, take_token};
 use crate::metrics::Metrics;
 
 /// How long connections may take to end after a shutdown has begun. Streams end at once, so only a
@@ -108,10 +108,6 @@ enum Place {
     NoneForPeer,
 }
 
-/// The address that a request comes from.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Peer(pub(super) SocketAddr);
-
 /// Calls the routes that the endpoint has when a request arrives. A connection may outlive them.
 #[derive(Clone)]
 struct Routes {
@@ -120,8 +116,8 @@ struct Routes {
     peer: Peer,
     two_lengths: TwoLengths,
     inbound: Inbound,
-    /// Where a request leaves the socket that it opens.
-    opening: Opening,
+    /// Where a request leaves what is done once it is answered.
+    upgrade: Upgrade,
 }
 
 /// Serves connections with the same settings.
@@ -203,7 +199,7 @@ pub(super) async fn serve_endpoint(
             peer: Peer(peer),
             two_lengths: TwoLengths::default(),
             inbound: Inbound::default(),
-            opening: Opening::default(),
+            upgrade: Upgrade::default(),
         };
         let Ok(slot) = peers.stream(&CallerId::of_peer(Some(peer.ip())), most_of_peer) else {
             metrics.connection_refused();
@@ -317,8 +313,8 @@ impl Service<Request<Incoming>> for Routes {
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.peer);
-        request.extensions_mut().insert(self.opening.clone());
-        websocket::take_token(request.headers_mut());
+        request.extensions_mut().insert(self.upgrade.clone());
+        take_token(request.headers_mut());
         let malformed = if self.two_lengths.is_seen() {
             Some(Router::new().fallback(reject::two_lengths))
         } else if framing::is_encoded(request.headers()) {
@@ -414,7 +410,7 @@ impl Connections {
         routes: &Routes,
         socket: Socket,
     ) -> hyper::Result<Option<Socket>> {
-        let Routes { endpoint, opening, inbound, peer: Peer(peer), place, .. } = routes;
+        let Routes { endpoint, upgrade, inbound, peer: Peer(peer), place, .. } = routes;
         let mut http1 = self.http1.clone();
         http1.timer(inbound.clone()).header_read_timeout(self.header_timeout);
         let mut connection = http1.serve_connection(TokioIo::new(socket), routes.clone());
@@ -428,18 +424,10 @@ impl Connections {
         let http1::Parts { io, read_buf, .. } = connection.into_parts();
         let mut socket = io.into_inner();
         if ended.is_ok()
-            && let Some(upgrade) = opening.take()
+            && let Some(serve) = upgrade.take()
         {
-            let routes = || endpoint.borrow().routes.clone();
             let shutdown = self.shutdown.clone();
-            match upgrade {
-                Upgrade::Turns(opened) => {
-                    websocket::serve(*opened, socket, read_buf, routes, shutdown).await;
-                }
-                Upgrade::Acp(opened) => {
-                    acp::serve(*opened, socket, read_buf, routes, shutdown).await;
-                }
-            }
+            serve(Upgraded { io: Box::new(socket), read: read_buf, shutdown }).await;
             return Ok(None);
         }
         let is_late = ended.as_ref().is_err_and(hyper::Error::is_timeout);

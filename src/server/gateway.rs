@@ -3,25 +3,21 @@
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::FromRequestParts;
 use axum::extract::rejection::ExtensionRejection;
+use axum::extract::{FromRef, FromRequestParts};
 use http::request::Parts;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
-use super::acp;
-use super::auth::admit::{Admission, Streams};
-use super::auth::caller_id::Fingerprint;
+use super::auth::access::Access;
+use super::auth::admit::{Admission, Admitted, Streams};
 use super::limits::Limits;
+use super::limits::caller_id::Fingerprint;
 use super::limits::log_limiter::LogLimiter;
 use super::limits::rates::StreamSlot;
 use super::observe::Observer;
-use super::observe::request_log;
+use super::observe::request_log::{Record, RequestLog};
 use super::reject::{Effect, Reject};
-use super::request::forward::Forward;
 use super::request::thread_name::{ThreadName, ThreadNames};
-use super::routes::health::Readiness;
-use super::routes::page::Page;
-use super::routes::threads::Access;
 use super::streams::unread::{Answers, Unread};
 use crate::agents::{Agent, Agents};
 use crate::metrics::Holder;
@@ -39,52 +35,60 @@ const PROOF_GRAPH: &str = "agent";
 pub(super) struct Gateway {
     pub(super) agents: Agents,
     pub(super) threads: Threads,
-    pub(super) readiness: Readiness,
     pub(super) limits: Limits,
-    pub(super) forward: Forward,
     pub(super) error_detail: ErrorDetail,
     pub(super) on_message: OnMessage,
     pub(super) allowance: Allowance,
-    pub(super) page: Page,
     /// Limits the log lines about settings that clients may not use, since any request can cause
     /// one.
     pub(super) disallowed_log: LogLimiter,
     pub(super) observer: Observer,
+    pub(super) log: RequestLog,
     pub(super) admission: Admission,
     pub(super) thread_access: Access,
-    pub(super) acp: acp::Front,
     pub(super) unread: Unread,
     /// Admits the conversions of whole threads into one answer.
     pub(super) conversions: Semaphore,
 }
 
-/// A request that was admitted: the gateway, its caller, and the streams that the caller may have.
+/// A request that was admitted: the gateway, its caller, the streams that the caller may have, and
+/// its record.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) gateway: Arc<Gateway>,
     pub(super) caller: Caller,
     pub(super) streams: Streams,
     pub(super) names: ThreadNames,
+    /// What the logs are to know of the request.
+    pub(super) record: Record,
 }
 
-impl FromRequestParts<Arc<Gateway>> for Call {
+/// The newest of what a reload replaces, for a socket that outlives it.
+pub(super) type Newest<T> = watch::Receiver<Arc<T>>;
+
+impl<S> FromRequestParts<S> for Call
+where
+    S: Send + Sync,
+    Arc<Gateway>: FromRef<S>,
+{
     type Rejection = ExtensionRejection;
 
-    /// Fails only on a route that [`admit`](super::auth::admit::admit) does not guard.
-    async fn from_request_parts(
-        parts: &mut Parts,
-        gateway: &Arc<Gateway>,
-    ) -> Result<Self, ExtensionRejection> {
-        let Extension(caller) = Extension::from_request_parts(parts, gateway).await?;
-        let Extension(streams) = Extension::from_request_parts(parts, gateway).await?;
-        let Extension(names) = Extension::from_request_parts(parts, gateway).await?;
-        Ok(Self { gateway: Arc::clone(gateway), caller, streams, names })
+    /// Fails only on a route that [`Admission::admit`] does not guard.
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ExtensionRejection> {
+        let Extension(admitted) = Extension::from_request_parts(parts, state).await?;
+        let Extension(record) = Extension::from_request_parts(parts, state).await?;
+        Ok(Self::new(FromRef::from_ref(state), admitted, record))
     }
 }
 
 // === impl Call ===
 
 impl Call {
+    pub(super) fn new(gateway: Arc<Gateway>, admitted: Admitted, record: Record) -> Self {
+        let Admitted { caller, streams, names, .. } = admitted;
+        Self { gateway, caller, streams, names, record }
+    }
+
     /// The agent of this name, if the caller may use it.
     pub(super) fn agent(&self, name: &str) -> Result<Agent, Reject> {
         let found = self.gateway.agents.find(name, &self.caller);
@@ -103,7 +107,7 @@ impl Call {
     /// The thread that the client calls `client_thread`, for an agent. A blank name is refused.
     pub(super) fn thread(&self, agent: Agent, client_thread: &str) -> Result<Thread, Reject> {
         let ThreadName { id, client_id } = self.names.thread(client_thread)?;
-        request_log::note(|facts| {
+        self.record.note(|facts| {
             facts.agent = Some(agent.name.to_string());
             facts.thread = Some(client_thread.to_owned());
             facts.thread_id = Some(id.clone());

@@ -1,10 +1,12 @@
 //! Limits: of one request, and of each caller.
 //!
 //! - [`Limits`]: sizes, times and connections.
+//! - [`caller_id`]: what limits count by: a network, a key, or credentials.
 //! - [`rates`]: requests and streams of one caller.
 //! - [`incoming`]: messages on sockets that are not whole yet.
 //! - [`log_limiter`]: log lines that anybody can cause.
 
+pub(super) mod caller_id;
 pub(super) mod incoming;
 pub(super) mod log_limiter;
 pub(super) mod rates;
@@ -12,10 +14,7 @@ pub(super) mod rates;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-use http::StatusCode;
-
-use super::reject::Reject;
-use crate::metrics::{DEFAULT_MEMORY_BYTES, Full};
+use crate::metrics::DEFAULT_MEMORY_BYTES;
 use crate::runs::{self, OwnerPolicy};
 use crate::threads::DEFAULT_STATE_READS_PER_SECOND;
 
@@ -57,23 +56,6 @@ pub(crate) const BODIES_IN_MEMORY: usize = 8;
 
 /// The smallest head limit that the HTTP library can be given.
 pub const MIN_HEADER_BYTES: usize = 8 * 1024;
-
-/// The response to a client for whose bytes there is no room.
-impl From<Full> for Reject {
-    fn from(full: Full) -> Self {
-        let message = match full {
-            Full::Share => {
-                "the gateway holds as much of yours as it may, such as bodies that are not sent to \
-                 the end and answers that are not read; read them, then send the request again"
-            }
-            Full::Budget => {
-                "the gateway holds as much for its clients as it may; send the request again later, \
-                 or have its operator raise `limits.memory_bytes`"
-            }
-        };
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "memory_full", message)
-    }
-}
 
 // === impl Limits ===
 

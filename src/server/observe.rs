@@ -9,6 +9,7 @@
 pub(super) mod request_log;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context as Polling, Poll};
 
@@ -17,7 +18,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::{Frame, SizeHint};
 use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
 use opentelemetry::trace::{SpanKind, Status, TraceContextExt, Tracer};
@@ -25,7 +26,8 @@ use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracer;
 
-use self::request_log::RequestLog;
+use self::request_log::{Facts, Record, RequestEntry, RequestLog};
+use super::peer::Peer;
 use super::reject::Refused;
 use crate::metrics::{Metrics, Route, StatusClass};
 use crate::threads::Thread;
@@ -55,8 +57,28 @@ pub(super) struct RunIds {
 /// A response's body, and the span that ends with it.
 struct Spanned {
     body: Body,
-    span: Context,
+    _span: OpenSpan,
 }
+
+/// A request, as it is recorded.
+pub(super) struct Asked<'a> {
+    pub(super) method: &'a Method,
+    /// The route's path, if there is one.
+    pub(super) path: Option<&'a str>,
+    pub(super) peer: Option<IpAddr>,
+    /// What is known of the request at its beginning.
+    pub(super) facts: Facts,
+}
+
+/// A request that is being handled, and what it is recorded in.
+pub(super) struct Observation {
+    metrics: Metrics,
+    entry: RequestEntry,
+    span: Option<OpenSpan>,
+}
+
+/// The span of a request, which ends when this is dropped.
+pub(super) struct OpenSpan(Context);
 
 /// A request's headers, for the propagator to read and write.
 struct Headers<'a>(&'a mut HeaderMap);
@@ -64,31 +86,27 @@ struct Headers<'a>(&'a mut HeaderMap);
 /// Counts a request, and writes it to the logs and to a span.
 pub(super) async fn observe(
     State((observer, log)): State<(Observer, RequestLog)>,
-    mut request: Request,
+    request: Request,
     next: Next,
 ) -> Response {
     let path = request.extensions().get::<MatchedPath>().cloned();
     let path = path.as_ref().map(MatchedPath::as_str);
-    let span = observer.tracer.as_ref().map(|tracer| begin(tracer, path, &mut request));
     let (mut head, body) = request.into_parts();
-    let pending = log.begin(path, &mut head).await;
-    let request = Request::from_parts(head, body);
-    let mut response = pending.handle(next.run(request)).await;
-    let status = StatusClass::of(response.status().as_u16());
+    let facts = Facts::of(path, &mut head).await;
+    let peer = head.extensions.get::<Peer>().map(Peer::ip);
+    let asked = Asked { method: &head.method, path, peer, facts };
+    let observation = Observation::begin(&observer, &log, asked, &mut head.headers);
+    let mut request = Request::from_parts(head, body);
+    request.extensions_mut().insert(observation.record());
+    let mut response = next.run(request).await;
     let route = match response.status() {
         StatusCode::SWITCHING_PROTOCOLS if path != Some("/acp") => Route::WebSocket,
         _ => route(path),
     };
-    observer.metrics.answered(route, status);
     let refused = response.extensions_mut().remove::<Refused>();
-    if let Some(refused) = &refused {
-        observer.metrics.refused(refused.code);
-    }
     let ids = response.extensions().get::<RunIds>();
-    let status = refused.as_ref().map_or_else(|| response.status(), |refused| refused.status);
-    pending.answered(route, status, refused.as_ref(), ids);
-    match span {
-        Some(span) => spanned(response, span),
+    match observation.answered(route, response.status(), refused.as_ref(), ids) {
+        Some(span) => response.map(|body| Body::new(Spanned { body, _span: span })),
         None => response,
     }
 }
@@ -115,14 +133,19 @@ fn route(path: Option<&str>) -> Route {
 }
 
 /// Begins the span of a request, and puts the span's context into the request's headers.
-fn begin(tracer: &SdkTracer, path: Option<&str>, request: &mut Request) -> Context {
+fn begin(
+    tracer: &SdkTracer,
+    method: &Method,
+    path: Option<&str>,
+    headers: &mut HeaderMap,
+) -> OpenSpan {
     let propagator = TraceContextPropagator::new();
-    let method = request.method().as_str();
+    let method = method.as_str();
     // Neither the raw path nor the query is exported: both may contain private data.
     let name = path.map_or_else(|| method.to_owned(), |path| format!("{method} {path}"));
     let mut attributes = vec![KeyValue::new("http.request.method", method.to_owned())];
     attributes.extend(path.map(|path| KeyValue::new("http.route", path.to_owned())));
-    let mut headers = Headers(request.headers_mut());
+    let mut headers = Headers(headers);
     let parent = propagator.extract_with_context(&Context::new(), &headers);
     let builder = tracer.span_builder(name).with_kind(SpanKind::Server).with_attributes(attributes);
     let span = parent.with_span(tracer.build_with_context(builder, &parent));
@@ -131,24 +154,66 @@ fn begin(tracer: &SdkTracer, path: Option<&str>, request: &mut Request) -> Conte
         headers.0.remove(name);
     }
     propagator.inject_context(&span, &mut headers);
-    span
+    OpenSpan(span)
 }
 
-/// Ends a span with its response.
-fn spanned(mut response: Response, context: Context) -> Response {
-    let span = context.span();
-    let status = response.status();
-    span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
-    if status.is_server_error() {
-        span.set_status(Status::error(""));
+// === impl Observation ===
+
+impl Observation {
+    /// Begins to observe a request. The context of its span replaces that of its `headers`.
+    pub(super) fn begin(
+        observer: &Observer,
+        log: &RequestLog,
+        asked: Asked<'_>,
+        headers: &mut HeaderMap,
+    ) -> Self {
+        let Asked { method, path, peer, facts } = asked;
+        let span = observer.tracer.as_ref().map(|tracer| begin(tracer, method, path, headers));
+        Self { metrics: observer.metrics.clone(), entry: log.begin(facts, peer), span }
     }
-    if let Some(RunIds { thread_id, run_id }) = response.extensions_mut().remove() {
-        span.set_attribute(KeyValue::new("threadway.thread_id", thread_id));
-        if let Some(run_id) = run_id {
-            span.set_attribute(KeyValue::new("threadway.run_id", run_id));
+
+    /// What is known of the request, for whoever handles it.
+    pub(super) fn record(&self) -> Record {
+        self.entry.record.clone()
+    }
+
+    /// Counts the request, and writes it to the logs. Returns its span, which lasts as long as what
+    /// is still sent.
+    pub(super) fn answered(
+        self,
+        route: Route,
+        status: StatusCode,
+        refused: Option<&Refused>,
+        ids: Option<&RunIds>,
+    ) -> Option<OpenSpan> {
+        self.metrics.answered(route, StatusClass::of(status.as_u16()));
+        if let Some(refused) = refused {
+            self.metrics.refused(refused.code);
         }
+        let logged = refused.map_or(status, |refused| refused.status);
+        self.entry.answered(route, logged, refused, ids);
+        let open = self.span?;
+        let span = open.0.span();
+        span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
+        if status.is_server_error() {
+            span.set_status(Status::error(""));
+        }
+        if let Some(RunIds { thread_id, run_id }) = ids {
+            span.set_attribute(KeyValue::new("threadway.thread_id", thread_id.clone()));
+            if let Some(run_id) = run_id {
+                span.set_attribute(KeyValue::new("threadway.run_id", run_id.clone()));
+            }
+        }
+        Some(open)
     }
-    response.map(|body| Body::new(Spanned { body, span: context }))
+}
+
+// === impl OpenSpan ===
+
+impl Drop for OpenSpan {
+    fn drop(&mut self) {
+        self.0.span().end();
+    }
 }
 
 // === impl RunIds ===
@@ -187,12 +252,6 @@ impl http_body::Body for Spanned {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-impl Drop for Spanned {
-    fn drop(&mut self) {
-        self.span.span().end();
     }
 }
 

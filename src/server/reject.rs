@@ -10,7 +10,7 @@ use http::{HeaderValue, Method, StatusCode, Uri};
 use serde::Serialize;
 
 use super::limits::rates::Exceeded;
-use crate::metrics::Answer;
+use crate::metrics::{Answer, Full};
 use crate::threads::Refusal;
 use crate::upstream::{Caller, Error};
 use threadway_translate::run::ErrorDetail;
@@ -222,6 +222,12 @@ impl Reject {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
     }
 
+    /// The rest of a stream does not fit into the memory for clients.
+    pub(super) fn no_room_for_rest() -> Self {
+        let message = "the gateway has no room for the rest of the stream; read it again later";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "memory_full", message)
+    }
+
     fn shutting_down() -> Self {
         let message = "the gateway is shutting down; send the request again";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "gateway_shutdown", message)
@@ -230,6 +236,19 @@ impl Reject {
     /// The caller has reached a limit.
     pub(super) fn too_many(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, code, message)
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    pub(super) fn code(&self) -> &'static str {
+        self.code
+    }
+
+    /// What the logs and metrics keep of it.
+    pub(super) fn refused(&self) -> Refused {
+        Refused { status: self.status, code: self.code, fault: self.fault.clone() }
     }
 
     /// The text for a person.
@@ -448,14 +467,32 @@ impl From<Exceeded> for Reject {
     }
 }
 
+/// The response to a client for whose bytes there is no room.
+impl From<Full> for Reject {
+    fn from(full: Full) -> Self {
+        let message = match full {
+            Full::Share => {
+                "the gateway holds as much of yours as it may, such as bodies that are not sent to \
+                 the end and answers that are not read; read them, then send the request again"
+            }
+            Full::Budget => {
+                "the gateway holds as much for its clients as it may; send the request again later, \
+                 or have its operator raise `limits.memory_bytes`"
+            }
+        };
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "memory_full", message)
+    }
+}
+
 impl IntoResponse for Reject {
     fn into_response(self) -> Response {
         let body = self.body();
         // The message may contain private data, so the logs do not get it.
-        let Self { status, code, message: _, wait, fault } = self;
+        let refused = self.refused();
+        let Self { status, code, message: _, wait, fault: _ } = self;
         let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
         let mut response = (status, headers, body).into_response();
-        response.extensions_mut().insert(Refused { status, code, fault });
+        response.extensions_mut().insert(refused);
         let headers = response.headers_mut();
         if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             // Whole seconds, rounded up.

@@ -3,7 +3,7 @@
 //! | route | file | for |
 //! |---|---|---|
 //! | `POST /agui/agent/{agent}/run` | [`run`] | start a run and stream it |
-//! | `GET /agui/agent/{agent}/run`, `.../run/ws` | [`websocket`] | open a WebSocket for many runs |
+//! | `GET /agui/agent/{agent}/run`, `.../run/ws` | [`run`] | open a WebSocket for many runs |
 //! | `GET /agui/agent/{agent}/run?threadId=T`, `?runId=R` | [`tanstack`] | load a thread, join a run |
 //! | `POST /agui/agent/{agent}/connect` | [`connect`] | read a thread, and its live run to the end |
 //! | `GET /agui/agent/{agent}/threads/{thread}/events` | [`events`] | the same for an `EventSource`, and later runs |
@@ -17,7 +17,9 @@
 //! | `GET /openapi.json` | [`openapi`] | the routes as OpenAPI: a new route needs an entry in `server/openapi.json` |
 //! | `GET /metrics`, on a listener of its own | [`admin`] | metrics for Prometheus |
 
+mod accept;
 pub(in crate::server) mod admin;
+pub(in crate::server) mod compress;
 mod connect;
 pub(in crate::server) mod events;
 pub(in crate::server) mod health;
@@ -27,50 +29,61 @@ pub(in crate::server) mod page;
 mod run;
 mod single_route;
 mod stop;
-pub(in crate::server) mod tanstack;
+mod tanstack;
 pub(in crate::server) mod threads;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::middleware;
+use axum::extract::{FromRef, Request, State};
+use axum::middleware::{self, Next};
+use axum::response::Response;
 use axum::routing::{get, patch, post};
 use tower_http::cors::CorsLayer;
 
+use self::compress::Compression;
+use self::health::Readiness;
 use self::page::Page;
 use super::acp;
-use super::auth::admit;
+use super::auth::admit::{Arrival, UpstreamNotAsked};
 use super::browser::refused;
 use super::connections::Full;
-use super::gateway::Gateway;
+use super::gateway::{Gateway, Newest};
 use super::observe;
-use super::observe::request_log::RequestLog;
-use super::reject;
-use super::streams::compress::{self, Compression};
-use super::websocket;
+use super::observe::request_log::Record;
+use super::reject::{self, Reject};
+use super::request::head::RequestHead;
+
+/// What the routes for clients need. A reload makes a new one.
+#[derive(Clone, Debug)]
+pub(super) struct RoutesState {
+    pub(super) gateway: Arc<Gateway>,
+    /// For the sockets that are opened.
+    pub(super) newest: Newest<Gateway>,
+    pub(super) acp: Arc<acp::Front>,
+    pub(super) newest_acp: Newest<acp::Front>,
+    pub(super) readiness: Readiness,
+    pub(super) page: Page,
+}
 
 /// The routes for clients.
-pub(super) fn routes(
-    gateway: Arc<Gateway>,
-    request_log: RequestLog,
-    compression: Compression,
-) -> Router {
+pub(super) fn routes(state: RoutesState, compression: Compression) -> Router {
+    let RoutesState { gateway, page, .. } = &state;
+    let (gateway, page) = (Arc::clone(gateway), *page);
     let compressed = middleware::from_fn_with_state(compression, compress::compress);
-    let admitted = middleware::from_fn_with_state(Arc::clone(&gateway), admit::admit);
-    let observed = (gateway.observer.clone(), request_log);
+    let admitted = middleware::from_fn_with_state(Arc::clone(&gateway), admit);
+    let observed = (gateway.observer.clone(), gateway.log.clone());
     let observed = middleware::from_fn_with_state(observed, observe::observe);
-    let ready = get(health::readyz).with_state(gateway.readiness.clone());
-    let page = gateway.page;
     let metrics = gateway.observer.metrics.clone();
     let deferred = middleware::from_fn_with_state(metrics, events::defer);
-    let cors = gateway.admission.cors.layer(gateway.forward.names());
+    let cors = gateway.admission.cors.layer(gateway.admission.forward.names());
     let routes = Router::new()
         .route("/agui/info", get(info::info))
         .route("/agui", post(single_route::single_route))
         .route("/agui/", post(single_route::single_route))
         .route("/agui/agent/{agent}/capabilities", get(info::capabilities))
-        .route("/agui/agent/{agent}/run", post(run::run).get(websocket::on_run_route))
-        .route("/agui/agent/{agent}/run/ws", get(websocket::on_own_route))
+        .route("/agui/agent/{agent}/run", post(run::run).get(run::socket_or_query))
+        .route("/agui/agent/{agent}/run/ws", get(run::socket))
         .route("/agui/agent/{agent}/connect", post(connect::connect))
         .route("/agui/agent/{agent}/threads/{thread}/events", get(events::events))
         .route("/agui/agent/{agent}/stop/{thread}", post(stop::stop))
@@ -85,7 +98,8 @@ pub(super) fn routes(
         .method_not_allowed_fallback(reject::wrong_method);
     // CORS is outside of `admitted`, since a preflight carries no credentials.
     let routes = with_cors(routes, cors);
-    let refused = middleware::from_fn_with_state(Arc::clone(&gateway), refused::preflight);
+    let pages = (gateway.admission.cors.clone(), gateway.admission.refused_pages().clone());
+    let refused = middleware::from_fn_with_state(pages, refused::preflight);
     let routes = routes.layer(refused);
     let routes = match page {
         Page::On => routes.merge(page::routes()),
@@ -93,21 +107,58 @@ pub(super) fn routes(
     };
     routes
         .route("/healthz", get(health::healthz))
-        .route("/readyz", ready)
+        .route("/readyz", get(health::readyz))
         .route("/openapi.json", get(openapi::openapi))
         .method_not_allowed_fallback(reject::wrong_method)
         .fallback(reject::unknown_route)
         .layer(observed)
-        .with_state(gateway)
+        .with_state(state)
+}
+
+/// Has each request admitted as its caller's.
+async fn admit(
+    State(gateway): State<Arc<Gateway>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Reject> {
+    let (head, body) = request.into_parts();
+    let record = head.extensions.get::<Record>().cloned().unwrap_or_default();
+    let arrival = Arrival::Alone;
+    let admitted = gateway.admission.admit(RequestHead::of(&head), arrival, &record).await?;
+    let mut request = Request::from_parts(head, body);
+    request.extensions_mut().insert(admitted.clone());
+    let response = next.run(request).await;
+    let was_asked = response.extensions().get::<UpstreamNotAsked>().is_none();
+    admitted.settled(&gateway.admission, response.status(), was_asked)?;
+    Ok(response)
 }
 
 /// Refuses connections for which there is no place. A page can read the refusal, and an
 /// `EventSource` survives it.
 pub(super) fn full(gateway: &Gateway) -> Full {
-    let cors = gateway.admission.cors.layer(gateway.forward.names());
+    let cors = gateway.admission.cors.layer(gateway.admission.forward.names());
     let metrics = gateway.observer.metrics.clone();
     let deferred = middleware::from_fn_with_state(metrics, events::defer);
     Full::new(|routes| with_cors(routes.layer(deferred.clone()), cors.clone()))
+}
+
+macro_rules! state_of_routes {
+    ($($field:ident: $type:ty,)*) => {
+        $(impl FromRef<RoutesState> for $type {
+            fn from_ref(state: &RoutesState) -> Self {
+                state.$field.clone()
+            }
+        })*
+    };
+}
+
+state_of_routes! {
+    gateway: Arc<Gateway>,
+    newest: Newest<Gateway>,
+    acp: Arc<acp::Front>,
+    newest_acp: Newest<acp::Front>,
+    readiness: Readiness,
+    page: Page,
 }
 
 fn with_cors<S: Clone + Send + Sync + 'static>(

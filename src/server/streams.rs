@@ -5,19 +5,19 @@
 //! - [`outgoing`]: bytes that are ready to be sent, and large parts that streams share.
 //! - [`body`]: the response body that pulls events from a run's log.
 //! - [`array`]: the events as one JSON array, for clients that cannot read a stream.
-//! - [`frames`]: cuts an encoded stream into its frames again.
+//! - [`frames`]: the events one by one, for a socket.
+//! - [`last_event`]: the last event that the client has.
 //! - [`retry`]: when an `EventSource` reconnects.
-//! - [`event_stream`]: a reader with its encoder and its slot, and the response made of them.
+//! - [`event_stream`]: a reader with its encoder and its slot.
 //! - [`unread`]: large parts that were not taken yet: equal ones once, within a budget.
 //! - [`whole`]: an answer that is known to its end, in parts.
-//! - [`compress`]: zstd and gzip.
 
 pub(in crate::server) mod array;
 pub(in crate::server) mod body;
-pub(in crate::server) mod compress;
 pub(in crate::server) mod encoder;
 pub(in crate::server) mod event_stream;
 pub(in crate::server) mod frames;
+pub(in crate::server) mod last_event;
 pub(in crate::server) mod outgoing;
 pub(in crate::server) mod retry;
 pub(in crate::server) mod unread;

@@ -3,53 +3,47 @@
 //! - [`handshake`]: the request that opens a socket.
 //! - [`session`]: one socket, from its opening to its end.
 //! - [`socket`]: an open socket: frames, pings, the end. ACP's sockets use it too.
-//! - [`turn`]: a turn on a socket. [`routed`]: requests to the gateway's own routes.
+//! - [`turn`]: a turn on a socket.
 //! - [`frame`]: what a client sends, and the frames that are no events of a run.
 //!
-//! A socket has no rules of its own. Each turn is sent through the gateway's routes as a
-//! `POST .../run` with the headers of the request that opened the socket, and each abort as a
-//! `POST .../stop/{thread}`. So authentication, limits and refusals are the same as for HTTP, also
-//! after a reload, and after a token has expired.
+//! A socket has no rules of its own. Each turn is recorded and admitted as a `POST .../run` is, with
+//! the headers of the request that opened the socket, and each abort as a `POST .../stop/{thread}`.
+//! So authentication, limits and refusals are the same as for HTTP, also after a reload, and after a
+//! token has expired.
 //!
 //! ```text
-//!  client                      socket                        routes
-//!    | RunAgentInput  --------> |  POST .../run ------------> |
-//!    | <-------- event by event | <------------------ a stream|
-//!    | {type: "abort"} -------> |  POST .../stop/{thread} --> |
+//!  client                      socket                       service
+//!    | RunAgentInput  --------> |  on_socket, run::start --> |
+//!    | <-------- event by event | <----------- encoded events|
+//!    | {type: "abort"} -------> |  on_socket, stop_thread --> |
 //! ```
 
 mod frame;
 pub(in crate::server) mod handshake;
-pub(in crate::server) mod routed;
 mod session;
 pub(in crate::server) mod socket;
 mod turn;
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use axum::extract::Request;
-use axum::response::{IntoResponse, Response};
-use http::header::{ALLOW, SEC_WEBSOCKET_PROTOCOL};
-use http::{HeaderMap, HeaderValue, Method};
+use axum::response::Response;
+use http::HeaderValue;
+use http::header::SEC_WEBSOCKET_PROTOCOL;
 
-pub(super) use handshake::{is_upgrade, take_token};
 pub use session::IDLE;
-pub(super) use session::serve;
 pub use socket::{PING, PONG_TIMEOUT};
 
-use super::acp;
 use super::auth::admit::UpstreamNotAsked;
-use super::connections::Peer;
-use super::gateway::Call;
-use super::limits::rates::StreamSlot;
+use super::gateway::{Call, Gateway, Newest};
 use super::reject::Reject;
-use super::request::query::{InPath, param};
-use super::routes::tanstack::{RunName, TanStackQuery, id_param};
+use super::request::query::param;
+use super::request::run_name::{RunName, id_param};
+use super::service::Kept;
 use super::streams::unread::Answers;
 use super::streams::wire::Wire;
+use super::upgrade::{Upgrade, protocols};
 use crate::metrics::{Charge, Held};
-use crate::sync::Mutex;
 
 /// The subprotocol whose frames are events, with nothing around them.
 const EVENTS: &str = "threadway.events";
@@ -57,36 +51,13 @@ const EVENTS: &str = "threadway.events";
 /// The subprotocol with `{"id": .., "chunk": <event>}` frames.
 const CHUNKS: &str = "threadway.chunks";
 
-/// Marks a request that is a turn on a socket.
-#[derive(Clone, Debug)]
-pub(super) struct Turn {
-    pub(super) wire: Wire,
-    /// The socket's slot among the streams of its caller.
-    pub(super) slot: StreamSlot,
-    /// The client wants the rest of a run, and no run may be started.
-    pub(super) is_replay: bool,
-}
-
-/// Where a request leaves the socket that it opens, for its connection to take.
-#[derive(Clone, Default)]
-pub(super) struct Opening(Arc<Mutex<Option<Upgrade>>>);
-
-/// A socket that was opened, by the protocol that is spoken on it.
-pub(super) enum Upgrade {
-    /// AG-UI: turns.
-    Turns(Box<Opened>),
-    Acp(Box<acp::Opened>),
-}
-
 /// A socket that was opened.
 pub(super) struct Opened {
+    gateway: Newest<Gateway>,
+    /// The client's name for the agent.
+    agent: String,
     wire: Wire,
-    slot: StreamSlot,
-    /// The headers of each of its requests.
-    headers: HeaderMap,
-    peer: Option<Peer>,
-    /// The agent's path, as the client wrote it.
-    path: String,
+    kept: Kept,
     /// The largest message that is read, in bytes.
     limit: usize,
     /// What is read of a message counts as this does.
@@ -105,50 +76,28 @@ struct Replay {
     offset: String,
 }
 
-/// `GET .../run`: opens a socket if the request is an upgrade. Otherwise answers `TanStack` AI's
-/// client, which loads threads and joins runs here.
-pub(super) async fn on_run_route(
-    call: Call,
-    InPath(name): InPath<String>,
-    request: Request,
-) -> Result<Response, Reject> {
-    if is_upgrade(request.headers()) && request.method() == Method::GET {
-        return open(&call, &name, Wire::Chunks, request).await;
-    }
-    if let Some(query) = TanStackQuery::of(&request)? {
-        let (parts, _) = request.into_parts();
-        return Box::pin(query.respond(&call, &name, &parts.headers)).await;
-    }
-    let mut response = Reject::unnamed_run().into_response();
-    response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
-    Ok(response)
-}
-
-/// `GET .../run/ws`: opens a socket.
-pub(super) async fn on_own_route(
-    call: Call,
-    InPath(name): InPath<String>,
-    request: Request,
-) -> Result<Response, Reject> {
-    open(&call, &name, Wire::Events, request).await
-}
-
 /// Opens a socket. Its frames are those of `wire`, unless the client offers another subprotocol.
-async fn open(call: &Call, name: &str, wire: Wire, request: Request) -> Result<Response, Reject> {
+pub(super) async fn open(
+    call: &Call,
+    gateway: Newest<Gateway>,
+    agent: &str,
+    wire: Wire,
+    request: Request,
+) -> Result<Response, Reject> {
     let (head, _) = request.into_parts();
     let mut response = match handshake::accept(&head) {
         Ok(response) => response,
         Err(refusal) => return Ok(*refusal),
     };
     handshake::expect_own_credentials(&call.gateway, &head)?;
-    call.agent(name)?;
+    call.agent(agent)?;
     let replay = Replay::parse(head.uri.query().unwrap_or_default())?;
     let known = |protocol: &str| match protocol {
         EVENTS => Some((EVENTS, Wire::Events)),
         CHUNKS => Some((CHUNKS, Wire::Chunks)),
         _ => None,
     };
-    let spoken = handshake::protocols(&head.headers).find_map(known);
+    let spoken = protocols(&head.headers).find_map(known);
     // A frame is read before LangGraph is asked anything for its turn.
     let holder = call.prove().await?;
     let slot = call.streams.slot()?;
@@ -157,38 +106,23 @@ async fn open(call: &Call, name: &str, wire: Wire, request: Request) -> Result<R
         response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, protocol);
     }
     response.extensions_mut().insert(UpstreamNotAsked);
-    let path = head.uri.path();
-    let path = path.strip_suffix("/ws").unwrap_or(path);
-    let Some(opening) = head.extensions.get::<Opening>() else {
+    let Some(upgrade) = head.extensions.get::<Upgrade>() else {
         return Err(Reject::invalid(
             "this connection cannot become a WebSocket; open it over HTTP/1.1",
         ));
     };
-    opening.put(Upgrade::Turns(Box::new(Opened {
+    let opened = Opened {
+        gateway,
+        agent: agent.to_owned(),
         wire: spoken.map_or(wire, |(_, wire)| wire),
-        slot,
-        headers: handshake::headers_of_turns(&head.headers),
-        peer: head.extensions.get::<Peer>().copied(),
-        path: path.strip_suffix("/run").unwrap_or(path).to_owned(),
+        kept: handshake::kept(&head, slot),
         limit: call.gateway.limits.body_bytes,
         charge: call.gateway.observer.metrics.memory().charge(Held::Body, holder),
         answers: call.gateway.unread.of(holder),
         replay,
-    })));
+    };
+    upgrade.put(|upgraded| session::serve(opened, upgraded));
     Ok(response)
-}
-
-// === impl Opening ===
-
-impl Opening {
-    /// Takes the socket that was opened.
-    pub(in crate::server) fn take(&self) -> Option<Upgrade> {
-        self.0.lock().take()
-    }
-
-    pub(in crate::server) fn put(&self, upgrade: Upgrade) {
-        self.0.lock().replace(upgrade);
-    }
 }
 
 // === impl Replay ===

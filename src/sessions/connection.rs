@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::authentication::{Authentication, SessionLists};
 use super::introduction::ClientServers;
-use super::link::{Answer, ClientAbilities, Link, SubagentForm, Work};
+use super::link::{Answer, ClientAbilities, CursorForm, Link, SubagentForm, Work};
 use super::outbox::Outbox;
 use super::session::{Sessions, check_session_id};
 use super::{Endpoint, Service, Settings, fork, history, lengths, prompt_end, turn};
@@ -36,7 +36,7 @@ use threadway_translate::acp::mcp::NamedServers;
 use threadway_translate::acp::method::Method;
 use threadway_translate::acp::prompt::Accepts;
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming, Malformed};
-use threadway_translate::acp::{NoticeForms, PlanForm};
+use threadway_translate::acp::{NoticeForms, PlanForm, StopReason, result_of};
 use threadway_translate::json::{self, Json};
 
 /// The most requests in progress. Each prompt is one, and an editor shows a dozen sessions.
@@ -280,8 +280,16 @@ impl Connection {
             let request: PromptRequest = read(method, params)?;
             let session = self.sessions.get_for_prompt(&request.session_id.0)?;
             let prompt = turn::prompt(&self.link, Arc::clone(&session), &request, cancelled);
-            let result = prompt.await?;
-            return Ok(Answer { result, after: self.link.follow(&session) });
+            let reason = prompt.await?;
+            let cursor =
+                (reason == StopReason::Cancelled).then(|| self.link.announce_stopped(&session));
+            let follow = self.link.follow(&session);
+            let after = async move {
+                for work in cursor.into_iter().chain(follow) {
+                    work.await;
+                }
+            };
+            return Ok(Answer { result: result_of(reason)?, after: Some(after.boxed()) });
         }
         if method == Method::ForkSession {
             // To its end: a client that cancels it does not learn whether there is a copy.
@@ -418,6 +426,10 @@ impl Connection {
             subagent_form: match capabilities.subagents {
                 Some(_) => SubagentForm::ChildSessions,
                 None => SubagentForm::Calls,
+            },
+            cursors: match session.and_then(|session| session.cursors.as_ref()) {
+                Some(_) => CursorForm::Updates,
+                None => CursorForm::None,
             },
             has_terminal_login: capabilities.auth.terminal,
         })

@@ -17,6 +17,7 @@ use super::turn::{Sending, Turn, Whose, has_conversation};
 use crate::upstream::{Backoff, Seed};
 use threadway_translate::acp::notice::Notice;
 use threadway_translate::acp::rpc::Error;
+use threadway_translate::acp::stop_reason;
 use threadway_translate::run::{Outcome, RunEvent};
 
 /// How long a session is idle before its thread is followed. A client that prompts once and leaves
@@ -109,6 +110,7 @@ impl Link {
             let outcome = turn.project(&mut view, &events, sending, Whose::Others);
             view.is_synced |= outcome.is_some() || has_conversation(&events);
             let is_end = outcome.is_some();
+            let reason = outcome.as_ref().filter(|_| is_run).map(stop_reason);
             match outcome {
                 // What an idle thread asks, the person was asked before.
                 Some(Outcome::Interrupted(questions)) if is_run => {
@@ -142,6 +144,9 @@ impl Link {
                     | Outcome::Cancelled
                     | Outcome::Failed(_),
                 ) => turn.settle_calls(&mut view),
+            }
+            if let Some(Ok(reason)) = reason {
+                self.announce_end(session, &view, reason).await;
             }
             if is_end {
                 self.emit_position(session);

@@ -33,6 +33,10 @@ pub(super) async fn fork(
     let Directories { cwd, additional } =
         Directories::read(&request.cwd, &request.additional_directories)?;
     sessions.expect_room()?;
+    let cursor_id = request.cursor_id.map(|cursor_id| cursor_id.0.to_string());
+    if let Some(cursor_id) = &cursor_id {
+        link.expect_cursor(source, cursor_id).await?;
+    }
     let Known { mut kept, thread } = Known::find(link, sessions, source).await?;
     if let Ok(open) = sessions.get(source)
         && let Stored::Thread { unsaved, .. } = &open.config.lock().await.stored
@@ -54,7 +58,7 @@ pub(super) async fn fork(
             let members = config.kept.members();
             config.stored =
                 Stored::Thread { seen: members.clone(), unsaved: RecordMembers::default() };
-            link.copy_thread(thread, members).await?
+            link.copy_thread(thread, cursor_id, members).await?
         }
     };
     let settings = &link.service().settings;
@@ -68,11 +72,12 @@ pub(super) async fn fork(
 }
 
 impl Link {
-    /// Copies a thread, and stores this record with the copy. Returns the id of the copy. If the
+    /// Copies a thread, up to the checkpoint if there is one, and stores this record with the copy. Returns the id of the copy. If the
     /// client leaves meanwhile, the copy is deleted again.
     async fn copy_thread(
         &self,
         source: ThreadRecord,
+        checkpoint_id: Option<String>,
         record: RecordMembers,
     ) -> Result<String, Error> {
         let (upstream, id) = (self.upstream(), source.id.clone());
@@ -80,7 +85,7 @@ impl Link {
         self.service().tasks.spawn(async move {
             // Also an answer that was given since the source was read is not copied.
             let change = |copied: &Json| record.since(&RecordMembers::read(copied)).write();
-            let copied = threads::copy(&upstream, &source, change).await;
+            let copied = threads::copy(&upstream, &source, checkpoint_id.as_deref(), change).await;
             if let Err(Ok(Some(unused))) = done.send(copied) {
                 threads::delete_copy(&upstream, &unused).await;
             }

@@ -20,11 +20,12 @@ use super::session::{
     Session, SessionConfig, Sessions, Stored, Usage, check_session_id, unknown_session,
 };
 use super::turn::{Sending, Turn, Whose};
-use crate::threads::{self, ListQuery, Thread, ThreadCursor, ThreadReader};
+use crate::threads::{self, ListQuery, Newest, Thread, ThreadCursor, ThreadReader};
 use crate::upstream::{self, Line, ThreadRecord};
 use threadway_translate::acp::choice::{RecordMembers, SessionRecord};
 use threadway_translate::acp::rpc::{self, Code, Error};
 use threadway_translate::json::{Json, ObjectWriter};
+use threadway_translate::run::Outcome;
 
 /// Sessions per page of a list: what an editor shows at once.
 const PAGE: usize = 50;
@@ -109,9 +110,15 @@ pub(super) async fn load(
     let introduce = link.introduce(sessions, &session);
     let left = session.detached().clone();
     let follow = link.follow(&session);
+    let newest = match outcome {
+        Some(Outcome::Interrupted(_)) | None => Newest::MayBeLive,
+        Some(_) => Newest::AtRest,
+    };
+    let cursors = announce_cursors(link, &session, newest);
     let after = async move {
         introduce.await;
-        left.run_until_cancelled(turn.follow_without_prompt(view, reader, outcome)).await;
+        let shown = left.run_until_cancelled(turn.follow_without_prompt(view, reader, outcome));
+        tokio::join!(cursors, shown);
         if let Some(follow) = follow {
             follow.await;
         }
@@ -151,12 +158,26 @@ async fn open_without_history(
 /// What follows the response that opens a session without its history.
 pub(super) fn open_work(link: &Link, sessions: &Sessions, session: &Arc<Session>) -> Work {
     let introduce = link.introduce(sessions, session);
+    let cursors = announce_cursors(link, session, Newest::MayBeLive);
     let follow = link.follow(session);
     async move {
         introduce.await;
-        if let Some(follow) = follow {
-            follow.await;
-        }
+        let follow = async {
+            if let Some(follow) = follow {
+                follow.await;
+            }
+        };
+        tokio::join!(cursors, follow);
+    }
+    .boxed()
+}
+
+/// The work that announces the cursors of a session that is opened, until the session is closed.
+fn announce_cursors(link: &Link, session: &Arc<Session>, newest: Newest) -> Work {
+    let (link, session) = (link.clone(), Arc::clone(session));
+    async move {
+        let left = session.detached().clone();
+        left.run_until_cancelled(link.announce_cursors(&session, newest)).await;
     }
     .boxed()
 }

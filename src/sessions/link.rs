@@ -60,8 +60,20 @@ pub(super) struct ClientAbilities {
     pub(super) plan_form: PlanForm,
     /// How the client takes subagents.
     pub(super) subagent_form: SubagentForm,
+    /// Whether the client takes session cursors.
+    pub(super) cursors: CursorForm,
     /// The client can run `threadway acp --login` in a terminal.
     pub(super) has_terminal_login: bool,
+}
+
+/// Whether a client takes session cursors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum CursorForm {
+    /// It does not know them.
+    #[default]
+    None,
+    /// As updates.
+    Updates,
 }
 
 /// How a client shows the subagents of a session.

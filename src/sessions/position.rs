@@ -68,6 +68,11 @@ pub(super) fn answer_meta(is_resumed: bool) -> Json {
 // === impl Position ===
 
 impl Position {
+    /// LangGraph's id of the run that is shown, or was shown last.
+    pub(super) fn run_id(&self) -> Option<&str> {
+        self.run_id.as_deref()
+    }
+
     fn begin(&mut self, event: &RunEvent, key: Option<EventKey>) {
         if let RunEvent::Started { run_id, name, .. } = event {
             self.run_id = Some(Arc::clone(run_id.as_ref().unwrap_or(name)));

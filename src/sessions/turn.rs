@@ -28,8 +28,7 @@ use threadway_translate::acp::choice::SessionRecord;
 use threadway_translate::acp::notice::Notice;
 use threadway_translate::acp::prompt::Prompt;
 use threadway_translate::acp::rpc::Error;
-use threadway_translate::acp::{PromptMessage, StopReason, Update, result_of, stop_reason};
-use threadway_translate::json::Json;
+use threadway_translate::acp::{PromptMessage, StopReason, Update, stop_reason};
 use threadway_translate::run::{self, Ask, Failure, Outcome};
 
 /// How long a stopped turn waits for its run to end. The client gets its response within a second.
@@ -79,7 +78,7 @@ pub(super) async fn prompt(
     session: Arc<Session>,
     request: &PromptRequest,
     stop: &CancellationToken,
-) -> Result<Json, Error> {
+) -> Result<StopReason, Error> {
     let mut meter = link.meter().map(AcpMeter::prompt);
     let over = run_prompt(link, Arc::clone(&session), request, stop).await;
     link.emit_position(&session);
@@ -88,8 +87,8 @@ pub(super) async fn prompt(
     }
     match over {
         PromptOver::NotAccepted(error) => Err(error),
-        PromptOver::Over(reason) => result_of(reason?),
-        PromptOver::Left => result_of(StopReason::Cancelled),
+        PromptOver::Over(reason) => reason,
+        PromptOver::Left => Ok(StopReason::Cancelled),
     }
 }
 
@@ -170,8 +169,9 @@ impl Turn {
         };
         view.ended = None;
         let done = self.run_with(&mut view, prompt).await;
-        if done.is_err() {
-            self.settle_calls(&mut view);
+        match &done {
+            Ok(reason) => self.announce_end(&view, *reason).await,
+            Err(_) => self.settle_calls(&mut view),
         }
         done
     }
@@ -210,11 +210,20 @@ impl Turn {
             if !view.questions.is_empty() {
                 return Err(must_answer_first());
             }
+            self.announce_end(view, reason).await;
         }
         let message = self.message_of(view, prompt);
         match self.stop.run_until_cancelled(message).await {
             Some(message) => self.run_to_end(view, message?).await,
             None => Ok(self.stopped(view)),
+        }
+    }
+
+    /// Announces the cursor of a turn that was not stopped.
+    async fn announce_end(&self, view: &ClientView, reason: StopReason) {
+        if reason != StopReason::Cancelled {
+            let announced = self.link.announce_end(&self.session, view, reason);
+            self.stop.run_until_cancelled(announced).await;
         }
     }
 
@@ -282,6 +291,11 @@ impl Turn {
     ) {
         let is_idle = outcome.as_ref().is_some_and(|outcome| end_of_idle(outcome).is_some());
         let ended = self.follow_to_end(&mut view, reader, outcome).await;
+        if let Ok(reason) = &ended
+            && !is_idle
+        {
+            self.announce_end(&view, *reason).await;
+        }
         // Of a thread in which nothing ran, nothing has ended.
         view.ended = (!is_idle).then_some(ended);
         self.link.emit_position(&self.session);

@@ -9,11 +9,14 @@ use threadway_translate::langgraph::ARCHIVED;
 /// Copies a thread, and replaces members of the copy's metadata by those that `change` makes of the
 /// copy's metadata. Returns the id of the copy. `None` if the thread does not exist any more.
 ///
-/// A copy whose metadata cannot be changed is deleted: lists would show it as its source. The copy of
+/// With a checkpoint, the copy goes on from there: its newest state is that of the checkpoint.
+///
+/// A copy that cannot be changed is deleted: lists would show it as its source. The copy of
 /// an archived thread is not archived.
 pub async fn copy(
     upstream: &Client,
     source: &ThreadRecord,
+    checkpoint_id: Option<&str>,
     change: impl FnOnce(&Json) -> Json,
 ) -> Result<Option<String>, Error> {
     let Some(copy) = upstream.copy_thread(&source.id).await? else { return Ok(None) };
@@ -26,7 +29,13 @@ pub async fn copy(
     if copy.is_archived() {
         metadata = json::with_member(&metadata, ARCHIVED, &json::raw("false".to_owned()));
     }
-    let error = match upstream.change_thread(&copy.id, &metadata).await {
+    let changed = async {
+        if let Some(checkpoint_id) = checkpoint_id {
+            upstream.copy_checkpoint(&copy.id, checkpoint_id).await?;
+        }
+        upstream.change_thread(&copy.id, &metadata).await
+    };
+    let error = match changed.await {
         Ok(true) => return Ok(Some(copy.id)),
         Ok(false) => Error::NotUnderstood { what: "a copy of the thread" },
         Err(error) => error,

@@ -75,10 +75,10 @@ struct Arrival {
 
 /// A checkpoint in the thread's history.
 #[derive(Debug)]
-struct Checkpoint<'a> {
-    id: String,
+pub(super) struct Checkpoint<'a> {
+    pub(super) id: String,
     parent: Option<String>,
-    state: &'a str,
+    pub(super) state: &'a str,
     /// The wanted messages that the state has.
     messages: HashMap<String, &'a RawValue>,
 }
@@ -183,7 +183,7 @@ pub(super) async fn find_messages(
 /// Returns whether it did not end early, because of `max_pages`.
 ///
 /// `visit` gets the wanted messages of each state, and whether the newest state descends from it.
-async fn walk(
+pub(super) async fn walk(
     upstream: &Client,
     thread_id: &str,
     ids: &[String],
@@ -245,6 +245,9 @@ fn messages_of<'a>(
     key: &MessagesKey,
     ids: &[String],
 ) -> HashMap<String, &'a RawValue> {
+    if ids.is_empty() {
+        return HashMap::new();
+    }
     let state = ThreadState::parse_under(key, state);
     let messages = state.and_then(|state| state.values).and_then(|values| values.messages);
     let wanted = |raw: &'a RawValue| {

@@ -97,6 +97,15 @@ struct Metadata<'a> {
     metadata: &'a Json,
 }
 
+/// The body of `POST /threads/{id}/state` that copies a checkpoint to the end of the thread.
+#[derive(Serialize)]
+struct CheckpointCopy<'a> {
+    values: Option<()>,
+    checkpoint_id: &'a str,
+    /// LangGraph's name for a copy: no node has it.
+    as_node: &'static str,
+}
+
 /// The body of `POST /threads/{id}/history`.
 #[derive(Serialize)]
 struct HistorySearch<'a> {
@@ -401,6 +410,19 @@ impl Client {
             Err(Error::Status { code: 409, .. }) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Makes a copy of a checkpoint the newest of its thread. It has the same state and the same
+    /// parent. A question of the checkpoint is not copied, and neither is the error of a task.
+    pub(crate) async fn copy_checkpoint(
+        &self,
+        thread_id: &str,
+        checkpoint_id: &str,
+    ) -> Result<(), Error> {
+        let path = ["threads", thread_id, "state"];
+        let copy = CheckpointCopy { values: None, checkpoint_id, as_node: "__copy__" };
+        let call = self.call(Operation::CopyCheckpoint, Method::POST, &path).json(&copy);
+        call.text().await.map(drop)
     }
 
     /// Deletes a thread with its states and runs, live ones too. Returns whether the thread

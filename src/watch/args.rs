@@ -42,9 +42,12 @@ pub enum NotHeaders {
 }
 
 /// The headers for each request: the key as `authorization: Bearer KEY`, and lines of `NAME:VALUE`.
-pub fn headers(key: Option<&str>, lines: &[String]) -> Result<HeaderMap, NotHeaders> {
+pub fn headers<'a>(
+    key: Option<&str>,
+    lines: impl IntoIterator<Item = &'a str>,
+) -> Result<HeaderMap, NotHeaders> {
     let mut headers = HeaderMap::new();
-    for line in lines.iter().filter(|line| !line.trim().is_empty()) {
+    for line in lines.into_iter().filter(|line| !line.trim().is_empty()) {
         let (name, value) = line.split_once(':').ok_or(NotHeaders::Header)?;
         let name: HeaderName = name.trim().parse().map_err(|_| NotHeaders::Header)?;
         let mut value = HeaderValue::from_str(value.trim()).map_err(|_| NotHeaders::Header)?;
@@ -111,15 +114,12 @@ mod tests {
 
     #[test]
     fn headers_are_read_and_never_printed() {
-        let lines = |lines: &[&str]| -> Vec<String> {
-            lines.iter().map(|line| (*line).to_owned()).collect()
-        };
-        let read = headers(Some("s3cret"), &lines(&["X-Api-Key: s3cret:2 ", "", "x-b:"])).unwrap();
+        let read = headers(Some("s3cret"), ["X-Api-Key: s3cret:2 ", "", "x-b:"]).unwrap();
         assert_eq!(read["authorization"], "Bearer s3cret");
         assert_eq!(read["x-api-key"], "s3cret:2");
         assert_eq!(read["x-b"], "");
         assert!(!format!("{read:?}").contains("s3cret"));
-        assert!(headers(Some(""), &[]).unwrap().is_empty());
+        assert!(headers(Some(""), []).unwrap().is_empty());
         for (key, line, expected) in [
             (None, "s3cret", NotHeaders::Header),
             (None, "a b: s3cret", NotHeaders::Header),
@@ -131,7 +131,7 @@ mod tests {
             (Some("s3 cret"), "a: b", NotHeaders::Key),
             (Some("s3cret"), "authorization: Basic s3cret", NotHeaders::Twice),
         ] {
-            let error = headers(key, &lines(&[line])).unwrap_err();
+            let error = headers(key, [line]).unwrap_err();
             assert_eq!(error, expected, "{line}");
             assert!(!error.to_string().contains("s3cret"), "{error}");
         }

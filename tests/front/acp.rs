@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::clock::HeldClock;
 use crate::support::editor::{CWD, outline};
 use crate::support::gateway::{Response, agents, counted, serve_observed};
-use crate::support::langgraph::{LangGraph, soon, state};
+use crate::support::langgraph::{LangGraph, Run, soon, state};
 use crate::support::remote::{ACP, RemoteEditor};
 use crate::support::socket::Socket;
 use serde_json::{Value, json};
@@ -54,6 +54,40 @@ impl Front {
 
     async fn editor(&self) -> RemoteEditor {
         RemoteEditor::initialized(self.address, &[]).await
+    }
+
+    /// A gateway, an editor, and its session.
+    async fn opened() -> (Self, RemoteEditor, String) {
+        let front = Self::start().await;
+        let mut editor = front.editor().await;
+        let session = editor.session().await;
+        (front, editor, session)
+    }
+
+    /// Prompts a session, and plays a run up to its first text. Returns the id of the prompt.
+    async fn begun(&mut self, editor: &mut RemoteEditor, session: &str) -> (u64, Run) {
+        let prompt = editor.prompt(session, "hi").await;
+        let mut run = self.server.run().await;
+        run.says("a", "one").await;
+        editor.until_said("one").await;
+        (prompt, run)
+    }
+
+    /// Prompts a session, and plays a run that asks for permission. Returns the id of the prompt.
+    async fn asked(&mut self, editor: &mut RemoteEditor, session: &str) -> (u64, Value) {
+        let prompt = editor.prompt(session, "write it").await;
+        let mut run = self.server.run().await;
+        run.calls("m", "c", "write", &json!({"path": "/srv/app/a.txt", "text": "a"})).await;
+        let (messages, questions) = question();
+        run.asks(&messages, &questions).await;
+        (prompt, editor.until_asked().await)
+    }
+
+    /// Allows what was asked, and plays a run to the end of the prompt.
+    async fn allowed(&mut self, editor: &mut RemoteEditor, (prompt, request): (u64, Value)) {
+        editor.reply(&request, selected("allow")).await;
+        self.server.run().await.ends("success", None).await;
+        assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
     }
 
     /// Serves with other settings from now on.
@@ -104,16 +138,6 @@ pub(super) fn question() -> (Value, Value) {
     (messages, questions)
 }
 
-/// Prompts a session, and plays a run that asks for permission. Returns the id of the prompt.
-async fn asked(server: &mut LangGraph, editor: &mut RemoteEditor, session: &str) -> (u64, Value) {
-    let prompt = editor.prompt(session, "write it").await;
-    let mut run = server.run().await;
-    run.calls("m", "c", "write", &json!({"path": "/srv/app/a.txt", "text": "a"})).await;
-    let (messages, questions) = question();
-    run.asks(&messages, &questions).await;
-    (prompt, editor.until_asked().await)
-}
-
 pub(super) fn saved(owner: Option<&str>) -> Value {
     let mut metadata =
         json!({"acp_session": true, "cwd": CWD, "acp_assistant": "agent", "title": "T"});
@@ -134,7 +158,7 @@ pub(super) fn conversation() -> Value {
 // === conversations ===
 
 #[tokio::test]
-async fn a_session_is_made_prompted_approved_cancelled_and_loaded() {
+async fn session_on_a_socket_is_made_prompted_approved_cancelled_and_loaded() {
     let mut front = Front::start().await;
     let mut editor = RemoteEditor::open(front.address, &[]).await.unwrap();
     let id = editor.socket.connection.clone().expect("no acp-connection-id");
@@ -151,14 +175,11 @@ async fn a_session_is_made_prompted_approved_cancelled_and_loaded() {
         assert_eq!(code, -32601, "{message}");
     }
     let session = editor.session().await;
-    let prompt = editor.prompt(&session, "hi").await;
-    let mut run = front.server.run().await;
-    run.says("a", "hello").await;
-    editor.until_said("hello").await;
+    let (prompt, run) = front.begun(&mut editor, &session).await;
     run.ends("success", None).await;
     assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
 
-    let (prompt, request) = asked(&mut front.server, &mut editor, &session).await;
+    let (prompt, request) = front.asked(&mut editor, &session).await;
     editor.reply(&request, selected("allow")).await;
     let mut run = front.server.run().await;
     run.says("b", "written").await;
@@ -182,11 +203,9 @@ async fn a_session_is_made_prompted_approved_cancelled_and_loaded() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_cut_in_mid_permission_loads_the_question_again() {
-    let mut front = Front::start().await;
-    let mut editor = front.editor().await;
-    let session = editor.session().await;
-    asked(&mut front.server, &mut editor, &session).await;
+async fn question_is_asked_again_of_a_client_that_was_cut_and_loads() {
+    let (mut front, mut editor, session) = Front::opened().await;
+    front.asked(&mut editor, &session).await;
     drop(editor);
     front.has_connections(0).await;
     let mut editor = front.editor().await;
@@ -203,14 +222,9 @@ async fn a_client_that_is_cut_in_mid_permission_loads_the_question_again() {
 }
 
 #[tokio::test]
-async fn a_run_is_read_once_for_viewers_of_both_protocols() {
-    let mut front = Front::start().await;
-    let mut editor = front.editor().await;
-    let session = editor.session().await;
-    let prompt = editor.prompt(&session, "hi").await;
-    let mut run = front.server.run().await;
-    run.says("a", "one").await;
-    editor.until_said("one").await;
+async fn run_is_read_once_for_viewers_of_both_protocols() {
+    let (mut front, mut editor, session) = Front::opened().await;
+    let (prompt, run) = front.begun(&mut editor, &session).await;
     let path = format!("/agui/agent/agent/threads/{session}/events");
     let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", front.address);
     let mut viewer = Response::to(front.address, request.as_bytes()).await;
@@ -227,7 +241,7 @@ async fn a_run_is_read_once_for_viewers_of_both_protocols() {
 // === frames ===
 
 #[tokio::test]
-async fn garbage_is_answered_until_there_is_too_much_of_it() {
+async fn frames_that_are_wrong_are_refused_until_there_are_too_many() {
     let front = Front::start().await;
     let mut editor = front.editor().await;
     assert_eq!(editor.refused_text("nonsense").await, -32700);
@@ -246,7 +260,7 @@ async fn garbage_is_answered_until_there_is_too_much_of_it() {
 }
 
 #[tokio::test]
-async fn a_frame_that_is_too_large_closes_the_socket() {
+async fn frame_that_is_too_large_closes_the_socket() {
     let limits = Limits { body_bytes: 10_000, ..Limits::default() };
     let front = Front::with(Settings { limits, ..Settings::default() }).await;
     let mut editor = front.editor().await;
@@ -255,7 +269,7 @@ async fn a_frame_that_is_too_large_closes_the_socket() {
 }
 
 #[tokio::test]
-async fn a_message_before_initialize_is_refused() {
+async fn message_before_initialize_is_refused() {
     let front = Front::start().await;
     let mut editor = RemoteEditor::open(front.address, &[]).await.unwrap();
     let (code, message) = editor.refused("session/list", json!({})).await;
@@ -263,7 +277,7 @@ async fn a_message_before_initialize_is_refused() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_is_wrong_is_refused() {
+async fn handshake_that_is_wrong_is_refused() {
     let front = Front::start().await;
     let send = async |request: &str| {
         let request = request.replace("HOST", &front.address.to_string());
@@ -299,7 +313,7 @@ async fn pages_of_other_origins_are_refused_on_loopback_too() {
 }
 
 #[tokio::test]
-async fn a_key_is_required_and_counts_again_for_each_message() {
+async fn key_is_checked_again_for_each_message() {
     let auth = bearer("a");
     let mut front = Front::with(Settings { auth, ..Settings::default() }).await;
     assert_eq!(front.refuses(&[]).await, refused(401, "unauthenticated"));
@@ -309,7 +323,7 @@ async fn a_key_is_required_and_counts_again_for_each_message() {
     );
     let mut editor = RemoteEditor::initialized(front.address, &[BEARER]).await;
     let session = editor.session().await;
-    let (_, request) = asked(&mut front.server, &mut editor, &session).await;
+    let (_, request) = front.asked(&mut editor, &session).await;
     let runs = front.server.asked("POST /threads").len();
     front.reload(Settings {
         auth: Auth::Bearer("b=fedcba9876543210".parse().unwrap()),
@@ -325,7 +339,7 @@ async fn a_key_is_required_and_counts_again_for_each_message() {
 }
 
 #[tokio::test]
-async fn a_key_that_belongs_to_another_caller_now_has_no_connection() {
+async fn key_that_belongs_to_another_caller_now_has_no_connection() {
     let front = Front::with(Settings { auth: bearer("a"), ..Settings::default() }).await;
     let mut editor = RemoteEditor::initialized(front.address, &[BEARER]).await;
     front.reload(Settings { auth: bearer("b"), ..Settings::default() });
@@ -349,7 +363,7 @@ pub(super) const ALICE: (&str, &str) = ("x-api-key", "alice-key");
 pub(super) const BOB: (&str, &str) = ("x-api-key", "bob-key");
 
 #[tokio::test]
-async fn a_session_of_another_caller_is_unknown() {
+async fn session_of_another_caller_is_unknown() {
     let front = tenants(ThreadRoutes::All).await;
     assert_eq!(front.refuses(&[]).await, refused(401, "unauthenticated"));
     assert_eq!(front.refuses(&[("x-api-key", "nobody")]).await, refused(401, "unauthorized"));
@@ -396,7 +410,7 @@ async fn sessions_are_listed_and_deleted_only_where_threads_are() {
 }
 
 #[tokio::test]
-async fn a_caller_has_so_many_requests_and_sockets_and_no_more() {
+async fn requests_and_sockets_beyond_a_callers_limit_are_refused() {
     let number = |number| NonZeroU32::new(number).unwrap();
     let requests = RequestRate { per_second: number(1), burst: number(4) };
     let rates = Rates { requests: Some(requests), streams: NonZeroUsize::new(1) };
@@ -405,14 +419,12 @@ async fn a_caller_has_so_many_requests_and_sockets_and_no_more() {
     let mut editor = front.editor().await;
     let session = editor.session().await;
     let _clock = HeldClock::pause();
-    let (prompt, request) = asked(&mut front.server, &mut editor, &session).await;
+    let asked = front.asked(&mut editor, &session).await;
     let (code, message) = editor.refused("session/list", json!({})).await;
     assert_eq!(code, -32603);
     assert!(message.contains("more requests than you may"), "{message}");
     // A socket cannot refuse an answer, or a notification.
-    editor.reply(&request, selected("allow")).await;
-    front.server.run().await.ends("success", None).await;
-    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+    front.allowed(&mut editor, asked).await;
     tokio::time::advance(Duration::from_secs(5)).await;
     assert_eq!(front.refuses(&[]).await, refused(429, "too_many_streams"));
     drop(editor);
@@ -421,7 +433,7 @@ async fn a_caller_has_so_many_requests_and_sockets_and_no_more() {
 }
 
 #[tokio::test]
-async fn with_several_upstreams_the_refusal_names_the_key() {
+async fn agent_that_is_missing_with_several_upstreams_is_refused_by_its_key() {
     let server = LangGraph::start().await;
     let urls = [("a", &*server.url), ("b", &*server.url)];
     let serve =
@@ -440,16 +452,13 @@ async fn with_several_upstreams_the_refusal_names_the_key() {
 // === slow, silent and idle clients, and the end ===
 
 #[tokio::test]
-async fn a_client_that_reads_nothing_holds_little_memory_and_is_cut() {
+async fn client_that_reads_nothing_holds_little_memory_and_is_cut() {
     const TOKEN: usize = 8 * 1024;
     let mut front = Front::start().await;
     let mut editor = RemoteEditor::on(Socket::narrow(front.address, ACP).await);
     editor.initialize().await;
     let session = editor.session().await;
-    editor.prompt(&session, "hi").await;
-    let mut run = front.server.run().await;
-    run.says("a", "one").await;
-    editor.until_said("one").await;
+    let (_, mut run) = front.begun(&mut editor, &session).await;
     let text = "x".repeat(TOKEN);
     // More than the kernel's buffers and the outbox take; the rest stays in the run's log.
     for _ in 0..2_000 {
@@ -470,7 +479,7 @@ async fn a_client_that_reads_nothing_holds_little_memory_and_is_cut() {
 }
 
 #[tokio::test]
-async fn a_silent_client_is_pinged_and_an_idle_one_is_closed_after_an_hour() {
+async fn client_that_is_silent_is_pinged_and_closed_after_an_hour() {
     let front = Front::start().await;
     let mut editor = front.editor().await;
     let clock = HeldClock::pause();
@@ -493,11 +502,9 @@ async fn a_silent_client_is_pinged_and_an_idle_one_is_closed_after_an_hour() {
 }
 
 #[tokio::test]
-async fn a_client_that_waits_for_an_answer_is_not_idle() {
-    let mut front = Front::start().await;
-    let mut editor = front.editor().await;
-    let session = editor.session().await;
-    let (prompt, request) = asked(&mut front.server, &mut editor, &session).await;
+async fn client_that_waits_for_an_answer_is_not_idle() {
+    let (mut front, mut editor, session) = Front::opened().await;
+    let asked = front.asked(&mut editor, &session).await;
     let clock = HeldClock::pause();
     let mut passed = Duration::ZERO;
     while passed < ACP_IDLE + PING {
@@ -511,21 +518,14 @@ async fn a_client_that_waits_for_an_answer_is_not_idle() {
     }
     drop(clock);
     tokio::time::resume();
-    editor.reply(&request, selected("allow")).await;
-    front.server.run().await.ends("success", None).await;
-    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
+    front.allowed(&mut editor, asked).await;
 }
 
 #[tokio::test]
-async fn a_stop_of_the_gateway_closes_each_socket_and_answers_no_prompt() {
-    let mut front = Front::start().await;
-    let mut editor = front.editor().await;
-    let session = editor.session().await;
+async fn shutdown_closes_each_socket_and_answers_no_prompt() {
+    let (mut front, mut editor, session) = Front::opened().await;
     let mut idle = front.editor().await;
-    editor.prompt(&session, "hi").await;
-    let mut run = front.server.run().await;
-    run.says("a", "one").await;
-    editor.until_said("one").await;
+    let _run = front.begun(&mut editor, &session).await;
     front.stop.cancel();
     let away = (1001, "the gateway is shutting down".to_owned());
     // A response would tell the person of a failure that another replica repairs.
@@ -559,7 +559,7 @@ fn ended(metrics: &Metrics, outcome: &str) -> usize {
 }
 
 #[tokio::test]
-async fn connections_sessions_prompts_and_updates_on_sockets_are_counted() {
+async fn metrics_count_connections_sessions_prompts_and_updates_on_sockets() {
     let mut front = Front::start().await;
     let metrics = front.metrics.clone();
     let series = |name: &str| format!(r#"{name}{{transport="websocket"}}"#);

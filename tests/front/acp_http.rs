@@ -9,7 +9,7 @@ use crate::support::clock::HeldClock;
 use crate::support::editor::{CWD, Frames, outline};
 use crate::support::gateway::Response;
 use crate::support::issuer::{AUDIENCE, ISSUER, Signer, from_now, key_set};
-use crate::support::langgraph::soon;
+use crate::support::langgraph::{Run, soon};
 use serde_json::{Value, json};
 use threadway::server::{
     ACP_UNREAD, Auth, Cors, Credentials, Jwt, JwtSettings, KEEP_ALIVE, KeysFrom, Settings,
@@ -179,14 +179,31 @@ impl Client {
     }
 }
 
-// === conversations ===
-
-#[tokio::test]
-async fn a_session_is_made_prompted_approved_and_loaded_on_its_streams() {
-    let mut front = Front::start().await;
+/// A gateway, a client, the stream of its connection, and its session.
+async fn opened() -> (Front, Client, Response, String) {
+    let front = Front::start().await;
     let mut client = Client::connect(front.address, &[]).await;
     let mut connection = client.stream(None).await;
     let session = client.session(&mut connection).await;
+    (front, client, connection, session)
+}
+
+/// The same, and a prompt whose run has sent its first text on the session's stream.
+async fn begun() -> (Front, Client, Response, Response, Run) {
+    let (mut front, mut client, connection, session) = opened().await;
+    let mut own = client.stream(Some(&session)).await;
+    client.prompt(&session, "hi").await;
+    let mut run = front.server.run().await;
+    run.says("a", "one").await;
+    while client.next(&mut own).await["params"]["update"]["content"]["text"] != "one" {}
+    (front, client, connection, own, run)
+}
+
+// === conversations ===
+
+#[tokio::test]
+async fn session_on_streams_is_made_prompted_approved_and_loaded() {
+    let (mut front, mut client, _connection, session) = opened().await;
     let mut own = client.stream(Some(&session)).await;
     let prompt = client.prompt(&session, "write it").await;
     let mut run = front.server.run().await;
@@ -229,7 +246,7 @@ async fn a_session_is_made_prompted_approved_and_loaded_on_its_streams() {
 }
 
 #[tokio::test]
-async fn what_comes_before_a_stream_is_read_is_kept() {
+async fn messages_before_a_stream_is_read_are_kept() {
     let front = Front::start().await;
     front.server.thread(LOADED, saved(None), Some(conversation()));
     let mut client = Client::connect(front.address, &[]).await;
@@ -256,7 +273,7 @@ async fn what_comes_before_a_stream_is_read_is_kept() {
 }
 
 #[tokio::test]
-async fn a_session_whose_stream_nobody_reads_holds_up_no_other_and_loses_nothing() {
+async fn stream_that_nobody_reads_holds_up_no_other_session_and_loses_nothing() {
     const TOKEN: usize = 8 * 1024;
     const TOKENS: usize = 64;
     const { assert!(TOKENS * TOKEN > MAX_WAITING_BYTES) };
@@ -288,11 +305,8 @@ async fn a_session_whose_stream_nobody_reads_holds_up_no_other_and_loses_nothing
 }
 
 #[tokio::test]
-async fn a_stream_that_stays_full_for_two_minutes_ends_the_connection() {
-    let mut front = Front::start().await;
-    let mut client = Client::connect(front.address, &[]).await;
-    let mut connection = client.stream(None).await;
-    let session = client.session(&mut connection).await;
+async fn stream_that_stays_full_for_two_minutes_ends_the_connection() {
+    let (mut front, mut client, mut connection, session) = opened().await;
     client.prompt(&session, "hi").await;
     let mut run = front.server.run().await;
     let text = "x".repeat(8 * 1024);
@@ -320,7 +334,7 @@ async fn a_stream_that_stays_full_for_two_minutes_ends_the_connection() {
 // === refusals ===
 
 #[tokio::test]
-async fn a_request_that_is_wrong_gets_the_status_that_the_sdks_expect() {
+async fn request_that_is_wrong_gets_the_status_that_the_sdks_expect() {
     let front = Front::start().await;
     let client = Client::connect(front.address, &[]).await;
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "session/list"}).to_string();
@@ -363,7 +377,7 @@ async fn a_request_that_is_wrong_gets_the_status_that_the_sdks_expect() {
 }
 
 #[tokio::test]
-async fn a_stream_has_one_reader_and_few_are_read_before_they_are_loaded() {
+async fn stream_has_one_reader_and_few_are_read_before_they_are_loaded() {
     let front = Front::start().await;
     let mut client = Client::connect(front.address, &[]).await;
     let connection = client.stream(None).await;
@@ -392,15 +406,10 @@ async fn a_stream_has_one_reader_and_few_are_read_before_they_are_loaded() {
 }
 
 #[tokio::test]
-async fn a_connection_of_another_caller_is_unknown() {
+async fn connection_of_another_caller_is_unknown() {
     let front = tenants(ThreadRoutes::All).await;
-    let refused = answer(
-        front.address,
-        "POST /acp",
-        &[JSON, ("x-api-key", "nobody")],
-        &initialize().to_string(),
-    )
-    .await;
+    let (nobody, body) = ([JSON, ("x-api-key", "nobody")], initialize().to_string());
+    let refused = answer(front.address, "POST /acp", &nobody, &body).await;
     assert_eq!(refused.refusal(), (401, "unauthorized".to_owned()));
     let mut alice = Client::connect(front.address, &[ALICE]).await;
     let mut own = alice.stream(Some(LOADED)).await;
@@ -432,7 +441,7 @@ async fn a_connection_of_another_caller_is_unknown() {
 }
 
 #[tokio::test]
-async fn each_request_is_authenticated_and_foreign_pages_are_refused() {
+async fn request_is_authenticated_each_time_and_foreign_pages_are_refused() {
     let cors = Cors::new([PAGE], Credentials::Omitted).unwrap();
     let front = Front::with(Settings { auth: bearer("a"), cors, ..Settings::default() }).await;
     let body = initialize().to_string();
@@ -479,7 +488,7 @@ fn jwt(signer: &Signer) -> Auth {
 }
 
 #[tokio::test]
-async fn a_renewed_token_is_the_same_callers_and_goes_up() {
+async fn token_that_is_renewed_is_the_same_callers_and_is_forwarded() {
     let signer = Signer::ed25519("a");
     let mut front = Front::with(Settings { auth: jwt(&signer), ..Settings::default() }).await;
     let token = |changes: &[(&str, Value)]| format!("Bearer {}", signer.token(changes));
@@ -509,16 +518,8 @@ async fn a_renewed_token_is_the_same_callers_and_goes_up() {
 // === the end of a connection ===
 
 #[tokio::test]
-async fn a_connection_that_is_deleted_ends_its_streams_and_not_its_runs() {
-    let mut front = Front::start().await;
-    let mut client = Client::connect(front.address, &[]).await;
-    let mut connection = client.stream(None).await;
-    let session = client.session(&mut connection).await;
-    let mut own = client.stream(Some(&session)).await;
-    client.prompt(&session, "hi").await;
-    let mut run = front.server.run().await;
-    run.says("a", "one").await;
-    while client.next(&mut own).await["params"]["update"]["content"]["text"] != "one" {}
+async fn connection_that_is_deleted_ends_its_streams_and_not_its_runs() {
+    let (front, client, mut connection, mut own, run) = begun().await;
     let deleted = answer(front.address, "DELETE /acp", &client.headers(&[]), "").await;
     assert_eq!((deleted.status, &*deleted.body), (202, ""));
     assert_eq!(soon("the end", connection.body()).await, "");
@@ -534,7 +535,7 @@ async fn a_connection_that_is_deleted_ends_its_streams_and_not_its_runs() {
 }
 
 #[tokio::test]
-async fn a_silent_stream_has_comments_and_an_unread_connection_is_given_up() {
+async fn stream_that_is_silent_has_comments_and_an_unread_connection_ends() {
     let front = Front::start().await;
     let read = Client::connect(front.address, &[]).await;
     let unread = Client::connect(front.address, &[]).await;
@@ -559,16 +560,8 @@ async fn a_silent_stream_has_comments_and_an_unread_connection_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_stop_of_the_gateway_ends_each_stream() {
-    let mut front = Front::start().await;
-    let mut client = Client::connect(front.address, &[]).await;
-    let mut connection = client.stream(None).await;
-    let session = client.session(&mut connection).await;
-    let mut own = client.stream(Some(&session)).await;
-    client.prompt(&session, "hi").await;
-    let mut run = front.server.run().await;
-    run.says("a", "one").await;
-    while client.next(&mut own).await["params"]["update"]["content"]["text"] != "one" {}
+async fn shutdown_ends_each_stream() {
+    let (mut front, _client, mut connection, mut own, _run) = begun().await;
     front.stop.cancel();
     assert_eq!(soon("the end", connection.body()).await, "");
     assert_eq!(soon("the end", own.body()).await, "");
@@ -579,7 +572,7 @@ async fn a_stop_of_the_gateway_ends_each_stream() {
 // === metrics ===
 
 #[tokio::test]
-async fn connections_sessions_prompts_and_updates_over_http_are_counted() {
+async fn metrics_count_connections_sessions_prompts_and_updates_over_http() {
     let mut front = Front::start().await;
     let metrics = front.metrics.clone();
     let is = |name: &str, labels: &str| {

@@ -40,10 +40,7 @@ fn record() -> Value {
 /// A run of Alice's in the middle of a message, and the id of its last event.
 async fn half_told(gateway: &Gateway) -> (Response, Exchange, String) {
     let (mut response, mut run) = gateway.run().await;
-    let metadata = part("metadata", &json!({"run_id": RUN, "attempt": 1}));
-    let state = part("values", &values(&["hi"]));
-    let said = kept("3-0", &token("m1", "one"));
-    run.send(kept("1-0", &metadata) + &kept("2-0", &state) + &said).await;
+    opens(&mut run, &kept("3-0", &token("m1", "one"))).await;
     loop {
         let frame = response.whole_frame().await;
         if frame.contains("one") {
@@ -53,29 +50,61 @@ async fn half_told(gateway: &Gateway) -> (Response, Exchange, String) {
     }
 }
 
-async fn events(gateway: &Gateway, headers: &str, query: &str) -> Response {
-    Response::to(gateway.address, events_request(headers, query).as_bytes()).await
+/// Connects a caller to the thread.
+async fn events(gateway: &Gateway, caller: &str, query: &str) -> Response {
+    Response::to(gateway.address, events_request(&key(caller), query).as_bytes()).await
+}
+
+/// Sends the beginning of a run's stream, and more.
+async fn opens(run: &mut Exchange, more: &str) {
+    let metadata = part("metadata", &json!({"run_id": RUN, "attempt": 1}));
+    let state = part("values", &values(&["hi"]));
+    run.send(kept("1-0", &metadata) + &kept("2-0", &state) + more).await;
+}
+
+/// The next join of the run, with the key of a caller.
+async fn joins(gateway: &Gateway, caller: Option<&str>) -> Exchange {
+    let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
+    let mut join = gateway.upstream.expect(&line).await;
+    assert_eq!(join.key(), caller);
+    join.begin("").await;
+    join
+}
+
+/// Sends the last token again, and the next one.
+async fn goes_on(join: &mut Exchange) {
+    join.send(kept("3-0", &token("m1", "one")) + &kept("4-0", &token("m1", " more"))).await;
+}
+
+/// Answers a list of runs, which a caller asks for, with the run.
+async fn lists_run(gateway: &Gateway, caller: &str) {
+    let list = gateway.upstream.next().await;
+    assert_eq!(list.key(), Some(caller));
+    list.json(200, &record().to_string()).await;
+}
+
+fn unknown_thread() -> (String, String) {
+    refusal("404 Not Found", "unknown_thread", NOT_SHOWN)
 }
 
 #[tokio::test]
-async fn a_log_answers_nobody_whom_the_upstream_does_not_show_the_thread() {
+async fn log_is_not_shown_to_a_caller_who_may_not_see_the_thread() {
     let gateway = Gateway::start().await;
     let (_alice, _run, id) = half_told(&gateway).await;
     let behind = format!("?last_event_id={id}");
-    let expected = refusal("404 Not Found", "unknown_thread", NOT_SHOWN);
     for query in [&*behind, "?follow=thread", &format!("{behind}&follow=thread")] {
-        let mut response = events(&gateway, &key(STRANGER), query).await;
-        assert_eq!(refused(&mut response).await, expected, "{query}");
+        let mut response = events(&gateway, STRANGER, query).await;
+        assert_eq!(refused(&mut response).await, unknown_thread(), "{query}");
     }
     gateway.upstream.is_untouched().await;
     // A caller to whom LangGraph shows the thread resumes, without a further request.
-    let mut bob = events(&gateway, &key("bob"), &behind).await;
+    let mut bob = events(&gateway, "bob", &behind).await;
     assert!(bob.head.starts_with("HTTP/1.1 200"), "{}", bob.head);
     assert_eq!(bob.frame().await, "retry: 3000\n\n");
 }
 
 #[tokio::test]
-async fn the_id_of_a_runs_end_says_nothing_of_it_to_others() {
+async fn run_end_id_says_nothing_of_the_run_to_others() {
     let gateway = Gateway::start().await;
     let (mut alice, mut run, _) = half_told(&gateway).await;
     run.send(kept("4-0", &part("values", &values(&["hi"])))).await;
@@ -89,35 +118,29 @@ async fn the_id_of_a_runs_end_says_nothing_of_it_to_others() {
     }
     let id = end.lines().find_map(|line| line.strip_prefix("id: ")).unwrap();
     let query = format!("?last_event_id={id}");
-    let mut stranger = events(&gateway, &key(STRANGER), &query).await;
-    let expected = refusal("404 Not Found", "unknown_thread", NOT_SHOWN);
-    assert_eq!(refused(&mut stranger).await, expected);
-    let shown = events(&gateway, &key("bob"), &query).await;
+    let mut stranger = events(&gateway, STRANGER, &query).await;
+    assert_eq!(refused(&mut stranger).await, unknown_thread());
+    let shown = events(&gateway, "bob", &query).await;
     assert!(shown.head.starts_with("HTTP/1.1 204"), "{}", shown.head);
 }
 
 #[tokio::test]
-async fn a_watcher_of_others_tells_nobody_whom_the_upstream_does_not_show_the_thread() {
+async fn watcher_of_others_is_not_shared_with_a_caller_who_may_not_see_the_thread() {
     let gateway = Gateway::start().await;
     let script = async {
-        let recent = gateway.upstream.next().await;
-        assert_eq!(recent.key(), Some("alice"));
-        recent.json(200, &record().to_string()).await;
+        lists_run(&gateway, "alice").await;
         gateway.joined_behind("-1").await
     };
-    let alice = key("alice");
-    let (mut followed, mut join) = tokio::join!(events(&gateway, &alice, "?follow=thread"), script);
+    let (mut followed, mut join) =
+        tokio::join!(events(&gateway, "alice", "?follow=thread"), script);
     assert_eq!(join.key(), Some("alice"));
-    let metadata = part("metadata", &json!({"run_id": RUN, "attempt": 1}));
-    let state = part("values", &values(&["hi"]));
-    join.send(kept("1-0", &metadata) + &kept("2-0", &state)).await;
+    opens(&mut join, "").await;
     assert_eq!(followed.next(1).await[0]["type"], "RUN_STARTED");
     // The gateway checks Bob with a request of his own. Then he gets what Alice's watcher reads.
-    let mut bob = events(&gateway, &key("bob"), "?follow=thread").await;
+    let mut bob = events(&gateway, "bob", "?follow=thread").await;
     assert_eq!(bob.next(1).await[0]["type"], "RUN_STARTED");
-    let mut stranger = events(&gateway, &key(STRANGER), "?follow=thread").await;
-    let expected = refusal("404 Not Found", "unknown_thread", NOT_SHOWN);
-    assert_eq!(refused(&mut stranger).await, expected);
+    let mut stranger = events(&gateway, STRANGER, "?follow=thread").await;
+    assert_eq!(refused(&mut stranger).await, unknown_thread());
 }
 
 /// A thread that Alice and then Bob follow, while the clock does not advance. Both have received
@@ -126,17 +149,19 @@ async fn followed_by_both(forward: Forward) -> (Gateway, Response, Response) {
     let gateway = Gateway::javascript().await;
     let agents = agents(&[("default", &gateway.upstream.url())], &[]);
     gateway.server.reload(agents, Settings { forward, ..Settings::default() });
-    let alices = key("alice");
-    let script = at_rest(&gateway, "alice");
-    let (mut alice, ()) = tokio::join!(events(&gateway, &alices, "?follow=thread"), script);
-    assert_eq!(alice.next(1).await[0]["type"], "RUN_STARTED");
+    let alice = follows(&gateway, "alice").await;
     gateway.settled().await;
-    let bobs = key("bob");
-    let script = at_rest(&gateway, "bob");
-    let (mut bob, ()) = tokio::join!(events(&gateway, &bobs, "?follow=thread"), script);
-    assert_eq!(bob.next(1).await[0]["type"], "RUN_STARTED");
+    let bob = follows(&gateway, "bob").await;
     gateway.settled().await;
     (gateway, alice, bob)
+}
+
+/// A caller who follows the thread, and has received its state.
+async fn follows(gateway: &Gateway, caller: &str) -> Response {
+    let asked = events(gateway, caller, "?follow=thread");
+    let (mut follower, ()) = tokio::join!(asked, at_rest(gateway, caller));
+    assert_eq!(follower.next(1).await[0]["type"], "RUN_STARTED");
+    follower
 }
 
 /// Answers one read of a thread that has only its state.
@@ -156,8 +181,7 @@ async fn begins(gateway: &Gateway, clock: &HeldClock) -> Exchange {
     clock.advance(INTERVAL).await;
     gateway.upstream.next().await.json(200, &record().to_string()).await;
     let mut run = gateway.joined_behind("-1").await;
-    run.send(kept("1-0", &part("metadata", &json!({"run_id": RUN, "attempt": 1})))).await;
-    run.send(kept("2-0", &part("values", &values(&["hi"])))).await;
+    opens(&mut run, "").await;
     run
 }
 
@@ -168,7 +192,7 @@ async fn is_told_of_no_run(response: &mut Response) {
 }
 
 #[tokio::test]
-async fn who_is_not_shown_a_thread_any_more_is_told_of_no_later_run() {
+async fn follower_who_may_no_longer_see_the_thread_gets_no_later_run() {
     let clock = HeldClock::pause();
     for status in [404, 403, 401] {
         let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
@@ -180,7 +204,7 @@ async fn who_is_not_shown_a_thread_any_more_is_told_of_no_later_run() {
 }
 
 #[tokio::test]
-async fn nor_where_a_thread_that_is_not_shown_is_told_as_empty() {
+async fn follower_who_may_no_longer_see_the_thread_gets_no_later_run_where_it_reads_as_empty() {
     let clock = HeldClock::pause();
     let mut forward = Forward::default();
     forward.set_unknown(UnknownThread::Empty);
@@ -192,7 +216,7 @@ async fn nor_where_a_thread_that_is_not_shown_is_told_as_empty() {
 }
 
 #[tokio::test]
-async fn a_run_is_kept_for_a_follower_of_whom_nobody_can_tell_whether_it_may_see_it() {
+async fn follower_gets_a_run_late_if_its_right_to_see_it_cannot_be_checked() {
     let clock = HeldClock::pause();
     let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
     gateway.upstream.shows("alice", 503);
@@ -206,7 +230,7 @@ async fn a_run_is_kept_for_a_follower_of_whom_nobody_can_tell_whether_it_may_see
 }
 
 #[tokio::test]
-async fn credentials_that_are_refused_end_the_following_and_the_next_begins_it_anew() {
+async fn follower_stream_ends_if_all_credentials_are_refused_and_the_next_begins_anew() {
     let clock = HeldClock::pause();
     for status in [401, 403, 404] {
         let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
@@ -224,15 +248,12 @@ async fn credentials_that_are_refused_end_the_following_and_the_next_begins_it_a
         clock.advance(INTERVAL).await;
         gateway.settled().await;
         gateway.upstream.is_untouched().await;
-        let bobs = key("bob");
-        let script = at_rest(&gateway, "bob");
-        let (mut bob, ()) = tokio::join!(events(&gateway, &bobs, "?follow=thread"), script);
-        assert_eq!(bob.next(1).await[0]["type"], "RUN_STARTED");
+        follows(&gateway, "bob").await;
     }
 }
 
 #[tokio::test]
-async fn a_follower_whose_credentials_are_refused_ends_no_stream_but_its_own() {
+async fn follower_whose_credentials_are_refused_ends_no_stream_but_its_own() {
     let clock = HeldClock::pause();
     for status in [401, 403, 404] {
         let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
@@ -241,19 +262,16 @@ async fn a_follower_whose_credentials_are_refused_ends_no_stream_but_its_own() {
         at_rest(&gateway, "alice").await;
         is_told_of_no_run(&mut bob).await;
         clock.advance(INTERVAL).await;
-        let look = gateway.upstream.next().await;
-        assert_eq!(look.key(), Some("alice"), "{status}");
-        look.json(200, &record().to_string()).await;
+        lists_run(&gateway, "alice").await;
         let mut run = gateway.joined_behind("-1").await;
         assert_eq!(run.key(), Some("alice"), "{status}");
-        run.send(kept("1-0", &part("metadata", &json!({"run_id": RUN, "attempt": 1})))).await;
-        run.send(kept("2-0", &part("values", &values(&["hi"])))).await;
+        opens(&mut run, "").await;
         assert_eq!(alice.next(5).await[4]["runId"], "r1", "{status}");
     }
 }
 
 #[tokio::test]
-async fn a_follower_who_is_refused_in_the_middle_of_a_run_does_not_wait_for_the_next() {
+async fn follower_who_is_refused_in_the_middle_of_a_run_does_not_wait_for_the_next() {
     let clock = HeldClock::pause();
     let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
     let run = begins(&gateway, &clock).await;
@@ -285,7 +303,7 @@ async fn a_follower_who_is_refused_in_the_middle_of_a_run_does_not_wait_for_the_
 }
 
 #[tokio::test]
-async fn a_follower_who_has_left_lends_no_credentials() {
+async fn follower_who_has_left_lends_no_credentials() {
     let clock = HeldClock::pause();
     let (gateway, _alice, bob) = followed_by_both(Forward::default()).await;
     drop(bob);
@@ -296,13 +314,12 @@ async fn a_follower_who_has_left_lends_no_credentials() {
 }
 
 #[tokio::test]
-async fn who_comes_while_anothers_credentials_are_refused_is_looked_for_with_its_own() {
+async fn follower_who_connects_while_anothers_credentials_are_refused_uses_its_own() {
     let clock = HeldClock::pause();
     let (gateway, mut alice, _bob) = followed_by_both(Forward::default()).await;
     clock.advance(INTERVAL).await;
     let refused = gateway.upstream.next().await;
     assert_eq!(refused.key(), Some("bob"));
-    let carols = key("carol");
     let script = async {
         gateway.settled().await;
         refused.json(401, "{}").await;
@@ -311,31 +328,21 @@ async fn who_comes_while_anothers_credentials_are_refused_is_looked_for_with_its
         // A follower is shown what was read after it has come.
         at_rest(&gateway, "carol").await;
     };
-    let (mut carol, ()) = tokio::join!(events(&gateway, &carols, "?follow=thread"), script);
+    let (mut carol, ()) = tokio::join!(events(&gateway, "carol", "?follow=thread"), script);
     assert_eq!(carol.next(1).await[0]["type"], "RUN_STARTED");
     let _run = begins(&gateway, &clock).await;
     assert_eq!(alice.next(5).await[4]["runId"], "r1");
 }
 
 #[tokio::test]
-async fn a_run_is_read_with_the_credentials_of_the_last_who_came() {
+async fn run_is_read_with_the_credentials_of_the_last_viewer() {
     let gateway = Gateway::start().await;
     let (mut alice, run, _) = half_told(&gateway).await;
     assert_eq!(run.key(), None);
-    let script = async {
-        let list = gateway.upstream.next().await;
-        assert_eq!(list.key(), Some("bob"));
-        list.json(200, &record().to_string()).await;
-    };
-    let bobs = key("bob");
-    let (mut bob, ()) = tokio::join!(events(&gateway, &bobs, ""), script);
-    assert_eq!(bob.next(1).await[0]["type"], "RUN_STARTED");
+    let _bob = bob_views(&gateway).await;
     run.cut();
-    let mut join =
-        gateway.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}/stream")).await;
-    assert_eq!(join.key(), Some("bob"));
-    join.begin("").await;
-    join.send(kept("3-0", &token("m1", "one")) + &kept("4-0", &token("m1", " more"))).await;
+    let mut join = joins(&gateway, Some("bob")).await;
+    goes_on(&mut join).await;
     assert_eq!(alice.next(1).await[0]["delta"], " more");
 }
 
@@ -348,23 +355,14 @@ async fn half_told_to_alice(gateway: &Gateway) -> (Response, Exchange) {
     };
     let (mut alice, mut run) =
         tokio::join!(Response::to(gateway.address, request.as_bytes()), script);
-    let metadata = part("metadata", &json!({"run_id": RUN, "attempt": 1}));
-    let state = part("values", &values(&["hi"]));
-    let said = kept("3-0", &token("m1", "one"));
-    run.send(kept("1-0", &metadata) + &kept("2-0", &state) + &said).await;
+    opens(&mut run, &kept("3-0", &token("m1", "one"))).await;
     while !alice.whole_frame().await.contains("one") {}
     (alice, run)
 }
 
 /// Bob, who views the run of Alice's.
 async fn bob_views(gateway: &Gateway) -> Response {
-    let script = async {
-        let list = gateway.upstream.next().await;
-        assert_eq!(list.key(), Some("bob"));
-        list.json(200, &record().to_string()).await;
-    };
-    let bobs = key("bob");
-    let (mut bob, ()) = tokio::join!(events(gateway, &bobs, ""), script);
+    let (mut bob, ()) = tokio::join!(events(gateway, "bob", ""), lists_run(gateway, "bob"));
     assert_eq!(bob.next(1).await[0]["type"], "RUN_STARTED");
     bob
 }
@@ -381,7 +379,7 @@ async fn is_ended_without(viewer: &mut Response, text: &str) {
 }
 
 #[tokio::test]
-async fn a_viewer_whose_credentials_are_refused_takes_nothing_from_the_owner() {
+async fn viewer_whose_credentials_are_refused_takes_nothing_from_the_owner() {
     for status in [401, 403, 404] {
         let gateway = Gateway::start().await;
         let (mut alice, run) = half_told_to_alice(&gateway).await;
@@ -392,10 +390,8 @@ async fn a_viewer_whose_credentials_are_refused_takes_nothing_from_the_owner() {
         let refused = gateway.upstream.expect(&line).await;
         assert_eq!(refused.key(), Some("bob"));
         refused.json(status, "{}").await;
-        let mut join = gateway.upstream.expect(&line).await;
-        assert_eq!(join.key(), Some("alice"), "{status}");
-        join.begin("").await;
-        join.send(kept("3-0", &token("m1", "one")) + &kept("4-0", &token("m1", " more"))).await;
+        let mut join = joins(&gateway, Some("alice")).await;
+        goes_on(&mut join).await;
         assert_eq!(alice.next(1).await[0]["delta"], " more", "{status}");
         is_ended_without(&mut bob, " more").await;
         join.send(kept("5-0", &part("values", &values(&["hi", "one more"])))).await;
@@ -411,7 +407,7 @@ async fn a_viewer_whose_credentials_are_refused_takes_nothing_from_the_owner() {
 }
 
 #[tokio::test]
-async fn a_viewer_who_is_refused_at_the_runs_end_is_told_of_the_end_alone() {
+async fn viewer_who_is_refused_at_the_runs_end_gets_the_end_alone() {
     let gateway = Gateway::start().await;
     let (mut alice, mut run) = half_told_to_alice(&gateway).await;
     let mut bob = bob_views(&gateway).await;
@@ -436,24 +432,22 @@ async fn a_viewer_who_is_refused_at_the_runs_end_is_told_of_the_end_alone() {
 }
 
 #[tokio::test]
-async fn a_viewer_who_is_refused_for_a_moment_reads_on() {
+async fn viewer_who_is_refused_for_a_moment_reads_on() {
     let gateway = Gateway::start().await;
     let (mut alice, run) = half_told_to_alice(&gateway).await;
     let mut bob = bob_views(&gateway).await;
     run.cut();
     let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
     gateway.upstream.expect(&line).await.json(401, "{}").await;
-    let mut join = gateway.upstream.expect(&line).await;
-    assert_eq!(join.key(), Some("alice"));
-    join.begin("").await;
-    join.send(kept("3-0", &token("m1", "one")) + &kept("4-0", &token("m1", " more"))).await;
+    let mut join = joins(&gateway, Some("alice")).await;
+    goes_on(&mut join).await;
     for reader in [&mut alice, &mut bob] {
         while !reader.whole_frame().await.contains(" more") {}
     }
 }
 
 #[tokio::test]
-async fn a_run_that_outlives_its_token_ends_as_its_stream_did() {
+async fn run_that_outlives_its_token_ends_as_its_stream_did() {
     let clock = HeldClock::pause();
     for status in [401, 403, 404] {
         let gateway = Gateway::start().await;
@@ -517,35 +511,28 @@ async fn with_anothers_event(gateway: &Gateway, id: &str, query: &str) -> Respon
 }
 
 #[tokio::test]
-async fn the_id_of_anothers_run_lends_that_run_no_credentials() {
+async fn event_id_of_anothers_run_lends_that_run_no_credentials() {
     for query in ["", "?follow=thread"] {
         let gateway = Gateway::start().await;
         // Only Alice may see the thread.
         let (mut alice, run, id) = half_told(&gateway).await;
         let _mallory = with_anothers_event(&gateway, &id, query).await;
         run.cut();
-        let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
-        let mut join = gateway.upstream.expect(&line).await;
-        assert_eq!(join.key(), None, "{query}");
-        join.begin("").await;
-        join.send(kept("3-0", &token("m1", "one")) + &kept("4-0", &token("m1", " more"))).await;
+        let mut join = joins(&gateway, None).await;
+        goes_on(&mut join).await;
         assert_eq!(alice.next(1).await[0]["delta"], " more", "{query}");
     }
 }
 
 #[tokio::test]
-async fn nor_does_it_where_the_run_is_followed() {
+async fn event_id_of_anothers_followed_run_lends_it_no_credentials() {
     let gateway = Gateway::start().await;
     let script = async {
         gateway.upstream.next().await.json(200, &record().to_string()).await;
         gateway.joined_behind("-1").await
     };
-    let alices = key("alice");
-    let (mut alice, mut run) = tokio::join!(events(&gateway, &alices, "?follow=thread"), script);
-    let metadata = part("metadata", &json!({"run_id": RUN, "attempt": 1}));
-    let state = part("values", &values(&["hi"]));
-    run.send(kept("1-0", &metadata) + &kept("2-0", &state) + &kept("3-0", &token("m1", "one")))
-        .await;
+    let (mut alice, mut run) = tokio::join!(events(&gateway, "alice", "?follow=thread"), script);
+    opens(&mut run, &kept("3-0", &token("m1", "one"))).await;
     while !alice.whole_frame().await.contains("one") {}
     run.send(kept("4-0", &token("m1", " two"))).await;
     let id = loop {
@@ -558,32 +545,21 @@ async fn nor_does_it_where_the_run_is_followed() {
         let _mallory = with_anothers_event(&gateway, &id, query).await;
     }
     run.cut();
-    let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
-    let mut join = gateway.upstream.expect(&line).await;
-    assert_eq!(join.key(), Some("alice"));
-    join.begin("").await;
+    let mut join = joins(&gateway, Some("alice")).await;
     join.send(kept("4-0", &token("m1", " two")) + &kept("5-0", &token("m1", " more"))).await;
     assert_eq!(alice.next(1).await[0]["delta"], " more");
 }
 
 #[tokio::test]
-async fn a_run_without_its_owner_is_stopped_with_the_owners_credentials() {
+async fn run_without_its_owner_is_stopped_with_the_owners_credentials() {
     let grace = Duration::from_secs(20);
     let owners = OwnerPolicy::Cancel { grace };
     let gateway = Gateway::with(Limits { owners, ..Limits::default() }).await;
-    let (alice, mut run, _) = half_told(&gateway).await;
-    let script = async {
-        gateway.upstream.next().await.json(200, &record().to_string()).await;
-    };
-    let bobs = key("bob");
-    let (mut bob, ()) = tokio::join!(events(&gateway, &bobs, ""), script);
-    assert_eq!(bob.next(1).await[0]["type"], "RUN_STARTED");
+    let (alice, run, _) = half_told(&gateway).await;
+    let bob = bob_views(&gateway).await;
     // From here on the run is read with Bob's credentials.
     run.cut();
-    let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
-    run = gateway.upstream.expect(&line).await;
-    assert_eq!(run.key(), Some("bob"));
-    run.begin("").await;
+    let run = joins(&gateway, Some("bob")).await;
     let clock = HeldClock::pause();
     drop((alice, bob));
     gateway.watched_by(0).await;
@@ -596,17 +572,11 @@ async fn a_run_without_its_owner_is_stopped_with_the_owners_credentials() {
 }
 
 #[tokio::test]
-async fn whose_thread_exists_already_is_told_as_of_one_that_does_not() {
+async fn thread_of_another_caller_reads_as_one_that_does_not_exist() {
     let gateway = Gateway::start().await;
     let mut named = input(&["hi"]);
     named["threadId"] = json!("a name");
-    let body = named.to_string();
-    let request = format!(
-        "POST /agui/agent/agent/run HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n\
-         {}content-length: {}\r\n\r\n{body}",
-        key("bob"),
-        body.len()
-    );
+    let request = run_request("agent", &key("bob"), &named.to_string());
     let script = async {
         gateway.upstream.next().await.json(404, r#"{"detail":"Thread not found"}"#).await;
         let create = gateway.upstream.expect("POST /threads").await;
@@ -614,8 +584,7 @@ async fn whose_thread_exists_already_is_told_as_of_one_that_does_not() {
     };
     let (mut response, ()) =
         tokio::join!(Response::to(gateway.address, request.as_bytes()), script);
-    let expected = refusal("404 Not Found", "unknown_thread", NOT_SHOWN);
-    assert_eq!(refused(&mut response).await, expected);
+    assert_eq!(refused(&mut response).await, unknown_thread());
 }
 
 // === several upstreams ===
@@ -681,7 +650,7 @@ async fn asked_for_agents(
 }
 
 #[tokio::test]
-async fn a_second_upstream_is_sent_no_identity_of_a_caller() {
+async fn upstream_beside_the_first_gets_no_identity_of_a_caller() {
     let (first, second) = (Upstream::bind().await, Upstream::bind().await);
     let file = two_upstreams(&first, &second, "");
     let process = serve_two(&file, &first, &second).await;
@@ -711,7 +680,7 @@ async fn a_second_upstream_is_sent_no_identity_of_a_caller() {
 }
 
 #[tokio::test]
-async fn an_upstream_is_sent_the_identity_of_callers_where_its_configuration_says_so() {
+async fn upstream_gets_the_identity_of_callers_where_its_configuration_says_so() {
     let (first, second) = (Upstream::bind().await, Upstream::bind().await);
     let local = format!("[upstreams.local]\nurl = \"{}\"\nforward_identity = false\n", first.url());
     let cloud = format!("[upstreams.cloud]\nurl = \"{}\"\nforward_identity = true\n", second.url());
@@ -728,7 +697,7 @@ async fn an_upstream_is_sent_the_identity_of_callers_where_its_configuration_say
 }
 
 #[tokio::test]
-async fn a_refusal_of_the_gateways_own_key_is_not_taken_for_one_of_the_callers() {
+async fn upstream_key_that_is_refused_is_not_taken_for_one_of_the_callers() {
     let upstream = Upstream::bind().await;
     let url = upstream.url();
     let file = File::new(&format!("[upstream]\nurl = \"{url}\"\nforward_identity = false\n"));

@@ -28,6 +28,11 @@ use tokio_util::sync::CancellationToken;
 
 const KEY: &str = "0123456789abcdef";
 const OTHER_KEY: &str = "fedcba9876543210";
+const FAILED: &str = "your network has sent too many wrong credentials; wait, then send good ones";
+const AWAY: &str =
+    "the token cannot be checked, because its issuer's keys cannot be fetched now; try again";
+const FOREIGN: &str = "the gateway does not answer pages of this origin; have its operator add the origin to \
+     `cors.origins`";
 const NOT_FOUND: &str = r#"{"detail":"Thread not found"}"#;
 
 /// A gateway with some settings, and its upstream.
@@ -57,20 +62,58 @@ impl Front {
         self.server.reload(agents(&[("default", &self.upstream.url())], &[]), settings);
     }
 
+    /// Sends a request, to the address unless the headers name a host.
+    async fn send(&self, line: &str, headers: &str, body: &str) -> Response {
+        let host = if headers.contains("host: ") { "" } else { "host: 127.0.0.1\r\n" };
+        let length = match body.len() {
+            0 => String::new(),
+            length => format!("content-type: application/json\r\ncontent-length: {length}\r\n"),
+        };
+        let request = format!("{line} HTTP/1.1\r\n{host}{headers}{length}\r\n{body}");
+        Response::to(self.address, request.as_bytes()).await
+    }
+
     /// Sends a harmless request, with further header lines.
     async fn ask(&self, headers: &str) -> Response {
-        let request = format!("GET /agui/info HTTP/1.1\r\nhost: 127.0.0.1\r\n{headers}\r\n");
-        Response::to(self.address, request.as_bytes()).await
+        self.send("GET /agui/info", headers, "").await
+    }
+
+    async fn start_run(&self, headers: &str) -> Response {
+        self.send("POST /agui/agent/agent/run", headers, &input(&["hi"]).to_string()).await
+    }
+
+    /// Answers the next upstream request, which has this line. Returns its head.
+    async fn answers(&self, line: &str, status: u16, body: &str) -> String {
+        let exchange = self.upstream.expect(line).await;
+        let head = exchange.head.clone();
+        exchange.json(status, body).await;
+        head
+    }
+
+    async fn lists_agents(&self, status: u16) -> String {
+        self.answers("POST /assistants/search", status, "[]").await
+    }
+
+    async fn answers_state(&self, status: u16, body: &str) {
+        self.answers(&format!("GET /threads/{THREAD}/state"), status, body).await;
+    }
+
+    /// Waits for a response, for which LangGraph may be asked for its agents.
+    async fn listed(&self, asked: impl Future<Output = Response>, status: u16) -> Response {
+        let answers = async {
+            loop {
+                self.lists_agents(status).await;
+            }
+        };
+        tokio::select! {
+            response = asked => response,
+            () = answers => unreachable!(),
+        }
     }
 
     /// Sends a request that must be answered; returns the upstream request.
     async fn passes(&self, headers: &str) -> String {
-        let (mut response, head) = tokio::join!(self.ask(headers), async {
-            let search = self.upstream.expect("POST /assistants/search").await;
-            let head = search.head.clone();
-            search.json(200, "[]").await;
-            head
-        });
+        let (mut response, head) = tokio::join!(self.ask(headers), self.lists_agents(200));
         assert!(response.head.starts_with("HTTP/1.1 200 OK\r\n"), "{}", response.head);
         response.body().await;
         head
@@ -84,33 +127,29 @@ impl Front {
         (response.head, refused)
     }
 
+    /// Sends a request that must be refused because of the caller's rate.
+    async fn waits(&self, headers: &str) -> String {
+        let (head, (_, body)) = self.is_refused(headers).await;
+        assert!(head.starts_with("HTTP/1.1 429 ") && body.contains("too_many_requests"), "{head}");
+        head
+    }
+
+    /// Answers the start of a run on a new thread.
+    async fn begins(&self) -> Exchange {
+        self.answers_state(404, NOT_FOUND).await;
+        let mut run = self.upstream.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
+        run.begin(&format!("content-location: /threads/{THREAD}/runs/{RUN}\r\n")).await;
+        run
+    }
+
     /// Starts a run on a new thread. The client has its first event, and the upstream stream is
     /// open.
     async fn run(&self, headers: &str) -> (Response, Exchange) {
-        let request = run_request(headers);
-        let (mut response, run) =
-            tokio::join!(Response::to(self.address, request.as_bytes()), async {
-                let state = self.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
-                state.json(404, NOT_FOUND).await;
-                let mut run =
-                    self.upstream.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
-                let place = format!("/threads/{THREAD}/runs/{RUN}");
-                run.begin(&format!("content-location: {place}\r\n")).await;
-                run
-            });
+        let (mut response, run) = tokio::join!(self.start_run(headers), self.begins());
         assert_eq!(response.frame().await, "retry: 3000\n\n");
         assert_eq!(response.frame().await, started());
         (response, run)
     }
-}
-
-fn run_request(headers: &str) -> String {
-    let body = input(&["hi"]).to_string();
-    format!(
-        "POST /agui/agent/agent/run HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
-         {headers}content-length: {}\r\n\r\n{body}",
-        body.len()
-    )
 }
 
 fn bearer(token: &str) -> String {
@@ -121,8 +160,33 @@ fn keys(text: &str) -> Auth {
     Auth::Bearer(text.parse().unwrap())
 }
 
-fn number(number: u32) -> NonZeroU32 {
-    NonZeroU32::new(number).unwrap()
+/// So many requests a second for each caller.
+fn rated(number: u32) -> Rates {
+    let number = NonZeroU32::new(number).unwrap();
+    Rates { requests: Some(RequestRate { per_second: number, burst: number }), streams: None }
+}
+
+/// The headers that are forwarded by default, and the tenant's.
+fn with_tenant() -> Forward {
+    let mut forward = Forward::default();
+    forward.allow("x-tenant").unwrap();
+    forward
+}
+
+fn too_many(code: &str, message: &str) -> (String, String) {
+    refusal("429 Too Many Requests", code, message)
+}
+
+fn unavailable(code: &str, message: &str) -> (String, String) {
+    refusal("503 Service Unavailable", code, message)
+}
+
+fn invalid(message: &str) -> (String, String) {
+    refusal("400 Bad Request", "invalid_request", message)
+}
+
+fn foreign(message: &str) -> (String, String) {
+    refusal("403 Forbidden", "cross_origin", message)
 }
 
 fn unauthorized(error: &str, message: &str) -> (String, String) {
@@ -147,7 +211,7 @@ fn wrong_token() -> (String, String) {
 // === authentication ===
 
 #[tokio::test]
-async fn a_key_opens_and_stays_here() {
+async fn key_admits_its_caller_and_is_not_forwarded() {
     let front = Front::guarded(keys(&format!("web={KEY}\nops={OTHER_KEY}"))).await;
     for headers in [
         bearer(KEY),
@@ -168,11 +232,6 @@ async fn ids_of_a_name<const N: usize>(front: &Front, headers: [String; N]) -> [
         let mut named = input(&["hi"]);
         named["threadId"] = json!("support-42");
         let body = named.to_string();
-        let request = format!(
-            "POST /agui/agent/agent/run HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: \
-             application/json\r\n{headers}content-length: {}\r\n\r\n{body}",
-            body.len()
-        );
         let mut id = None;
         let answers = async {
             loop {
@@ -182,7 +241,7 @@ async fn ids_of_a_name<const N: usize>(front: &Front, headers: [String; N]) -> [
             }
         };
         tokio::select! {
-            response = Response::to(front.address, request.as_bytes()) => drop(response),
+            response = front.send("POST /agui/agent/agent/run", &headers, &body) => drop(response),
             () = answers => {}
         }
         ids.push(id.unwrap());
@@ -191,7 +250,7 @@ async fn ids_of_a_name<const N: usize>(front: &Front, headers: [String; N]) -> [
 }
 
 #[tokio::test]
-async fn a_thread_of_a_name_is_its_callers_own_where_the_gateway_knows_the_caller() {
+async fn thread_name_is_its_callers_own_where_the_gateway_knows_the_caller() {
     // A key that is replaced keeps the name of its owner.
     let new_key = "00112233445566778899";
     let front = Front::guarded(keys(&format!("web={KEY}\nops={OTHER_KEY}\nweb={new_key}"))).await;
@@ -212,7 +271,7 @@ async fn a_thread_of_a_name_is_its_callers_own_where_the_gateway_knows_the_calle
 }
 
 #[tokio::test]
-async fn what_is_no_key_opens_nothing() {
+async fn key_that_is_wrong_or_missing_is_refused() {
     let front = Front::guarded(keys(&format!("web={KEY}"))).await;
     let (missing, wrong) = ("Bearer\r\n", "Bearer error=\"invalid_token\"\r\n");
     for (headers, challenge, expected) in [
@@ -237,40 +296,33 @@ async fn what_is_no_key_opens_nothing() {
 }
 
 #[tokio::test]
-async fn every_route_wants_the_key() {
+async fn route_requires_the_key() {
     let front = Front::guarded(keys(&format!("web={KEY}"))).await;
-    let json = "content-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
-    for request in [
-        format!("POST /agui/agent/a/run HTTP/1.1\r\nhost: h\r\n{json}"),
-        format!("POST /agui/agent/a/connect HTTP/1.1\r\nhost: h\r\n{json}"),
-        format!("POST /agui/agent/a/stop/t HTTP/1.1\r\nhost: h\r\n{json}"),
-        format!("POST /agui HTTP/1.1\r\nhost: h\r\n{json}"),
-        format!("POST /agui/ HTTP/1.1\r\nhost: h\r\n{json}"),
-        "GET /agui/agent/a/threads/t/events HTTP/1.1\r\nhost: h\r\n\r\n".to_owned(),
-        "GET /agui/agent/a/threads/t/events?access_token=0123456789abcdef HTTP/1.1\r\nhost: h\r\n\r\n"
-            .to_owned(),
-        "GET /agui/info HTTP/1.1\r\nhost: h\r\n\r\n".to_owned(),
-        "GET /agui/agent/a/capabilities HTTP/1.1\r\nhost: h\r\n\r\n".to_owned(),
-        "HEAD /agui/info HTTP/1.1\r\nhost: h\r\n\r\n".to_owned(),
+    for line in [
+        "POST /agui/agent/a/run",
+        "POST /agui/agent/a/connect",
+        "POST /agui/agent/a/stop/t",
+        "POST /agui",
+        "POST /agui/",
+        "GET /agui/agent/a/threads/t/events",
+        "GET /agui/agent/a/threads/t/events?access_token=0123456789abcdef",
+        "GET /agui/info",
+        "GET /agui/agent/a/capabilities",
+        "HEAD /agui/info",
     ] {
-        let mut response = Response::to(front.address, request.as_bytes()).await;
-        assert!(response.head.starts_with("HTTP/1.1 401 "), "{request} {}", response.head);
-        if !request.starts_with("HEAD") {
-            assert_eq!(refused(&mut response).await, wants_a_key(), "{request}");
+        let body = if line.starts_with("POST") { "{}" } else { "" };
+        let mut response = front.send(line, "", body).await;
+        assert!(response.head.starts_with("HTTP/1.1 401 "), "{line} {}", response.head);
+        if !line.starts_with("HEAD") {
+            assert_eq!(refused(&mut response).await, wants_a_key(), "{line}");
         }
     }
     // The health routes need no key.
-    let health = b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n";
-    assert_eq!(Response::to(front.address, health).await.body().await, "ok\n");
-    let ready = b"GET /readyz HTTP/1.1\r\nhost: h\r\n\r\n";
-    let probed = async {
-        front.upstream.expect("GET /ok").await.json(200, r#"{"ok":true}"#).await;
-        std::future::pending::<Response>().await
-    };
-    let mut response = tokio::select! {
-        response = Response::to(front.address, ready) => response,
-        response = probed => response,
-    };
+    assert_eq!(front.send("GET /healthz", "", "").await.body().await, "ok\n");
+    let (mut response, _) = tokio::join!(
+        front.send("GET /readyz", "", ""),
+        front.answers("GET /ok", 200, r#"{"ok":true}"#)
+    );
     assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
     let told = "{\"ready\":true,\"upstreams\":{\"default\":\"ok\"}}\n";
     assert_eq!(response.body().await, told);
@@ -278,7 +330,7 @@ async fn every_route_wants_the_key() {
 }
 
 #[tokio::test]
-async fn who_has_tried_too_much_waits_and_the_right_key_does_not() {
+async fn wrong_keys_make_their_network_wait_and_the_right_key_does_not() {
     let front = Front::guarded(keys(&format!("web={KEY}"))).await;
     let _clock = HeldClock::pause();
     for _ in 0..FAILURES.burst.get() {
@@ -286,16 +338,15 @@ async fn who_has_tried_too_much_waits_and_the_right_key_does_not() {
         assert_eq!(front.is_refused("").await.1, wants_a_key());
         assert_eq!(front.is_refused(&bearer(OTHER_KEY)).await.1, unknown_key());
     }
-    let message = "your network has sent too many wrong credentials; wait, then send good ones";
     let (head, told) = front.is_refused(&bearer(OTHER_KEY)).await;
-    assert_eq!(told, refusal("429 Too Many Requests", "too_many_failures", message));
+    assert_eq!(told, too_many("too_many_failures", FAILED));
     assert!(head.contains("\r\nretry-after: 1\r\n"), "{head}");
     front.passes(&bearer(KEY)).await;
     assert_eq!(front.is_refused("").await.1, wants_a_key());
 }
 
 #[tokio::test]
-async fn a_reload_changes_the_keys_and_ends_no_stream() {
+async fn reload_changes_the_keys_and_ends_no_stream() {
     let front = Front::guarded(keys(&format!("old={KEY}"))).await;
     let (mut response, mut run) = front.run(&bearer(KEY)).await;
     front.reload(Settings {
@@ -312,7 +363,7 @@ async fn a_reload_changes_the_keys_and_ends_no_stream() {
 }
 
 #[tokio::test]
-async fn langgraph_judges_credentials_where_it_is_to() {
+async fn upstream_mode_sends_credentials_and_returns_the_refusal() {
     let front = Front::guarded(Auth::Upstream(Judged::default())).await;
     let message = "the gateway wants your credentials for LangGraph; send them in `authorization` \
                    or `x-api-key`";
@@ -330,21 +381,17 @@ async fn langgraph_judges_credentials_where_it_is_to() {
     let (response, _run) = front.run("x-api-key: right\r\n").await;
     drop(response);
     let _clock = HeldClock::pause();
-    let request = run_request("x-api-key: wrong\r\n");
     for attempt in 0..=FAILURES.burst.get() {
-        let (mut response, ()) =
-            tokio::join!(Response::to(front.address, request.as_bytes()), async {
-                let state = front.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
-                state.json(401, r#"{"detail":"secret words"}"#).await;
-            });
+        let (mut response, ()) = tokio::join!(
+            front.start_run("x-api-key: wrong\r\n"),
+            front.answers_state(401, r#"{"detail":"secret words"}"#)
+        );
         let told = refused(&mut response).await;
         let expected = if attempt < FAILURES.burst.get() {
             let message = "LangGraph does not accept these credentials; send others";
             unauthorized("unauthorized", message)
         } else {
-            let message =
-                "your network has sent too many wrong credentials; wait, then send good ones";
-            refusal("429 Too Many Requests", "too_many_failures", message)
+            too_many("too_many_failures", FAILED)
         };
         assert_eq!(told, expected, "{attempt}");
     }
@@ -376,7 +423,7 @@ fn jwt_of_url(issuer: &Upstream) -> Auth {
 }
 
 #[tokio::test]
-async fn a_token_of_the_issuer_opens_and_goes_up() {
+async fn token_of_the_issuer_is_admitted_and_forwarded() {
     let signers = [Signer::ed25519("e"), Signer::p256("p"), Signer::rsa("r")];
     let front = Front::guarded(jwt_of_file("opens", &signers.each_ref())).await;
     for signer in &signers {
@@ -394,7 +441,7 @@ async fn a_token_of_the_issuer_opens_and_goes_up() {
 }
 
 #[tokio::test]
-async fn no_other_token_opens() {
+async fn token_that_is_wrong_or_missing_is_refused() {
     let [known, unknown] = [Signer::ed25519("k"), Signer::ed25519("k")];
     let [rsa, stranger] = [Signer::rsa("r"), Signer::p256("s")];
     let front = Front::guarded(jwt_of_file("no-other", &[&known, &rsa])).await;
@@ -427,7 +474,7 @@ async fn no_other_token_opens() {
 }
 
 #[tokio::test]
-async fn keys_are_fetched_when_they_are_needed_and_change() {
+async fn issuer_keys_are_fetched_when_they_are_needed_and_change() {
     let [old, new] = [Signer::ed25519("old"), Signer::ed25519("new")];
     let issuer = Upstream::bind().await;
     let front = Front::guarded(jwt_of_url(&issuer)).await;
@@ -445,9 +492,8 @@ async fn keys_are_fetched_when_they_are_needed_and_change() {
     };
     let answered = async {
         fetched(key_set(&[&old])).await;
-        for _ in 0..2 {
-            front.upstream.expect("POST /assistants/search").await.json(200, "[]").await;
-        }
+        front.lists_agents(200).await;
+        front.lists_agents(200).await;
     };
     let ((first, second), ()) = tokio::join!(both, answered);
     assert!(first.starts_with("HTTP/1.1 200 ") && second.starts_with("HTTP/1.1 200 "));
@@ -467,15 +513,13 @@ async fn keys_are_fetched_when_they_are_needed_and_change() {
 }
 
 #[tokio::test]
-async fn known_keys_are_used_while_the_issuer_is_away() {
+async fn issuer_keys_stay_in_use_while_the_issuer_is_away() {
     let signer = Signer::ed25519("k");
     let issuer = Upstream::bind().await;
     let front = Front::guarded(jwt_of_url(&issuer)).await;
     let clock = HeldClock::pause();
     let token = bearer(&signer.token(&[]));
-    let away =
-        "the token cannot be checked, because its issuer's keys cannot be fetched now; try again";
-    let away = refusal("503 Service Unavailable", "auth_unavailable", away);
+    let away = unavailable("auth_unavailable", AWAY);
     for answer in [(500, "{}"), (200, "<html>"), (200, r#"{"keys":[]}"#), (302, "{}")] {
         let (refused, ()) = tokio::join!(front.is_refused(&token), async {
             issuer.accept().await.json(answer.0, answer.1).await;
@@ -508,15 +552,13 @@ async fn known_keys_are_used_while_the_issuer_is_away() {
 }
 
 #[tokio::test]
-async fn keys_are_not_fetched_from_where_a_redirect_leads() {
+async fn issuer_keys_are_not_fetched_from_where_a_redirect_leads() {
     let signer = Signer::ed25519("k");
     let [issuer, elsewhere] = [Upstream::bind().await, Upstream::bind().await];
     let front = Front::guarded(jwt_of_url(&issuer)).await;
     let clock = HeldClock::pause();
     let token = bearer(&signer.token(&[]));
-    let away =
-        "the token cannot be checked, because its issuer's keys cannot be fetched now; try again";
-    let away = refusal("503 Service Unavailable", "auth_unavailable", away);
+    let away = unavailable("auth_unavailable", AWAY);
     for status in [301, 302, 303, 307, 308] {
         let script = async {
             let fetch = issuer.accept().await;
@@ -538,10 +580,8 @@ async fn keys_are_not_fetched_from_where_a_redirect_leads() {
 // === headers that are sent upstream ===
 
 #[tokio::test]
-async fn what_goes_up_is_on_the_list() {
-    let mut forward = Forward::default();
-    forward.allow("x-tenant").unwrap();
-    let front = Front::with(Settings { forward, ..Settings::default() }).await;
+async fn headers_that_are_forwarded_are_on_the_list() {
+    let front = Front::with(Settings { forward: with_tenant(), ..Settings::default() }).await;
     let sent = "authorization: Bearer a\r\nx-api-key: b\r\ntraceparent: c\r\ntracestate: d=1\r\n\
                 tracestate: e=2\r\nbaggage: f=3\r\nx-tenant: g\r\n";
     let kept = "cookie: secret-1\r\nproxy-authorization: secret-2\r\nx-other: secret-3\r\n\
@@ -556,10 +596,8 @@ async fn what_goes_up_is_on_the_list() {
 }
 
 #[tokio::test]
-async fn connection_names_no_header_that_is_checked_or_goes_up() {
+async fn connection_header_names_no_header_that_is_checked_or_forwarded() {
     let signer = Signer::ed25519("k");
-    let mut forward = Forward::default();
-    forward.allow("x-tenant").unwrap();
     let modes = [
         (Auth::None, String::new()),
         (keys(&format!("web={KEY}")), bearer(KEY)),
@@ -568,7 +606,7 @@ async fn connection_names_no_header_that_is_checked_or_goes_up() {
     ];
     for (auth, credentials) in modes {
         let mode = format!("{auth:?}");
-        let forward = forward.clone();
+        let forward = with_tenant();
         let front = Front::with(Settings { auth, forward, ..Settings::default() }).await;
         for (lines, name) in [
             ("connection: authorization", "authorization"),
@@ -590,8 +628,7 @@ async fn connection_names_no_header_that_is_checked_or_goes_up() {
                 "`connection` names the header {name}, which every hop would have to drop; send \
                  `connection` without it"
             );
-            let expected = refusal("400 Bad Request", "invalid_request", &message);
-            assert_eq!(told, expected, "{mode}: {lines}");
+            assert_eq!(told, invalid(&message), "{mode}: {lines}");
         }
         // This check comes first: even wrong credentials are not looked at before it.
         let (_, told) =
@@ -606,7 +643,7 @@ async fn connection_names_no_header_that_is_checked_or_goes_up() {
 }
 
 #[tokio::test]
-async fn of_a_clients_configuration_goes_up_what_its_operator_allows() {
+async fn configurable_is_forwarded_as_the_operator_allows() {
     let mut allowance = Allowance::default();
     allowance.allow("model").unwrap();
     for (allowance, expected) in [
@@ -620,28 +657,15 @@ async fn of_a_clients_configuration_goes_up_what_its_operator_allows() {
             "configurable": {"model": "m", "tenant_id": "other"},
         }});
         let body = body.to_string();
-        let request = format!(
-            "POST /agui/agent/agent/run HTTP/1.1\r\nhost: 127.0.0.1\r\n\
-             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        let script = async {
-            let state = front.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
-            state.json(404, NOT_FOUND).await;
-            let mut run =
-                front.upstream.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
-            run.begin("").await;
-            run.body
-        };
-        let (_response, sent) =
-            tokio::join!(Response::to(front.address, request.as_bytes()), script);
-        let sent: serde_json::Value = serde_json::from_str(&sent).unwrap();
+        let (_response, run) =
+            tokio::join!(front.send("POST /agui/agent/agent/run", "", &body), front.begins());
+        let sent: serde_json::Value = serde_json::from_str(&run.body).unwrap();
         assert_eq!(sent["config"], expected);
     }
 }
 
 #[tokio::test]
-async fn a_key_that_does_not_go_up_tells_nothing_of_its_caller() {
+async fn key_that_is_not_forwarded_says_nothing_of_its_caller() {
     let upstream = Upstream::bind().await;
     let agents = agents(&[("default", &upstream.url())], &[]);
     agents.upstreams()[0].client.use_key(Some("ours".parse().unwrap()));
@@ -674,21 +698,19 @@ async fn a_key_that_does_not_go_up_tells_nothing_of_its_caller() {
 }
 
 #[tokio::test]
-async fn a_caller_is_one_caller() {
-    let mut forward = Forward::default();
-    forward.allow("x-tenant").unwrap();
-    let front = Front::with(Settings { forward, ..Settings::default() }).await;
+async fn credentials_that_are_repeated_are_refused() {
+    let front = Front::with(Settings { forward: with_tenant(), ..Settings::default() }).await;
     for name in ["authorization", "x-api-key", "x-tenant"] {
         let told = front.is_refused(&format!("{name}: a\r\n{name}: b\r\n")).await.1;
         let message = format!("the header {name} is there more than once; send it once");
-        assert_eq!(told, refusal("400 Bad Request", "invalid_request", &message));
+        assert_eq!(told, invalid(&message));
     }
 }
 
 // === errors that clients see ===
 
 #[tokio::test]
-async fn a_failure_says_as_much_as_its_operator_allows() {
+async fn error_detail_limits_what_a_failure_says() {
     const CODE: &str = "ValueError";
     const WORDS: &str = "boom after 3 tokens";
     // Only the state has this text: elsewhere the Python server hides the message of most
@@ -724,10 +746,9 @@ async fn a_failure_says_as_much_as_its_operator_allows() {
         run.send(part("error", &json!({"error": CODE, "message": WORDS}))).await;
         run.end().await;
         let record = json!({"run_id": RUN, "status": "error"});
-        let get = front.upstream.expect(&format!("GET /threads/{THREAD}/runs/{RUN}")).await;
-        get.json(200, &record.to_string()).await;
-        let get = front.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
-        get.json(200, &state.to_string()).await;
+        let line = format!("GET /threads/{THREAD}/runs/{RUN}");
+        front.answers(&line, 200, &record.to_string()).await;
+        front.answers_state(200, &state.to_string()).await;
         let body = response.body().await;
         assert_eq!(events(&body).last(), Some(&expected), "{error_detail:?}");
         assert!(body.contains(HIDDEN) == (error_detail == ErrorDetail::Full), "{body}");
@@ -735,17 +756,15 @@ async fn a_failure_says_as_much_as_its_operator_allows() {
         assert!(body.contains(WORDS) == (message == WORDS), "{error_detail:?}: {body}");
 
         // The same run, for a client that connects after its end.
-        let connect = run_request("").replace("/run HTTP", "/connect HTTP");
+        let hi = input(&["hi"]).to_string();
         let script = async {
             front.upstream.next().await.json(200, &json!([record]).to_string()).await;
-            let get = front.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
-            get.json(200, &state.to_string()).await;
-            let get = front.upstream.expect(&format!("GET /threads/{THREAD}")).await;
-            let thread = json!({"error": {"error": CODE, "message": WORDS}});
-            get.json(200, &thread.to_string()).await;
+            front.answers_state(200, &state.to_string()).await;
+            let thread = json!({"error": {"error": CODE, "message": WORDS}}).to_string();
+            front.answers(&format!("GET /threads/{THREAD}"), 200, &thread).await;
         };
         let (mut response, ()) =
-            tokio::join!(Response::to(front.address, connect.as_bytes()), script);
+            tokio::join!(front.send("POST /agui/agent/agent/connect", "", &hi), script);
         let body = response.body().await;
         let shown = events(&body).pop().unwrap()["metadata"]["langgraph"]["error"].take();
         assert_eq!(shown, told("thread"), "{error_detail:?}");
@@ -754,13 +773,8 @@ async fn a_failure_says_as_much_as_its_operator_allows() {
         assert!(body.contains(WORDS) == (message == WORDS), "{error_detail:?}: {body}");
 
         // A request that LangGraph refuses.
-        let request = run_request("");
-        let script = async {
-            let get = front.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
-            get.json(500, r#"{"detail":"boom"}"#).await;
-        };
         let (mut response, ()) =
-            tokio::join!(Response::to(front.address, request.as_bytes()), script);
+            tokio::join!(front.start_run(""), front.answers_state(500, r#"{"detail":"boom"}"#));
         let words = if error_detail == ErrorDetail::Full { ": boom" } else { "" };
         let message =
             format!("the LangGraph server answered 500{words}; the server's log may tell more");
@@ -771,12 +785,8 @@ async fn a_failure_says_as_much_as_its_operator_allows() {
 
 // === web pages ===
 
-fn forbidden() -> String {
-    "HTTP/1.1 403 Forbidden".to_owned()
-}
-
 #[tokio::test]
-async fn a_preflight_says_why_a_page_is_refused() {
+async fn preflight_says_why_a_page_is_refused() {
     let listed = ["https://chat.example.com", "http://localhost:5199"];
     let listed = Cors::new(listed, Credentials::Omitted).unwrap();
     let unlisted = |origin: &str| {
@@ -798,8 +808,6 @@ async fn a_preflight_says_why_a_page_is_refused() {
     let none = "a page without an origin (`Origin: null`: a file, or a sandboxed frame) cannot be \
                 allowed; serve it over http, and have the gateway's operator add that origin to \
                 `cors.origins`";
-    let unknown = "the gateway does not answer pages of this origin; have its operator add the \
-                   origin to `cors.origins`";
     for (cors, (origin, message)) in [
         (Cors::Off, (localhost, unlisted(localhost))),
         (listed.clone(), alike(localhost, "http://127.0.0.1:5199")),
@@ -811,29 +819,25 @@ async fn a_preflight_says_why_a_page_is_refused() {
         (listed.clone(), ("https://evil.example", unlisted("https://evil.example"))),
         (listed.clone(), ("null", none.to_owned())),
         // An invalid origin is not repeated in the refusal.
-        (listed.clone(), ("https://user@chat.example.com", unknown.to_owned())),
-        (listed, ("https://chat.example.com/s3cret", unknown.to_owned())),
+        (listed.clone(), ("https://user@chat.example.com", FOREIGN.to_owned())),
+        (listed, ("https://chat.example.com/s3cret", FOREIGN.to_owned())),
     ] {
         let auth = keys(&format!("web={KEY}"));
         let front = Front::with(Settings { cors, auth, ..Settings::default() }).await;
         for path in ["/agui/info", "/agui", "/agui/agent/a/run", "/agui/agent/a/threads/t/events"] {
-            let request = format!(
-                "OPTIONS {path} HTTP/1.1\r\nhost: 127.0.0.1\r\norigin: {origin}\r\n\
-                 access-control-request-method: POST\r\n\r\n"
-            );
-            let mut response = Response::to(front.address, request.as_bytes()).await;
-            let told = refused(&mut response).await;
-            assert_eq!(told, refusal("403 Forbidden", "cross_origin", &message), "{path} {origin}");
+            let preflight = format!("origin: {origin}\r\naccess-control-request-method: POST\r\n");
+            let mut response = front.send(&format!("OPTIONS {path}"), &preflight, "").await;
+            assert_eq!(refused(&mut response).await, foreign(&message), "{path} {origin}");
             assert!(!response.head.contains("access-control"), "{}", response.head);
         }
         // The request itself is refused with the same text, where a client shows it.
         let (_, told) = front.is_refused(&format!("origin: {origin}\r\n")).await;
-        assert_eq!(told, refusal("403 Forbidden", "cross_origin", &message), "{origin}");
+        assert_eq!(told, foreign(&message), "{origin}");
     }
 }
 
 #[tokio::test]
-async fn a_page_of_another_origin_is_refused_unless_it_is_allowed() {
+async fn page_of_another_origin_is_refused_unless_it_is_allowed() {
     let origins = ["https://chat.example.com", "http://localhost:3000"];
     let listed = Cors::new(origins, Credentials::Omitted).unwrap();
     for (cors, origin, is_welcome) in [
@@ -859,27 +863,21 @@ async fn a_page_of_another_origin_is_refused_unless_it_is_allowed() {
             front.passes(&headers).await;
         } else {
             let (head, told) = front.is_refused(&headers).await;
-            let foreign = (forbidden(), told.1.clone());
-            assert_eq!(told, foreign, "{cors:?} {origin}");
+            assert_eq!(told.0, "HTTP/1.1 403 Forbidden", "{cors:?} {origin}");
             assert!(told.1.starts_with(r#"{"error":"cross_origin","#), "{}", told.1);
             assert!(!head.contains("access-control-allow-origin"), "{head}");
             // Nor can the page stop a run, although a stop accepts any content type.
-            let stop = format!(
-                "POST /agui/agent/a/stop/{THREAD} HTTP/1.1\r\nhost: 127.0.0.1\r\n{headers}\
-                 content-type: text/plain\r\ncontent-length: 0\r\n\r\n"
-            );
-            let mut response = Response::to(front.address, stop.as_bytes()).await;
-            assert_eq!(refused(&mut response).await, foreign);
+            let plain = format!("{headers}content-type: text/plain\r\ncontent-length: 0\r\n");
+            let stop = format!("POST /agui/agent/a/stop/{THREAD}");
+            assert_eq!(refused(&mut front.send(&stop, &plain, "").await).await, told);
             front.upstream.is_untouched().await;
         }
     }
 }
 
 #[tokio::test]
-async fn a_page_of_another_site_opens_nothing_though_it_says_no_origin() {
-    let message = "the gateway does not answer pages of this origin; have its operator add the \
-                   origin to `cors.origins`";
-    let foreign = refusal("403 Forbidden", "cross_origin", message);
+async fn page_of_another_site_is_refused_without_an_origin_too() {
+    let foreign = foreign(FOREIGN);
     let listed = Cors::new(["https://chat.example.com"], Credentials::Omitted).unwrap();
     let listed_page = "origin: https://chat.example.com\r\n";
     for (cors, auth) in [
@@ -891,7 +889,7 @@ async fn a_page_of_another_site_opens_nothing_though_it_says_no_origin() {
         let is_listed = matches!(cors, Cors::Origins { .. });
         let front = Front::with(Settings { cors, auth, ..Settings::default() }).await;
         let key = bearer(KEY);
-        let events = format!("/agui/agent/agent/threads/{THREAD}/events?follow=thread");
+        let events = format!("GET /agui/agent/agent/threads/{THREAD}/events?follow=thread");
         for fetch in [
             "sec-fetch-site: cross-site\r\n",
             "sec-fetch-site: same-site\r\n",
@@ -900,8 +898,7 @@ async fn a_page_of_another_site_opens_nothing_though_it_says_no_origin() {
             "sec-fetch-site: cross-site\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: iframe\r\n",
             "sec-fetch-site: cross-site\r\nsec-fetch-mode: no-cors\r\nsec-fetch-dest: image\r\n",
         ] {
-            let request = format!("GET {events} HTTP/1.1\r\nhost: 127.0.0.1\r\n{key}{fetch}\r\n");
-            let mut response = Response::to(front.address, request.as_bytes()).await;
+            let mut response = front.send(&events, &format!("{key}{fetch}"), "").await;
             assert_eq!(refused(&mut response).await, foreign, "{fetch}");
             assert_eq!(front.is_refused(&format!("{key}{fetch}")).await.1, foreign, "{fetch}");
         }
@@ -924,7 +921,7 @@ fn address_in_a_network() -> Option<IpAddr> {
 }
 
 #[tokio::test]
-async fn the_name_of_a_host_counts_wherever_a_request_comes_from() {
+async fn host_name_counts_wherever_a_request_comes_from() {
     let Some(own) = address_in_a_network() else { return };
     let upstream = Upstream::bind().await;
     let listener = tokio::net::TcpListener::bind("0.0.0.0:0").await.unwrap();
@@ -959,13 +956,11 @@ async fn the_name_of_a_host_counts_wherever_a_request_comes_from() {
 }
 
 #[tokio::test]
-async fn an_allowed_page_is_told_what_it_may() {
-    let mut forward = Forward::default();
-    forward.allow("x-tenant").unwrap();
+async fn cors_headers_are_sent_to_an_allowed_page() {
     let origins = ["https://chat.example.com"];
     let with = |cors| Settings {
         cors,
-        forward: forward.clone(),
+        forward: with_tenant(),
         auth: keys(&format!("web={KEY}")),
         ..Settings::default()
     };
@@ -980,12 +975,12 @@ async fn an_allowed_page_is_told_what_it_may() {
     ] {
         let front = Front::with(with(Cors::new(origins, credentials).unwrap())).await;
         // A preflight has no key.
-        let preflight = |origin: &str, path: &str| {
-            format!(
-                "OPTIONS {path} HTTP/1.1\r\nhost: h\r\norigin: {origin}\r\n\
-                 access-control-request-method: POST\r\n\
-                 access-control-request-headers: content-type,authorization\r\n\r\n"
-            )
+        let preflight = async |origin: &str, path: &str| {
+            let headers = format!(
+                "origin: {origin}\r\naccess-control-request-method: POST\r\n\
+                 access-control-request-headers: content-type,authorization\r\n"
+            );
+            front.send(&format!("OPTIONS {path}"), &headers, "").await
         };
         for path in [
             "/agui",
@@ -995,8 +990,7 @@ async fn an_allowed_page_is_told_what_it_may() {
             "/agui/threads",
             "/agui/threads/t",
         ] {
-            let request = preflight("https://chat.example.com", path);
-            let response = Response::to(front.address, request.as_bytes()).await;
+            let response = preflight("https://chat.example.com", path).await;
             let origin = "access-control-allow-origin: https://chat.example.com\r\n";
             let lines = response.head.split_inclusive('\n');
             let head: String = lines.filter(|line| !line.starts_with("allow: ")).collect();
@@ -1004,8 +998,7 @@ async fn an_allowed_page_is_told_what_it_may() {
                 head,
                 format!("HTTP/1.1 200 OK\r\n{told}{vary}{may}{origin}content-length: 0\r\n\r\n")
             );
-            let request = preflight("https://other.example.com", path);
-            let response = Response::to(front.address, request.as_bytes()).await;
+            let response = preflight("https://other.example.com", path).await;
             assert!(!response.head.contains("allow-origin"), "{}", response.head);
         }
         // The page may read the response, and the text of a refusal.
@@ -1030,17 +1023,16 @@ async fn an_allowed_page_is_told_what_it_may() {
 }
 
 #[tokio::test]
-async fn without_cors_nothing_is_said_of_it() {
+async fn cors_headers_are_absent_where_no_page_is_allowed() {
     let front = Front::with(Settings::default()).await;
-    let request = "OPTIONS /agui/info HTTP/1.1\r\nhost: h\r\norigin: https://a\r\n\
-                   access-control-request-method: GET\r\n\r\n";
-    let response = Response::to(front.address, request.as_bytes()).await;
+    let preflight = "origin: https://a\r\naccess-control-request-method: GET\r\n";
+    let response = front.send("OPTIONS /agui/info", preflight, "").await;
     assert!(response.head.starts_with("HTTP/1.1 403 "), "{}", response.head);
     assert!(!response.head.contains("access-control"), "{}", response.head);
 }
 
 #[tokio::test]
-async fn without_keys_the_gateway_goes_by_names_that_nobody_else_has() {
+async fn host_name_that_others_could_have_is_refused_without_keys() {
     let message = "a gateway without `auth` does not answer under a name that any web page could \
                    have; call it by its address or `localhost`, or have its operator add the name \
                    to `hosts`";
@@ -1048,15 +1040,7 @@ async fn without_keys_the_gateway_goes_by_names_that_nobody_else_has() {
     let hosts = vec!["chat.example.com".parse().unwrap()];
     let ask = async |front: &Front, target: &str, headers: &str| {
         let request = format!("GET {target} HTTP/1.1\r\n{headers}\r\n");
-        let asked = Response::to(front.address, request.as_bytes());
-        let answered = async {
-            front.upstream.expect("POST /assistants/search").await.json(200, "[]").await;
-            std::future::pending::<Response>().await
-        };
-        tokio::select! {
-            response = asked => response,
-            response = answered => response,
-        }
+        front.listed(Response::to(front.address, request.as_bytes()), 200).await
     };
     for (auth, is_open) in [(Auth::None, true), (keys(&format!("web={KEY}")), false)] {
         let settings = Settings { auth, hosts: hosts.clone(), ..Settings::default() };
@@ -1087,24 +1071,22 @@ async fn without_keys_the_gateway_goes_by_names_that_nobody_else_has() {
     assert_eq!(refused(&mut response).await, wrong_host);
     let response = ask(&front, "http://localhost/agui/info", "host: evil.example.com\r\n").await;
     assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
-    let one_host =
-        refusal("400 Bad Request", "invalid_request", "a request must have one `host` header");
+    let one_host = invalid("a request must have one `host` header");
     for headers in ["", "host: a\r\nhost: a\r\n", "host: a\r\nhost: b\r\n"] {
         let mut response = ask(&front, "/agui/info", headers).await;
         assert_eq!(refused(&mut response).await, one_host, "{headers}");
     }
     let old = b"GET /agui/info HTTP/1.0\r\n\r\n";
-    let (response, ()) = tokio::join!(Response::to(front.address, old), async {
-        front.upstream.expect("POST /assistants/search").await.json(200, "[]").await;
-    });
+    let response = front.listed(Response::to(front.address, old), 200).await;
     assert!(response.head.starts_with("HTTP/1.0 200 "), "{}", response.head);
 }
 
 // === limits ===
 
 #[tokio::test]
-async fn a_caller_who_asks_too_often_waits() {
-    let rate = RequestRate { per_second: number(2), burst: number(3) };
+async fn caller_who_sends_too_many_requests_waits() {
+    let rate =
+        RequestRate { per_second: NonZeroU32::new(2).unwrap(), burst: NonZeroU32::new(3).unwrap() };
     let rates = Rates { requests: Some(rate), streams: None };
     let auth = keys(&format!("a={KEY}\nb={OTHER_KEY}"));
     let front = Front::with(Settings { rates, auth, ..Settings::default() }).await;
@@ -1114,35 +1096,32 @@ async fn a_caller_who_asks_too_often_waits() {
     }
     let message = "you have sent more requests than you may; wait, then send the request again";
     let (head, told) = front.is_refused(&bearer(KEY)).await;
-    assert_eq!(told, refusal("429 Too Many Requests", "too_many_requests", message));
+    assert_eq!(told, too_many("too_many_requests", message));
     assert!(head.contains("\r\nretry-after: 1\r\n"), "{head}");
     // Other callers are not limited, nor are requests that need no key.
     front.passes(&bearer(OTHER_KEY)).await;
-    let health = b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n";
-    assert_eq!(Response::to(front.address, health).await.body().await, "ok\n");
+    assert_eq!(front.send("GET /healthz", "", "").await.body().await, "ok\n");
     clock.advance(Duration::from_millis(500)).await;
     front.passes(&bearer(KEY)).await;
-    assert!(front.is_refused(&bearer(KEY)).await.0.starts_with("HTTP/1.1 429 "));
+    front.waits(&bearer(KEY)).await;
     // A reload does not reset the counts.
     let auth = keys(&format!("a={KEY}"));
     front.reload(Settings { rates, auth, ..Settings::default() });
-    assert!(front.is_refused(&bearer(KEY)).await.0.starts_with("HTTP/1.1 429 "));
+    front.waits(&bearer(KEY)).await;
 }
 
 #[tokio::test]
-async fn without_keys_a_caller_is_an_address() {
-    let rate = RequestRate { per_second: number(1), burst: number(1) };
-    let rates = Rates { requests: Some(rate), streams: None };
+async fn caller_is_an_address_without_keys() {
+    let rates = rated(1);
     let front = Front::with(Settings { rates, ..Settings::default() }).await;
     let _clock = HeldClock::pause();
     front.passes("x-api-key: a\r\n").await;
-    assert!(front.is_refused("x-api-key: b\r\n").await.0.starts_with("HTTP/1.1 429 "));
+    front.waits("x-api-key: b\r\n").await;
 }
 
 #[tokio::test]
-async fn where_langgraph_judges_a_caller_is_its_credentials() {
-    let rate = RequestRate { per_second: number(1), burst: number(1) };
-    let rates = Rates { requests: Some(rate), streams: None };
+async fn caller_is_its_credentials_in_upstream_mode() {
+    let rates = rated(1);
     let auth = Auth::Upstream(Judged::default());
     let front = Front::with(Settings { rates, auth, ..Settings::default() }).await;
     let _clock = HeldClock::pause();
@@ -1150,23 +1129,20 @@ async fn where_langgraph_judges_a_caller_is_its_credentials() {
     front.passes("x-api-key: b\r\n").await;
     front.passes("authorization: a\r\n").await;
     let again = "x-api-key: a\r\ntraceparent: 1\r\n";
-    assert!(front.is_refused(again).await.0.starts_with("HTTP/1.1 429 "));
+    front.waits(again).await;
 }
 
 /// Callers whose credentials LangGraph checks, identified by this header if it is named. Each may
 /// send one request a second.
 async fn judged(credential: Option<&'static str>) -> Front {
-    let rate = RequestRate { per_second: number(1), burst: number(1) };
-    let rates = Rates { requests: Some(rate), streams: NonZeroUsize::new(1) };
+    let rates = Rates { streams: NonZeroUsize::new(1), ..rated(1) };
     let credential = credential.map(http::HeaderName::from_static);
     let auth = Auth::Upstream(Judged { credential, ..Judged::default() });
-    let mut forward = Forward::default();
-    forward.allow("x-tenant").unwrap();
-    Front::with(Settings { rates, auth, forward, ..Settings::default() }).await
+    Front::with(Settings { rates, auth, forward: with_tenant(), ..Settings::default() }).await
 }
 
 #[tokio::test]
-async fn no_caller_is_another_by_a_header_that_it_adds() {
+async fn caller_stays_the_same_whatever_header_it_adds() {
     let front = judged(Some("authorization")).await;
     let _clock = HeldClock::pause();
     front.passes("authorization: Bearer a\r\n").await;
@@ -1176,30 +1152,26 @@ async fn no_caller_is_another_by_a_header_that_it_adds() {
         "authorization: Bearer a\r\nx-api-key: 2\r\nx-tenant: 2\r\n",
         "authorization: bearer  a\r\nx-tenant: 3\r\n",
     ] {
-        let (head, told) = front.is_refused(more).await;
-        assert!(
-            head.starts_with("HTTP/1.1 429 ") && told.1.contains("too_many_requests"),
-            "{more}"
-        );
+        front.waits(more).await;
     }
     // Other callers have their own limit, whatever headers they add.
     front.passes("authorization: Bearer b\r\nx-api-key: 1\r\n").await;
-    assert!(front.is_refused("authorization: Bearer b\r\n").await.0.starts_with("HTTP/1.1 429 "));
+    front.waits("authorization: Bearer b\r\n").await;
 }
 
 #[tokio::test]
-async fn without_a_named_header_several_credentials_count_against_their_address() {
+async fn caller_with_several_credentials_is_its_address_without_a_named_header() {
     let front = judged(None).await;
     let clock = HeldClock::pause();
     front.passes("authorization: Bearer a\r\nx-api-key: 1\r\n").await;
     for more in ["authorization: Bearer a\r\nx-api-key: 2\r\n", "x-api-key: 2\r\nx-tenant: 3\r\n"] {
-        assert!(front.is_refused(more).await.0.starts_with("HTTP/1.1 429 "), "{more}");
+        front.waits(more).await;
     }
     clock.advance(Duration::from_secs(1)).await;
     // LangGraph identifies callers by this header alone.
     front.passes("authorization: Bearer a\r\ntraceparent: 1\r\n").await;
     front.passes("x-tenant: a\r\n").await;
-    assert!(front.is_refused("authorization: Bearer a\r\n").await.0.starts_with("HTTP/1.1 429 "));
+    front.waits("authorization: Bearer a\r\n").await;
 }
 
 #[tokio::test]
@@ -1208,14 +1180,7 @@ async fn credentials_that_langgraph_has_not_accepted_count_against_their_address
     let clock = HeldClock::pause();
     let invented = async |at: u32| {
         let headers = format!("authorization: Bearer invented-{at}\r\n");
-        let answered = async {
-            front.upstream.expect("POST /assistants/search").await.json(401, "{}").await;
-            std::future::pending::<Response>().await
-        };
-        let mut response = tokio::select! {
-            response = front.ask(&headers) => response,
-            response = answered => response,
-        };
+        let mut response = front.listed(front.ask(&headers), 401).await;
         refused(&mut response).await
     };
     let refused_by_langgraph = invented(0).await;
@@ -1235,24 +1200,22 @@ async fn credentials_that_langgraph_has_not_accepted_count_against_their_address
     assert!(invented(51).await.1.contains("too_many_requests"));
     // Credentials that LangGraph no longer accepts count like invented ones.
     clock.advance(Duration::from_secs(1)).await;
-    let (mut response, ()) = tokio::join!(front.ask("authorization: Bearer b\r\n"), async {
-        front.upstream.expect("POST /assistants/search").await.json(401, "{}").await;
-    });
+    let (mut response, _) =
+        tokio::join!(front.ask("authorization: Bearer b\r\n"), front.lists_agents(401));
     assert!(refused(&mut response).await.0.ends_with(" 401 Unauthorized"));
     assert!(invented(52).await.0.ends_with(" 401 Unauthorized"));
-    assert!(front.is_refused("authorization: Bearer b\r\n").await.0.starts_with("HTTP/1.1 429 "));
+    front.waits("authorization: Bearer b\r\n").await;
 }
 
 #[tokio::test]
-async fn a_stream_is_its_callers_once_langgraph_has_accepted_it() {
+async fn stream_counts_for_its_caller_once_langgraph_has_accepted_it() {
     let front = judged(Some("authorization")).await;
     let clock = HeldClock::pause();
     let (_a, _run_of_a) = front.run("authorization: Bearer a\r\n").await;
     // The address has its slot back, and the caller has used its own.
     let (_b, _run_of_b) = front.run("authorization: Bearer b\r\n").await;
     clock.advance(Duration::from_secs(1)).await;
-    let more = run_request("authorization: Bearer a\r\nx-api-key: 1\r\n");
-    let mut response = Response::to(front.address, more.as_bytes()).await;
+    let mut response = front.start_run("authorization: Bearer a\r\nx-api-key: 1\r\n").await;
     let told = refused(&mut response).await;
     assert!(told.1.contains("too_many_streams"), "{told:?}");
     front.upstream.is_untouched().await;
@@ -1260,13 +1223,13 @@ async fn a_stream_is_its_callers_once_langgraph_has_accepted_it() {
 }
 
 #[tokio::test]
-async fn nobody_is_let_in_before_langgraph_has_refused_invented_credentials() {
+async fn callers_are_refused_until_langgraph_has_refused_invented_credentials() {
     let auth = Auth::Upstream(Judged { trust: Trust::Proven, ..Judged::default() });
     let front = Front::guarded(auth).await;
     let clock = HeldClock::pause();
     let message = "the gateway refuses requests until LangGraph has refused invented credentials; \
                    try again, and have its operator look at its log";
-    let unproven = refusal("503 Service Unavailable", "auth_unproven", message);
+    let unproven = unavailable("auth_unproven", message);
     let probed = async |status: u16| {
         let probe = front.upstream.expect("POST /threads/search").await;
         assert!(!probe.head.contains("Bearer mine"), "{}", probe.head);
@@ -1289,7 +1252,7 @@ async fn nobody_is_let_in_before_langgraph_has_refused_invented_credentials() {
         for status in [401, 403, 401, 401] {
             heads.push(probed(status).await);
         }
-        front.upstream.expect("POST /assistants/search").await.json(200, "[]").await;
+        front.lists_agents(200).await;
         heads
     });
     assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
@@ -1303,54 +1266,44 @@ async fn nobody_is_let_in_before_langgraph_has_refused_invented_credentials() {
 }
 
 #[tokio::test]
-async fn a_tokens_subject_is_one_caller_whatever_token_it_shows() {
+async fn token_subject_is_one_caller_whatever_token_it_sends() {
     let signer = Signer::ed25519("k");
-    let rate = RequestRate { per_second: number(1), burst: number(1) };
-    let rates = Rates { requests: Some(rate), streams: None };
+    let rates = rated(1);
     let auth = jwt_of_file("subject", &[&signer]);
     let front = Front::with(Settings { rates, auth, ..Settings::default() }).await;
     let _clock = HeldClock::pause();
     front.passes(&bearer(&signer.token(&[]))).await;
     front.passes(&bearer(&signer.token(&[("sub", json!("bob"))]))).await;
     let renewed = signer.token(&[("exp", from_now(700))]);
-    assert!(front.is_refused(&bearer(&renewed)).await.0.starts_with("HTTP/1.1 429 "));
+    front.waits(&bearer(&renewed)).await;
 }
 
 #[tokio::test]
-async fn a_caller_has_so_many_streams_and_no_more() {
+async fn streams_beyond_a_callers_limit_are_refused() {
     let rates = Rates { requests: None, streams: NonZeroUsize::new(1) };
     let auth = keys(&format!("a={KEY}\nb={OTHER_KEY}"));
     let front = Front::with(Settings { rates, auth, ..Settings::default() }).await;
     // The stream stays open: one that breaks off would be requested again.
     let (response, _run) = front.run(&bearer(KEY)).await;
     let message = "you may have 1 streams at once, and have them; end one, then try again";
-    let too_many = refusal("429 Too Many Requests", "too_many_streams", message);
+    let too_many = too_many("too_many_streams", message);
     let key = bearer(KEY);
-    let body = input(&["hi"]).to_string();
-    let length = body.len();
-    let envelope = json!({"method": "agent/run", "params": {"agentId": "agent"},
-                          "body": input(&["hi"])})
-    .to_string();
-    let events = format!("/agui/agent/agent/threads/{THREAD}/events");
-    for request in [
-        run_request(&key),
-        run_request(&key).replace("/run HTTP", "/connect HTTP"),
-        format!("GET {events} HTTP/1.1\r\nhost: h\r\n{key}\r\n"),
-        format!(
-            "POST /agui HTTP/1.1\r\nhost: h\r\n{key}content-type: application/json\r\n\
-             content-length: {}\r\n\r\n{envelope}",
-            envelope.len()
-        ),
+    let hi = input(&["hi"]);
+    let envelope = json!({"method": "agent/run", "params": {"agentId": "agent"}, "body": hi});
+    let events = format!("GET /agui/agent/agent/threads/{THREAD}/events");
+    for (line, body) in [
+        ("POST /agui/agent/agent/run", hi.to_string()),
+        ("POST /agui/agent/agent/connect", hi.to_string()),
+        (&*events, String::new()),
+        ("POST /agui", envelope.to_string()),
     ] {
-        let mut response = Response::to(front.address, request.as_bytes()).await;
-        assert_eq!(refused(&mut response).await, too_many, "{request} {length}");
+        let mut response = front.send(line, &key, &body).await;
+        assert_eq!(refused(&mut response).await, too_many, "{line}");
         assert!(response.head.contains("\r\nretry-after: 5\r\n"), "{}", response.head);
     }
     // A refused `EventSource` would never reconnect.
-    let again = format!(
-        "GET {events} HTTP/1.1\r\nhost: h\r\n{key}last-event-id: x\r\naccept: text/event-stream\r\n\r\n"
-    );
-    let mut later = Response::to(front.address, again.as_bytes()).await;
+    let again = format!("{key}last-event-id: x\r\naccept: text/event-stream\r\n");
+    let mut later = front.send(&events, &again, "").await;
     assert_eq!(later.body().await, format!("retry: {}\n\n", RETRY.as_millis()));
     front.upstream.is_untouched().await;
     // A request that is no stream is accepted.
@@ -1368,14 +1321,13 @@ async fn a_caller_has_so_many_streams_and_no_more() {
 /// Waits until the gateway has noticed closed connections: it answers connections that came later.
 async fn settled(front: &Front) {
     for _ in 0..3 {
-        let request = b"GET /healthz HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
-        let mut response = Response::to(front.address, request).await;
+        let mut response = front.send("GET /healthz", "connection: close\r\n", "").await;
         assert_eq!(response.body().await, "ok\n");
     }
 }
 
 #[tokio::test]
-async fn a_run_that_was_not_started_holds_no_place() {
+async fn run_that_was_not_started_holds_no_slot() {
     let rates = Rates { requests: None, streams: NonZeroUsize::new(1) };
     let front = Front::with(Settings { rates, ..Settings::default() }).await;
     // From here on the gateway knows the server's kind.
@@ -1383,11 +1335,7 @@ async fn a_run_that_was_not_started_holds_no_place() {
     drop(response);
     settled(&front).await;
     for _ in 0..3 {
-        let request = run_request("");
-        let (response, ()) = tokio::join!(Response::to(front.address, request.as_bytes()), async {
-            let state = front.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
-            state.json(500, "{}").await;
-        });
+        let (response, ()) = tokio::join!(front.start_run(""), front.answers_state(500, "{}"));
         assert!(response.head.starts_with("HTTP/1.1 502 "), "{}", response.head);
     }
     front.run("").await;
@@ -1406,7 +1354,6 @@ struct Refusing {
 }
 
 fn refusing() -> Vec<Refusing> {
-    let one = RequestRate { per_second: NonZeroU32::MIN, burst: NonZeroU32::MIN };
     let (busy, away) = ("429 Too Many Requests", "503 Service Unavailable");
     let refusing = |status, code, headers: &str, settings| Refusing {
         status,
@@ -1421,7 +1368,7 @@ fn refusing() -> Vec<Refusing> {
     let unreachable = KeysFrom::Url { url, tls: Tls::default() };
     let token = Signer::ed25519("k").token(&[]);
     let unproven = Judged { credential: None, trust: Trust::Proven };
-    let often = Rates { requests: Some(one), ..Rates::default() };
+    let often = rated(1);
     vec![
         Refusing {
             before: 1,
@@ -1462,7 +1409,7 @@ fn refusing() -> Vec<Refusing> {
 }
 
 #[tokio::test]
-async fn an_event_source_survives_each_refusal_that_passes() {
+async fn event_source_survives_each_refusal_that_passes() {
     const EVENTS: &str = "/agui/agent/agent/threads/t/events";
     let page = "origin: http://page.example.com\r\n";
     let cors = || Cors::Origins {
@@ -1523,18 +1470,16 @@ async fn an_event_source_survives_each_refusal_that_passes() {
 }
 
 #[tokio::test]
-async fn an_event_source_survives_a_network_with_too_many_connections() {
+async fn event_source_survives_a_network_with_too_many_connections() {
     let connections_per_peer = NonZeroUsize::new(1);
     let limits = Limits { connections_per_peer, ..Limits::default() };
     let front = Front::with(Settings { limits, cors: Cors::Any, ..Settings::default() }).await;
-    let health = b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n";
-    let mut kept = Response::to(front.address, health).await;
+    let mut kept = front.send("GET /healthz", "", "").await;
     assert_eq!(kept.body().await, "ok\n");
-    let request = "GET /agui/agent/agent/threads/t/events HTTP/1.1\r\nhost: h\r\n\
-                   origin: http://page.example.com\r\naccept: text/event-stream\r\n";
+    let page = "origin: http://page.example.com\r\naccept: text/event-stream\r\n";
     for (more, status) in [("last-event-id: x\r\n", "200"), ("", "429")] {
-        let request = format!("{request}{more}\r\n");
-        let response = Response::to(front.address, request.as_bytes()).await;
+        let headers = format!("{page}{more}");
+        let response = front.send("GET /agui/agent/agent/threads/t/events", &headers, "").await;
         let head = &response.head;
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
         assert!(head.contains("access-control-allow-origin: *\r\n"), "{head}");
@@ -1546,7 +1491,7 @@ async fn an_event_source_survives_a_network_with_too_many_connections() {
 // === caches ===
 
 #[tokio::test]
-async fn no_cache_keeps_what_depends_on_the_caller() {
+async fn caches_keep_nothing_that_depends_on_the_caller() {
     let front = Front::guarded(keys(&format!("web={KEY}"))).await;
     let thread = format!("/agui/threads/{THREAD}");
     for path in [
@@ -1565,15 +1510,14 @@ async fn no_cache_keeps_what_depends_on_the_caller() {
         "/nowhere".to_owned(),
     ] {
         for headers in [String::new(), bearer(OTHER_KEY), bearer(KEY)] {
-            let request = format!("GET {path} HTTP/1.1\r\nhost: h\r\n{headers}\r\n");
-            let asked = Response::to(front.address, request.as_bytes());
             let answers = async {
                 loop {
                     front.upstream.next().await.json(200, "[]").await;
                 }
             };
+            let line = format!("GET {path}");
             let response = tokio::select! {
-                response = asked => response,
+                response = front.send(&line, &headers, "") => response,
                 () = answers => unreachable!(),
             };
             let is_uncached = ["no-store", "no-cache"]

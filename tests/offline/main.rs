@@ -21,6 +21,7 @@ mod support {
     pub(crate) mod verify;
 }
 
+mod circles;
 mod commands;
 mod corpus;
 mod emit;

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 /// The files of a tree: paths relative to the package, and their text.
-type Tree = BTreeMap<String, String>;
+pub(super) type Tree = BTreeMap<String, String>;
 
 /// A package of the workspace.
 struct Package {
@@ -126,7 +126,7 @@ fn check_source(package: &Package, path: &str, code: &str) -> Vec<String> {
     let depth = module.split('/').count();
     let top = module.split('/').next().unwrap_or(module);
     // Tests may name everything, but import lower ranks only.
-    let (code, tests) = if module.ends_with("/tests") { ("", code) } else { split_tests(code) };
+    let (code, tests) = if is_tests(module) { ("", code) } else { split_tests(code) };
     let mut found = Vec::new();
     if !package.ranks.is_empty() {
         let Some(rank) = package.rank(top) else {
@@ -185,8 +185,18 @@ impl Package {
     }
 }
 
+/// The directory of the sources that contain this file.
+pub(super) fn package_of(path: &str) -> Option<&'static str> {
+    Package::of(path).map(|package| package.source)
+}
+
+/// Whether a module is a file of tests alone.
+pub(super) fn is_tests(module: &str) -> bool {
+    module.ends_with("/tests")
+}
+
 /// The names that directly follow `prefix`: one, or those of a `{}` group.
-fn children<'a>(code: &'a str, prefix: &str) -> BTreeSet<&'a str> {
+pub(super) fn children<'a>(code: &'a str, prefix: &str) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     for (at, _) in code.match_indices(prefix) {
         // A longer path or name that only ends in the prefix does not count.
@@ -227,12 +237,12 @@ fn is_word(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
-fn without_comments(text: &str) -> String {
+pub(super) fn without_comments(text: &str) -> String {
     text.lines().map(|line| line.split("//").next().unwrap_or_default().to_owned() + "\n").collect()
 }
 
 /// Splits the tests at the bottom of a file from the rest.
-fn split_tests(code: &str) -> (&str, &str) {
+pub(super) fn split_tests(code: &str) -> (&str, &str) {
     code.find("#[cfg(test)]\nmod ").map_or((code, ""), |at| code.split_at(at))
 }
 
@@ -263,7 +273,7 @@ fn check_reachable(tree: &Tree) -> Vec<String> {
 }
 
 /// Reads the Rust files of the workspace.
-fn read_tree() -> Tree {
+pub(super) fn read_tree() -> Tree {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut tree = Tree::new();
     let mut waiting: Vec<_> =

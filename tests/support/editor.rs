@@ -4,8 +4,8 @@
 //! ones. This client refuses both: an unknown member is a spelling mistake, and an optional member
 //! is absent or has a value.
 //!
-//! `acp-v1-fork.json` has `session/fork` and its capability, by the official schema of what is not
-//! stable yet.
+//! `acp-v1-unstable.json` has what the agent has of the official schema of what is not stable yet:
+//! `session/fork` and its capability, and session cursors.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -455,6 +455,14 @@ pub(crate) fn outline(updates: &[Value]) -> Vec<String> {
                     let text = update["content"]["text"].as_str().unwrap_or("-");
                     format!("{kind} {} {text}", string("messageId"))
                 }
+                "cursor_update" => {
+                    let anchor = update["anchor"].as_object().unwrap();
+                    let beside = |(name, value): (&String, &Value)| {
+                        name.ends_with("Id").then(|| value.as_str().unwrap().to_owned())
+                    };
+                    let beside = anchor.iter().find_map(beside).unwrap();
+                    format!("{kind} {} after {beside}", string("cursorId"))
+                }
                 _ => kind,
             }
         })
@@ -637,11 +645,15 @@ fn definitions() -> &'static Value {
     DEFINITIONS.get_or_init(|| {
         let document: Value = serde_json::from_str(include_str!("acp-v1.json")).unwrap();
         let mut definitions = document["$defs"].clone();
-        let fork: Value = serde_json::from_str(include_str!("acp-v1-fork.json")).unwrap();
-        for (name, schema) in fork["$defs"].as_object().unwrap() {
+        let unstable: Value = serde_json::from_str(include_str!("acp-v1-unstable.json")).unwrap();
+        for (name, schema) in unstable["$defs"].as_object().unwrap() {
             definitions[name] = schema.clone();
         }
-        definitions["SessionCapabilities"]["properties"]["fork"] = fork["capability"].clone();
+        definitions["SessionCapabilities"]["properties"]["fork"] = unstable["fork"].clone();
+        definitions["ClientSessionCapabilities"]["properties"]["cursors"] =
+            unstable["cursors"].clone();
+        let updates = definitions["SessionUpdate"]["oneOf"].as_array_mut().unwrap();
+        updates.push(unstable["cursorUpdate"].clone());
         close(&mut definitions);
         definitions
     })

@@ -53,6 +53,9 @@ pub(crate) struct Thread {
     pub(crate) metadata: Value,
     /// The answer to `GET /threads/{id}/state`.
     pub(crate) state: Option<Value>,
+    /// The thread's states, the newest first. If there are any, the server answers requests for
+    /// them.
+    pub(crate) past: Vec<Value>,
     /// The thread's runs, the newest first.
     pub(crate) runs: Vec<Value>,
     /// When the thread last changed, in seconds after ten o'clock.
@@ -355,6 +358,13 @@ impl Books {
                     Some((200, thread.state.clone().unwrap_or(none)))
                 }
                 (Some(_), "POST", ["history"]) => Some((200, json!([]))),
+                (Some(thread), "GET", ["history"]) if !thread.past.is_empty() => {
+                    Some((200, thread.page(query)))
+                }
+                (Some(thread), "POST", ["state"]) => {
+                    self.made += 1;
+                    Some(thread.copy_checkpoint(&body, self.made))
+                }
                 (Some(thread), "GET", ["runs"]) => {
                     let wanted = query.split('&').find_map(|pair| pair.strip_prefix("status="));
                     let is_wanted =
@@ -435,7 +445,40 @@ impl Thread {
 
     /// A copy, without the runs.
     fn copy(&self) -> Self {
-        Self { metadata: self.metadata.clone(), state: self.state.clone(), ..Self::default() }
+        let Self { metadata, state, past, .. } = self.clone();
+        Self { metadata, state, past, ..Self::default() }
+    }
+
+    fn page(&self, query: &str) -> Value {
+        let given = |name| query.split('&').find_map(|pair| pair.strip_prefix(name));
+        let is_before = |state: &&Value| {
+            let id = state["checkpoint"]["checkpoint_id"].as_str();
+            given("before=") != id
+        };
+        let limit = given("limit=").unwrap().parse().unwrap();
+        let skipped = match given("before=") {
+            Some(_) => self.past.iter().take_while(is_before).count() + 1,
+            None => 0,
+        };
+        self.past.iter().skip(skipped).take(limit).cloned().collect()
+    }
+
+    /// A copy has the state and the parent of its checkpoint, and nothing of its tasks.
+    fn copy_checkpoint(&mut self, body: &Value, number: usize) -> (u16, Value) {
+        assert_eq!((&body["values"], &body["as_node"]), (&Value::Null, &json!("__copy__")));
+        let wanted = &body["checkpoint_id"];
+        let mut states = self.past.iter();
+        let Some(state) = states.find(|state| state["checkpoint"]["checkpoint_id"] == *wanted)
+        else {
+            return (400, json!({"detail": "Cannot copy a non-existent checkpoint"}));
+        };
+        let mut copy = state.clone();
+        copy["checkpoint"]["checkpoint_id"] = json!(format!("copy-{number}"));
+        copy["metadata"] = json!({"source": "fork"});
+        copy["tasks"] = json!([]);
+        self.state = Some(copy.clone());
+        self.past.insert(0, copy);
+        (200, json!({"checkpoint": self.past[0]["checkpoint"]}))
     }
 
     fn record(&self, id: &str) -> Value {

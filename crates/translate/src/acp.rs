@@ -14,11 +14,13 @@
 //! - [`prompt`]: what a person writes. `prompt_planner`: the run that it becomes. `file`: an attached
 //!   file as text. `reference`: URIs and mentions of files. [`choice`]: modes and options. [`mcp`]:
 //!   the client's servers. [`system_prompt`]: the client's instructions.
+//! - [`cursor`]: the positions at which a session can be forked.
 //! - [`method`]: what follows from each method. [`destination`]: the session that a message belongs
 //!   to.
 //! - [`permission`]: whether a tool may be called. [`question`]: questions as text.
 
 pub mod choice;
+pub mod cursor;
 pub mod destination;
 pub mod mcp;
 pub mod method;

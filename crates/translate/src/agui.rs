@@ -12,7 +12,7 @@
 //!
 //! From the client to a run:
 //! - `input`: the request. `allowance`: what the operator lets a client set.
-//! - `planner`: the run that a request becomes. `resume`: its answers to interrupts.
+//! - `request_planner`: the run that a request becomes. `resume`: its answers to interrupts.
 //! - `client_keys`: the keys of a graph's state for the client's tools and context. `copilotkit`:
 //!   CopilotKit's own names.
 
@@ -26,9 +26,9 @@ mod event;
 mod input;
 mod media;
 mod message;
-mod planner;
 mod project;
 mod proto;
+mod request_planner;
 mod resume;
 mod tanstack;
 
@@ -46,9 +46,9 @@ pub use event::{
 pub use input::{Input, InputError, Resume, ResumeStatus};
 pub use media::{WirePart, WirePartMetadata, WireSource};
 pub use message::{WireContent, WireFunction, WireMessage, WireMessages, WireToolCall};
-pub use planner::{OnMessage, RequestPlanner};
 pub use project::Projector;
 pub use proto::ProtoEncoder;
+pub use request_planner::{OnMessage, RequestPlanner};
 pub use resume::ResumeError;
 pub use tanstack::{NoSuchMessage, Window, window};
 

@@ -73,5 +73,7 @@ pub use request::{Multitask, RunRequest, Start};
 pub use run_error::{ErrorDetail, ErrorReport, ErrorSource, RunError};
 pub use task::Task;
 pub(crate) use task::is_internal_node;
-pub use thread_state::{StatesBelow, ThreadState, WaitingTask, Written, with_state};
+pub use thread_state::{
+    CheckpointSource, StatesBelow, ThreadState, WaitingTask, Written, with_state,
+};
 pub use values::{NodeUpdate, Updates, Values};

@@ -11,8 +11,8 @@ use uuid::Uuid;
 
 use super::header_value;
 use crate::metrics::{AcpMeter, Holder};
-use crate::server::auth::caller_id::Fingerprint;
 use crate::server::gateway::Call;
+use crate::server::limits::caller_id::Fingerprint;
 use crate::sessions::{Authentication, Connection, Outbox, Service, Work};
 use crate::sync::Mutex;
 use crate::upstream::Until;

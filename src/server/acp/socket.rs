@@ -5,30 +5,30 @@
 //! [`Outbox::is_overfull`], the client is not read either. A client that takes nothing for
 //! [`WRITE_TIMEOUT`](crate::server::WRITE_TIMEOUT) is cut.
 
+use std::future::pending;
 use std::sync::Arc;
 
-use axum::Router;
-use axum::body::Body;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use http::{HeaderMap, Method, Request, StatusCode, Uri};
-use tokio::io::{AsyncRead, AsyncWrite};
+use http::StatusCode;
 use tokio::time::{Instant, sleep_until};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 use tokio_util::sync::CancellationToken;
 
-use super::IDLE;
 use super::remote::{Remote, Works};
-use crate::metrics::{self, GaugeGuard};
+use super::{Front, IDLE, door};
+use crate::metrics::{self, GaugeGuard, Route};
 use crate::offload::offload;
-use crate::server::connections::Peer;
-use crate::server::limits::rates::{Charge, StreamSlot};
-use crate::server::websocket::routed::{PendingResponse, RouteError, next_response, send};
+use crate::server::gateway::{Call, Newest};
+use crate::server::limits::rates::Charge;
+use crate::server::observe::request_log::{Action, Facts};
+use crate::server::reject::Reject;
+use crate::server::service::{Done, Kept, PendingAnswer, SocketMessage, on_socket};
+use crate::server::upgrade::Upgraded;
 use crate::server::websocket::socket::{End, Exchanged, MAX_REFUSED_FRAMES, Reading, Socket};
 use crate::sessions::{Outbox, Work};
-use crate::sync::Mutex;
 use threadway_translate::acp::rpc::{self, Id, Incoming, Malformed};
 
 /// The code with which a socket is closed whose credentials are not accepted any more: 4000 plus
@@ -43,72 +43,46 @@ const FORBIDDEN: CloseCode = CloseCode::Library(4403);
 const MAX_REASON_BYTES: usize = 123;
 
 /// A socket that was opened.
-pub(in crate::server) struct Opened {
+pub(super) struct Opened {
     pub(super) remote: Remote,
     pub(super) works: Works,
     pub(super) outbox: Outbox,
-    /// The socket's slot among the streams of its caller.
-    pub(super) slot: StreamSlot,
+    pub(super) front: Newest<Front>,
+    pub(super) kept: Kept,
     /// Counts the connection.
     pub(super) _counted: GaugeGuard,
-    /// The headers of each of its requests.
-    pub(super) headers: HeaderMap,
-    pub(super) peer: Option<Peer>,
     /// The largest message that is read, in bytes.
     pub(super) limit: usize,
     /// What is read of a message counts as this does.
     pub(super) charge: metrics::Charge,
 }
 
-/// Marks a request that is a message on a socket.
-#[derive(Clone, Debug)]
-pub(in crate::server) struct Frame {
-    pub(super) remote: Remote,
-    /// The socket's slot among the streams of its caller.
-    pub(in crate::server) slot: StreamSlot,
-    /// A socket cannot refuse a notification or a response, so only requests count.
-    pub(in crate::server) charge: Charge,
-    /// Taken by the route.
-    message: Arc<Mutex<Option<(Incoming, metrics::Charge)>>>,
-}
-
 /// A socket that is served.
-struct Session<S, R> {
-    socket: Socket<S>,
+struct Session {
+    socket: Socket,
     opened: Opened,
-    /// Returns the gateway's routes, which a reload replaces.
-    routes: R,
     shutdown: CancellationToken,
     works: FuturesUnordered<Work>,
-    /// The message that the routes are admitting.
+    /// The message that is being admitted.
     admitting: Option<Admitting>,
     /// How many frames in a row were refused.
     refused: u32,
     idle_at: Instant,
 }
 
-/// A message that the routes are admitting.
+/// A message that is being admitted.
 struct Admitting {
-    response: Option<PendingResponse>,
+    answer: PendingAnswer<()>,
     /// The id to answer, if the message is a request.
     id: Option<Id>,
 }
 
-/// Serves a socket until its end. `read` holds bytes that were read after the opening request.
-pub(in crate::server) async fn serve<S, R>(
-    opened: Opened,
-    io: S,
-    read: Bytes,
-    routes: R,
-    shutdown: CancellationToken,
-) where
-    S: AsyncRead + AsyncWrite + Unpin,
-    R: Fn() -> Router,
-{
+/// Serves a socket until its end.
+pub(super) async fn serve(opened: Opened, upgraded: Upgraded) {
+    let Upgraded { io, read, shutdown } = upgraded;
     let session = Session {
         socket: Socket::new(io, read, opened.limit, opened.charge.another()).await,
         opened,
-        routes,
         shutdown,
         works: FuturesUnordered::new(),
         admitting: None,
@@ -118,22 +92,9 @@ pub(in crate::server) async fn serve<S, R>(
     Box::pin(session.run()).await;
 }
 
-// === impl Frame ===
-
-impl Frame {
-    /// The message, once.
-    pub(super) fn take(&self) -> Option<(Incoming, metrics::Charge)> {
-        self.message.lock().take()
-    }
-}
-
 // === impl Session ===
 
-impl<S, R> Session<S, R>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    R: Fn() -> Router,
-{
+impl Session {
     async fn run(mut self) {
         let end = loop {
             match self.step().await {
@@ -165,11 +126,6 @@ where
             _ => Reading::Paused,
         };
         let mut lines = Vec::new();
-        let mut unadmitted = None;
-        let admitting = match &mut self.admitting {
-            Some(admitting) => &mut admitting.response,
-            None => &mut unadmitted,
-        };
         tokio::select! {
             biased;
             // Requests are not answered any more: another replica does that.
@@ -184,7 +140,7 @@ where
                 Ok(None)
             }
             Some(()) = self.works.next() => Ok(None),
-            admitted = next_response(admitting) => Ok(self.on_admitted(admitted.err())),
+            admitted = next_answer(&mut self.admitting) => Ok(self.on_admitted(admitted.err())),
             () = outbox.take(&mut lines), if !is_writing => {
                 self.send(lines);
                 Ok(None)
@@ -255,41 +211,41 @@ where
         None
     }
 
-    /// Sends a message through the gateway's routes.
-    fn admit(&mut self, incoming: Incoming, message: metrics::Charge) {
+    /// Has a message recorded and admitted, and then handled by its connection.
+    fn admit(&mut self, incoming: Incoming, held: metrics::Charge) {
         let (charge, id) = match &incoming {
             Incoming::Request { id, .. } => (Charge::Request, Some(id.clone())),
+            // A socket cannot refuse a notification or a response, so only requests count.
             Incoming::Notification { .. } | Incoming::Response { .. } => (Charge::Nothing, None),
         };
-        let Opened { remote, slot, headers, peer, .. } = &self.opened;
-        let mut request = Request::new(Body::empty());
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = Uri::from_static("/acp");
-        *request.headers_mut() = headers.clone();
-        request.extensions_mut().insert(Frame {
-            remote: remote.clone(),
-            slot: slot.clone(),
-            charge,
-            message: Arc::new(Mutex::new(Some((incoming, message)))),
+        let Opened { remote, front, kept, .. } = &self.opened;
+        let (remote, kept) = (remote.clone(), kept.clone());
+        let front = Arc::clone(&front.borrow());
+        let facts = Facts { action: Some(Action::Call), ..Facts::default() };
+        let (route, done) = (Route::Acp, StatusCode::ACCEPTED);
+        let message = SocketMessage { route, path: "/acp", charge, done, facts };
+        let answer = Box::pin(async move {
+            let handle = async |call: Call| {
+                door::admit(&call, &front, &remote, incoming, held).await?;
+                // The connection's answer says whether LangGraph has accepted the caller.
+                Ok(Done { answer: (), ids: None, was_asked: false })
+            };
+            on_socket(Arc::clone(&front.gateway), kept, message, handle).await.map(drop)
         });
-        if let Some(peer) = peer {
-            request.extensions_mut().insert(*peer);
-        }
-        let response = Some(send((self.routes)(), request));
-        self.admitting = Some(Admitting { response, id });
+        self.admitting = Some(Admitting { answer, id });
     }
 
-    /// Handles the response of the routes to a message. A caller that is not admitted any more loses
+    /// Handles the answer to a message. A caller that is not admitted any more loses
     /// its socket. Any other refusal answers the request.
-    fn on_admitted(&mut self, refused: Option<RouteError>) -> Option<End> {
+    fn on_admitted(&mut self, refused: Option<Reject>) -> Option<End> {
         let admitting = self.admitting.take();
-        let RouteError { status, error, message } = refused?;
-        let code = match status {
+        let reject = refused?;
+        let code = match reject.status() {
             StatusCode::UNAUTHORIZED => UNAUTHORIZED,
             StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => FORBIDDEN,
             _ => match admitting.and_then(|admitting| admitting.id) {
                 Some(id) => {
-                    let error = rpc::Error::internal(message);
+                    let error = rpc::Error::internal(reject.message());
                     self.opened.remote.connection().refuse(&id, error);
                     return None;
                 }
@@ -297,8 +253,16 @@ where
                 None => CloseCode::Again,
             },
         };
-        let reason = format!("{error}: {message}");
+        let reason = format!("{}: {}", reject.code(), reject.message());
         let reason = reason.get(..reason.floor_char_boundary(MAX_REASON_BYTES)).unwrap_or_default();
         Some(End::Closed(code, Utf8Bytes::from(reason)))
+    }
+}
+
+/// Waits until a message is admitted; for ever if none is being admitted.
+async fn next_answer(admitting: &mut Option<Admitting>) -> Result<(), Reject> {
+    match admitting {
+        Some(Admitting { answer, .. }) => answer.as_mut().await,
+        None => pending().await,
     }
 }

@@ -1,7 +1,9 @@
 //! Streamable HTTP: messages come by POST, and go out on streams that the client reads by GET.
 
+use std::sync::Arc;
+
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
@@ -10,14 +12,14 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::remote::{Reading, Remote};
-use super::{CONNECTION_ID, accepted, connect, door, is_checked_by_langgraph};
+use super::{CONNECTION_ID, Front, accepted, connect, door, is_checked_by_langgraph};
 use crate::metrics::{Charge, Transport};
 use crate::offload::offload;
 use crate::server::auth::admit::UpstreamNotAsked;
 use crate::server::gateway::Call;
 use crate::server::reject::Reject;
-use crate::server::request::body::read_json;
 use crate::server::request::weights::weighed;
+use crate::server::service::body::read_json;
 use crate::server::streams::body::KEEP_ALIVE;
 use crate::sessions::{NotReadable, Outbox, StreamReader};
 use threadway_translate::acp::destination::session_of;
@@ -32,7 +34,12 @@ const SESSION_ID: HeaderName = HeaderName::from_static("acp-session-id");
 const MAX_SESSION_ID_BYTES: usize = 64;
 
 /// `POST /acp`, but not for a message on a socket.
-pub(super) async fn message(call: &Call, head: &Parts, body: Body) -> Result<Response, Reject> {
+pub(super) async fn message(
+    call: &Call,
+    front: &Front,
+    head: &Parts,
+    body: Body,
+) -> Result<Response, Reject> {
     let body = read_json(call, &head.headers, body, call.gateway.limits.body_bytes).await?;
     let (incoming, charge) = match offload(body.len(), || Incoming::parse(&body)) {
         Ok(incoming) => (incoming, body.into_charge()),
@@ -43,24 +50,24 @@ pub(super) async fn message(call: &Call, head: &Parts, body: Body) -> Result<Res
         Incoming::Request { method, .. } if Method::of(method) == Some(Method::Initialize)
     );
     match (header(&head.headers, &CONNECTION_ID)?, is_initialize) {
-        (None, true) => initialize(call, incoming, charge).await,
+        (None, true) => initialize(call, front, incoming, charge).await,
         (None, false) => Err(no_connection()),
         (Some(_), true) => Err(Reject::invalid(
             "the connection is initialized already; send `initialize` without `acp-connection-id`",
         )),
         (Some(id), false) => {
-            let remote = find(call, id)?;
+            let remote = find(call, front, id)?;
             expect_one_session(&head.headers, &incoming)?;
             expect_reader(&remote, &incoming)?;
             remote.touch();
-            door::admit(call, &remote, incoming, charge).await?;
+            door::admit(call, front, &remote, incoming, charge).await?;
             Ok(accepted())
         }
     }
 }
 
 /// `GET /acp` without an upgrade: streams the messages of a connection, or of one of its sessions.
-pub(super) fn stream(call: &Call, request: &Request) -> Result<Response, Reject> {
+pub(super) fn stream(call: &Call, front: &Front, request: &Request) -> Result<Response, Reject> {
     let headers = request.headers();
     if !accepts_events(headers) {
         let message = "`accept` does not allow text/event-stream; name it to read a stream, or open \
@@ -68,7 +75,7 @@ pub(super) fn stream(call: &Call, request: &Request) -> Result<Response, Reject>
         return Err(Reject::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", message));
     }
     let id = header(headers, &CONNECTION_ID)?.ok_or_else(no_connection)?;
-    let remote = find(call, id)?;
+    let remote = find(call, front, id)?;
     remote.connection().called_by(call.caller.clone());
     let read = match header(headers, &SESSION_ID)? {
         None => remote.outbox().read_connection(),
@@ -94,25 +101,33 @@ pub(super) fn stream(call: &Call, request: &Request) -> Result<Response, Reject>
 }
 
 /// `DELETE /acp`: closes a connection. Its runs go on.
-pub(in crate::server) async fn close(call: Call, request: Request) -> Result<Response, Reject> {
+pub(in crate::server) async fn close(
+    call: Call,
+    State(front): State<Arc<Front>>,
+    request: Request,
+) -> Result<Response, Reject> {
     let id = header(request.headers(), &CONNECTION_ID)?.ok_or_else(no_connection)?;
-    find(&call, id)?.closed().cancel();
+    find(&call, &front, id)?.closed().cancel();
     Ok(accepted())
 }
 
 /// Opens a connection. The answer to `initialize` is the body.
-async fn initialize(call: &Call, incoming: Incoming, charge: Charge) -> Result<Response, Reject> {
-    let acp = &call.gateway.acp;
+async fn initialize(
+    call: &Call,
+    front: &Front,
+    incoming: Incoming,
+    charge: Charge,
+) -> Result<Response, Reject> {
     let outbox = Outbox::apart();
     let meter = call.gateway.observer.metrics.acp(Transport::Http);
     let counted = meter.connection();
-    let (remote, works) = connect(call, outbox.clone(), meter).await?;
+    let (remote, works) = connect(call, front, outbox.clone(), meter).await?;
     let slot = call.streams.slot()?;
-    acp.registry.insert(&remote, call.gateway.limits.connections)?;
-    let (registry, shutdown) = (acp.registry.clone(), acp.shutdown.clone());
-    acp.tasks.spawn(registry.serve(remote.clone(), works, shutdown, (slot, counted)));
+    front.registry.insert(&remote, call.gateway.limits.connections)?;
+    let (registry, shutdown) = (front.registry.clone(), front.shutdown.clone());
+    front.tasks.spawn(registry.serve(remote.clone(), works, shutdown, (slot, counted)));
     let Ok(reader) = outbox.read_connection() else { return Err(door::unknown_connection()) };
-    door::admit(call, &remote, incoming, charge).await?;
+    door::admit(call, front, &remote, incoming, charge).await?;
     let mut answer = Vec::new();
     // Nothing else is sent before.
     tokio::select! {
@@ -139,8 +154,8 @@ async fn initialize(call: &Call, incoming: Incoming, charge: Charge) -> Result<R
 }
 
 /// The caller's connection of this id. Another caller's is unknown.
-fn find(call: &Call, id: &str) -> Result<Remote, Reject> {
-    call.gateway.acp.registry.find(id, call).ok_or_else(door::unknown_connection)
+fn find(call: &Call, front: &Front, id: &str) -> Result<Remote, Reject> {
+    front.registry.find(id, call).ok_or_else(door::unknown_connection)
 }
 
 /// The response to what is no message.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::caller_id::Fingerprint;
+use crate::server::limits::caller_id::Fingerprint;
 use crate::server::limits::rates::MAX_CALLERS;
 use crate::sync::{Guard, Mutex};
 
@@ -76,8 +76,8 @@ impl Entries {
 
 #[cfg(test)]
 mod tests {
-    use super::super::caller_id::fingerprint_key;
     use super::*;
+    use crate::server::limits::caller_id::fingerprint_key;
 
     #[tokio::test(start_paused = true)]
     async fn an_acceptance_counts_for_an_hour_and_their_number_is_limited() {

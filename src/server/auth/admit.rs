@@ -1,4 +1,4 @@
-//! The checks that each request passes before its route.
+//! The checks that each request passes before it is handled, and each turn on a socket.
 //!
 //! ```text
 //!   a request -> connection -> host -> origin -> credentials -> rate -> its route
@@ -13,32 +13,28 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
 
-use axum::extract::{Request, State};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
-use http::header::{AUTHORIZATION, HOST};
-use http::{HeaderMap, StatusCode, Version};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, StatusCode};
 use ring::hmac;
 use tokio_util::sync::CancellationToken;
 
 use super::accepted::Accepted;
-use super::caller_id::{CallerId, Fingerprint, fingerprint_key};
 use super::isolation::IsolationProof;
 use super::{Auth, CredentialError, Judged};
 use crate::audit::MAX_NAME_BYTES;
-use crate::server::acp::Frame;
+use crate::metrics::Memory;
 use crate::server::browser::cors::{self, Cors};
 use crate::server::browser::host::{self, HostName};
 use crate::server::browser::refused::RefusedPages;
-use crate::server::connections::Peer;
-use crate::server::gateway::Gateway;
+use crate::server::limits::caller_id::{CallerId, Fingerprint, fingerprint_key};
 use crate::server::limits::rates::{
     Callers, Charge, Exceeded, Rates, RequestRate, SlotId, StreamSlot,
 };
-use crate::server::observe::request_log;
+use crate::server::observe::request_log::Record;
 use crate::server::reject::Reject;
+use crate::server::request::forward::Forward;
+use crate::server::request::head::RequestHead;
 use crate::server::request::thread_name::ThreadNames;
-use crate::server::websocket::Turn;
 use crate::upstream::{Caller, Until};
 
 /// How often credentials from one network may fail before the network is refused. A person who
@@ -60,6 +56,9 @@ pub(in crate::server) struct Admission {
     pub(in crate::server) rates: Rates,
     pub(in crate::server) state: CallerState,
     pub(in crate::server) proof: IsolationProof,
+    pub(in crate::server) forward: Forward,
+    /// The memory for clients, of which each caller has a share.
+    pub(in crate::server) memory: Memory,
     /// Cancelled when a reload sets another `auth.mode`.
     pub(in crate::server) replaced: CancellationToken,
 }
@@ -94,6 +93,27 @@ pub(in crate::server) struct Streams {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::server) struct UpstreamNotAsked;
 
+/// How a request arrives, for the limits of its caller.
+#[derive(Clone, Debug)]
+pub(in crate::server) enum Arrival {
+    /// By itself.
+    Alone,
+    /// On a socket, whose place among the streams of its caller it uses.
+    OnSocket(StreamSlot, Charge),
+}
+
+/// A request that was admitted as its caller's.
+#[derive(Clone, Debug)]
+pub(in crate::server) struct Admitted {
+    pub(in crate::server) caller: Caller,
+    pub(in crate::server) streams: Streams,
+    /// The caller's names of threads.
+    pub(in crate::server) names: ThreadNames,
+    /// The credentials that LangGraph is going to check.
+    credentials: Option<Fingerprint>,
+    peer: Option<IpAddr>,
+}
+
 /// A caller, as far as it is known before LangGraph is asked.
 #[derive(Clone, Debug)]
 struct Identified {
@@ -110,103 +130,57 @@ struct Identified {
     until: Until,
 }
 
-/// Admits a request as its caller's, or refuses it.
-pub(in crate::server) async fn admit(
-    State(gateway): State<Arc<Gateway>>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    let Gateway { admission, forward, observer, .. } = &*gateway;
-    let peer = request.extensions().get::<Peer>().map(|Peer(peer)| peer.ip());
-    let consumed = match admission.auth {
-        Auth::Bearer(_) => &[AUTHORIZATION][..],
-        Auth::None | Auth::Jwt(_) | Auth::Upstream(_) => &[],
-    };
-    let (head, body) = request.into_parts();
-    let caller = forward.caller(&head.headers, consumed);
-    let admitted = async {
-        if let Some(name) = forward.dropped_by_connection(&head.headers) {
-            return Err(Reject::invalid(format!(
-                "`connection` names the header {name}, which every hop would have to drop; send \
-                 `connection` without it"
-            )));
-        }
-        let host = host(&head)?;
-        admission.refuse_pages(host, &head.headers)?;
-        if let Some(name) = forward.repeated(&head.headers) {
-            return Err(Reject::invalid(format!(
-                "the header {name} is there more than once; send it once"
-            )));
-        }
-        let identified = admission.identify(peer, &head.headers, &caller).await?;
-        let (names, until) = (identified.names, identified.until);
-        request_log::note(|facts| {
-            facts.caller.clone_from(&identified.name);
-            facts.subject = identified.subject;
-        });
-        let (of_socket, charge) = match (head.extensions.get(), head.extensions.get()) {
-            (Some(Turn { slot, .. }), _) => (Some(slot.clone()), Charge::Request),
-            (None, Some(Frame { slot, charge, .. })) => (Some(slot.clone()), *charge),
-            (None, None) => (None, Charge::Request),
-        };
-        let streams = admission.streams(identified.identity, of_socket, charge)?;
-        let caller = caller.named(identified.name).admitted(until);
-        Ok((streams, identified.credentials, caller, names))
-    };
-    let (streams, credentials, caller, names) = match admitted.await {
-        Ok(admitted) => admitted,
-        Err(reject) => return reject.into_response(),
-    };
-    request = Request::from_parts(head, body);
-    // A caller whose credentials are not counted by themselves is known by its owner's fingerprint.
-    let memory = observer.metrics.memory();
-    let holder = if streams.is_stranger(&admission.auth) {
-        memory.caller(&admission.owner(&streams, &caller))
-    } else {
-        memory.caller(streams.identity())
-    };
-    request.extensions_mut().insert(caller.held_by(holder));
-    request.extensions_mut().insert(streams.clone());
-    request.extensions_mut().insert(names);
-    let response = next.run(request).await;
-    let status = response.status();
-    if let Some(credentials) = credentials {
-        if status == StatusCode::UNAUTHORIZED {
-            admission.state.accepted.remove(&credentials);
-        } else if is_success(status) && response.extensions().get::<UpstreamNotAsked>().is_none() {
-            admission.state.accepted.insert(credentials);
-            streams.transfer(&CallerId::Fingerprint(credentials));
-        }
-    }
-    if status != StatusCode::UNAUTHORIZED {
-        return response;
-    }
-    // A refusal by LangGraph counts like one by the gateway.
-    admission.failed(peer).map_or_else(IntoResponse::into_response, |()| response)
-}
-
 /// Whether a status says that a caller was served. A socket is opened with 101.
 fn is_success(status: StatusCode) -> bool {
     status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS
 }
 
-/// The host that a request names: `NAME` or `NAME:PORT`. An HTTP/1.0 request may name none.
-pub(in crate::server) fn host(head: &http::request::Parts) -> Result<Option<&str>, Reject> {
-    let mut named = head.headers.get_all(HOST).iter();
-    let (first, is_only) = (named.next(), named.next().is_none());
-    let header = first.map(|host| host.to_str().map_err(|_| ())).transpose();
-    match (header, head.uri.authority()) {
-        (Ok(None), None) if head.version == Version::HTTP_10 => Ok(None),
-        // RFC 9112: a target that names a host overrides the header.
-        (Ok(Some(_)), Some(authority)) if is_only => Ok(Some(authority.as_str())),
-        (Ok(Some(host)), None) if is_only => Ok(Some(host)),
-        _ => Err(Reject::invalid("a request must have one `host` header")),
-    }
-}
-
 // === impl Admission ===
 
 impl Admission {
+    /// Admits a request as its caller's, or refuses it.
+    pub(in crate::server) async fn admit(
+        &self,
+        head: RequestHead<'_>,
+        arrival: Arrival,
+        record: &Record,
+    ) -> Result<Admitted, Reject> {
+        let RequestHead { headers, peer, .. } = head;
+        let consumed = match self.auth {
+            Auth::Bearer(_) => &[AUTHORIZATION][..],
+            Auth::None | Auth::Jwt(_) | Auth::Upstream(_) => &[],
+        };
+        let caller = self.forward.caller(headers, consumed);
+        if let Some(name) = self.forward.dropped_by_connection(headers) {
+            return Err(Reject::invalid(format!(
+                "`connection` names the header {name}, which every hop would have to drop; send \
+                 `connection` without it"
+            )));
+        }
+        self.refuse_pages(host::named(&head)?, headers)?;
+        if let Some(name) = self.forward.repeated(headers) {
+            return Err(Reject::invalid(format!(
+                "the header {name} is there more than once; send it once"
+            )));
+        }
+        let identified = self.identify(peer, headers, &caller).await?;
+        let Identified { identity, credentials, name, subject, names, until } = identified;
+        record.note(|facts| {
+            facts.caller.clone_from(&name);
+            facts.subject = subject;
+        });
+        let streams = self.streams(identity, arrival)?;
+        let caller = caller.named(name).admitted(until);
+        // A caller whose credentials are not counted by themselves is known by its owner's
+        // fingerprint.
+        let holder = if streams.is_stranger(&self.auth) {
+            self.memory.caller(&self.owner(&streams, &caller))
+        } else {
+            self.memory.caller(streams.identity())
+        };
+        Ok(Admitted { caller: caller.held_by(holder), streams, names, credentials, peer })
+    }
+
     /// Refuses requests that a web page may not have its visitor's browser send.
     fn refuse_pages(&self, host: Option<&str>, headers: &HeaderMap) -> Result<(), Reject> {
         let is_open = matches!(self.auth, Auth::None);
@@ -351,17 +325,41 @@ impl Admission {
     }
 
     /// Counts a request of a caller.
-    fn streams(
-        &self,
-        identity: CallerId,
-        of_socket: Option<StreamSlot>,
-        charge: Charge,
-    ) -> Result<Streams, Reject> {
+    fn streams(&self, identity: CallerId, arrival: Arrival) -> Result<Streams, Reject> {
+        let (of_socket, charge) = match arrival {
+            Arrival::Alone => (None, Charge::Request),
+            Arrival::OnSocket(slot, charge) => (Some(slot), charge),
+        };
         let (rates, callers) = (self.rates, self.state.callers.clone());
         if let (Some(rate), Charge::Request) = (rates.requests, charge) {
             callers.admit(&identity, rate)?;
         }
         Ok(Streams { identity, rates, callers, taken: Arc::default(), of_socket })
+    }
+}
+
+// === impl Admitted ===
+
+impl Admitted {
+    /// Keeps the books once the request has this status. `was_asked` if LangGraph has seen the
+    /// caller's credentials. The error replaces the response to a network that has sent too many
+    /// wrong ones.
+    pub(in crate::server) fn settled(
+        &self,
+        admission: &Admission,
+        status: StatusCode,
+        was_asked: bool,
+    ) -> Result<(), Reject> {
+        if let Some(credentials) = self.credentials {
+            if status == StatusCode::UNAUTHORIZED {
+                admission.state.accepted.remove(&credentials);
+            } else if is_success(status) && was_asked {
+                admission.state.accepted.insert(credentials);
+                self.streams.transfer(&CallerId::Fingerprint(credentials));
+            }
+        }
+        // A refusal by LangGraph counts like one by the gateway.
+        if status == StatusCode::UNAUTHORIZED { admission.failed(self.peer) } else { Ok(()) }
     }
 }
 

@@ -20,7 +20,6 @@ use uuid::Uuid;
 use super::Auth;
 use crate::agents::{Agents, Upstream};
 use crate::metrics::Metrics;
-use crate::server::Settings;
 use crate::server::reject::Reject;
 use crate::server::request::forward::Forward;
 use crate::upstream::{Backoff, Caller, Client, Error, Identity, Seed, WeakClient, is_trace};
@@ -161,8 +160,7 @@ fn refuses(found: &Found) -> bool {
 
 /// Probes each address of each upstream until the result is known, and logs a warning for each that
 /// accepts invented credentials.
-pub async fn warn(agents: Agents, settings: Settings) {
-    let Settings { auth, forward, .. } = settings;
+pub async fn warn(agents: Agents, auth: Auth, forward: Forward) {
     let at = |upstream: &Upstream| {
         let name = upstream.name.clone();
         let addresses = upstream.client.each_address().into_iter();

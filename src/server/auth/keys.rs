@@ -10,7 +10,7 @@ use ring::hmac;
 use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 
-use super::caller_id::{Fingerprint, fingerprint_key};
+use crate::server::limits::caller_id::{Fingerprint, fingerprint_key};
 
 /// The shortest key, in characters. It excludes words and dates. 16 hexadecimal digits are 64 bits,
 /// which nobody guesses over a network.

@@ -14,10 +14,11 @@ use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use http::Version;
+use http::header::HOST;
 
-use crate::server::auth::admit;
-use crate::server::connections::Peer;
 use crate::server::reject::Reject;
+use crate::server::request::head::RequestHead;
 
 /// Endings that no registered name has: RFC 6761, and ICANN's ending for private networks.
 const PRIVATE_ENDINGS: [&str; 2] = [".localhost", ".internal"];
@@ -41,17 +42,31 @@ pub fn under_safe_names(routes: Router, own: Vec<HostName>) -> Router {
     }))
 }
 
+/// The host that a request names: `NAME` or `NAME:PORT`. An HTTP/1.0 request may name none.
+pub(in crate::server) fn named<'a>(head: &RequestHead<'a>) -> Result<Option<&'a str>, Reject> {
+    let mut named = head.headers.get_all(HOST).iter();
+    let (first, is_only) = (named.next(), named.next().is_none());
+    let header = first.map(|host| host.to_str().map_err(|_| ())).transpose();
+    match (header, head.authority) {
+        (Ok(None), None) if head.version == Version::HTTP_10 => Ok(None),
+        // RFC 9112: a target that names a host overrides the header.
+        (Ok(Some(_)), Some(authority)) if is_only => Ok(Some(authority.as_str())),
+        (Ok(Some(host)), None) if is_only => Ok(Some(host)),
+        _ => Err(Reject::invalid("a request must have one `host` header")),
+    }
+}
+
 async fn refuse_unsafe(own: &[HostName], request: Request, next: Next) -> Response {
-    let peer = request.extensions().get::<Peer>().map(|Peer(peer)| peer.ip().to_canonical());
-    let (head, body) = request.into_parts();
-    if peer.is_some_and(|peer| peer.is_loopback()) {
-        match admit::host(&head) {
+    let (parts, body) = request.into_parts();
+    let head = RequestHead::of(&parts);
+    if head.peer.is_some_and(|peer| peer.to_canonical().is_loopback()) {
+        match named(&head) {
             Ok(host) if host.is_none_or(|host| is_safe(host, own)) => {}
             Ok(_) => return Reject::wrong_host().into_response(),
             Err(reject) => return reject.into_response(),
         }
     }
-    next.run(Request::from_parts(head, body)).await
+    next.run(Request::from_parts(parts, body)).await
 }
 
 /// Whether no foreign web page can send a request to this host: `NAME` or `NAME:PORT`.

@@ -16,10 +16,10 @@ use http::{HeaderMap, Method, StatusCode};
 use tokio::time::Instant;
 
 use super::cors::{self, Cors, Origin};
-use crate::server::auth::admit;
-use crate::server::gateway::Gateway;
+use super::host;
 use crate::server::limits::log_limiter::LogLimiter;
 use crate::server::reject::Reject;
+use crate::server::request::head::RequestHead;
 use crate::sync::Mutex;
 
 /// How many refused origins the log names within [`ORIGIN_LOG_PAUSE`]. Clients can invent origins,
@@ -44,7 +44,7 @@ pub(in crate::server) struct RefusedPages {
 /// Answers the preflight of a page that is not allowed. Browsers show the status and the body of
 /// that response to a developer.
 pub(in crate::server) async fn preflight(
-    State(gateway): State<Arc<Gateway>>,
+    State((cors, pages)): State<(Cors, RefusedPages)>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -56,14 +56,10 @@ pub(in crate::server) async fn preflight(
         return next.run(request).await;
     }
     let (head, body) = request.into_parts();
-    let admission = &gateway.admission;
-    let is_forbidden = admit::host(&head)
-        .is_ok_and(|host| cors::is_forbidden(&admission.cors, &head.headers, host));
+    let named = host::named(&RequestHead::of(&head));
+    let is_forbidden = named.is_ok_and(|host| cors::is_forbidden(&cors, &head.headers, host));
     if is_forbidden {
-        return admission
-            .refused_pages()
-            .refuse_page(&admission.cors, &head.headers)
-            .into_response();
+        return pages.refuse_page(&cors, &head.headers).into_response();
     }
     next.run(Request::from_parts(head, body)).await
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::server::auth::caller_id::CallerId;
+use crate::server::limits::caller_id::CallerId;
 use crate::sync::{Guard, Mutex};
 
 /// How many callers are tracked. Each takes about 150 bytes, and expires when nothing counts

@@ -1,8 +1,8 @@
 //! What is known of a request, for the operator's log and the audit log. It is collected while the
 //! request is handled, and written with the response.
 //!
-//! The handlers of a request run in one task, and add what they learn with [`note`]. So a refusal
-//! is logged with its thread, although its response does not contain it.
+//! Whoever handles a request adds to its [`Record`] what it learns. So a refusal is logged with its
+//! thread, although its response does not contain it.
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -16,10 +16,9 @@ use tokio::time::Instant;
 use super::RunIds;
 use crate::audit::{self, Audit, Outcome};
 use crate::metrics::Route;
-use crate::server::connections::Peer;
 use crate::server::reject::{Refused, UpstreamFault};
 use crate::server::request::query::param;
-use crate::server::websocket;
+use crate::server::upgrade::is_upgrade;
 use crate::sync::Mutex;
 
 /// How many refused requests a second are logged with a line of their own.
@@ -27,10 +26,6 @@ pub const REFUSALS_PER_SECOND: u32 = 10;
 
 /// The period of [`REFUSALS_PER_SECOND`].
 const WINDOW: Duration = Duration::from_secs(1);
-
-tokio::task_local! {
-    static FACTS: Arc<Mutex<Facts>>;
-}
 
 /// An action that is audited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +68,10 @@ pub(in crate::server) struct Facts {
     pub(in crate::server) upstream: Option<String>,
 }
 
+/// What is known of a request, while it is handled. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(in crate::server) struct Record(Arc<Mutex<Facts>>);
+
 /// The logs that requests are written to. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(in crate::server) struct RequestLog {
@@ -83,7 +82,7 @@ pub(in crate::server) struct RequestLog {
 /// A request that is being handled.
 pub(in crate::server) struct RequestEntry {
     log: RequestLog,
-    facts: Arc<Mutex<Facts>>,
+    pub(super) record: Record,
     peer: Option<IpAddr>,
     is_answered: bool,
 }
@@ -120,12 +119,6 @@ struct Window {
     left_out: u64,
 }
 
-/// Adds to what is known of the request that this task handles. Outside of a request, as in a unit
-/// test, it does nothing.
-pub(in crate::server) fn note(add: impl FnOnce(&mut Facts)) {
-    let _ = FACTS.try_with(|facts| add(&mut facts.lock()));
-}
-
 // === impl Action ===
 
 impl Action {
@@ -139,7 +132,7 @@ impl Action {
         match path {
             "/agui/agent/{agent}/run" if is_post => Some(Self::Run),
             "/agui/agent/{agent}/run" | "/agui/agent/{agent}/run/ws" => {
-                let is_socket = websocket::is_upgrade(&head.headers);
+                let is_socket = is_upgrade(&head.headers);
                 Some(if is_socket { Self::Socket } else { Self::Connect })
             }
             "/agui/agent/{agent}/connect" => Some(Self::Connect),
@@ -149,7 +142,7 @@ impl Action {
                 Some(if follows { Self::Follow } else { Self::Connect })
             }
             "/agui/agent/{agent}/stop/{thread}" => Some(Self::Stop),
-            "/acp" if websocket::is_upgrade(&head.headers) => Some(Self::Socket),
+            "/acp" if is_upgrade(&head.headers) => Some(Self::Socket),
             "/acp" if is_post => Some(Self::Call),
             "/agui" | "/agui/" => Some(Self::Call),
             _ if path.starts_with("/agui/threads") => {
@@ -185,39 +178,54 @@ impl Action {
     }
 }
 
-// === impl RequestLog ===
+// === impl Facts ===
 
-impl RequestLog {
-    /// Begins to handle a request. `path` is the route's, if there is one.
-    pub(super) async fn begin(&self, path: Option<&str>, head: &mut Parts) -> RequestEntry {
-        let mut facts = Facts::default();
-        if let Some(path) = path {
-            facts.action = Action::of(path, head);
-            // Fails if the path has no parameters, or if one is not UTF-8.
-            if let Ok(params) = RawPathParams::from_request_parts(head, &()).await {
-                for (name, value) in &params {
-                    match name {
-                        "agent" => facts.agent = Some(value.to_owned()),
-                        "thread" => facts.thread = Some(value.to_owned()),
-                        _ => {}
-                    }
+impl Facts {
+    /// What the head of a request says. `path` is the route's, if there is one.
+    pub(super) async fn of(path: Option<&str>, head: &mut Parts) -> Self {
+        let mut facts = Self::default();
+        let Some(path) = path else { return facts };
+        facts.action = Action::of(path, head);
+        // Fails if the path has no parameters, or if one is not UTF-8.
+        if let Ok(params) = RawPathParams::from_request_parts(head, &()).await {
+            for (name, value) in &params {
+                match name {
+                    "agent" => facts.agent = Some(value.to_owned()),
+                    "thread" => facts.thread = Some(value.to_owned()),
+                    _ => {}
                 }
             }
         }
-        let peer = head.extensions.get::<Peer>().map(|Peer(peer)| peer.ip());
-        let facts = Arc::new(Mutex::new(facts));
-        RequestEntry { log: self.clone(), facts, peer, is_answered: false }
+        facts
+    }
+}
+
+// === impl Record ===
+
+impl Record {
+    /// Adds to what is known.
+    pub(in crate::server) fn note(&self, add: impl FnOnce(&mut Facts)) {
+        add(&mut self.0.lock());
+    }
+
+    fn take(&self) -> Facts {
+        std::mem::take(&mut *self.0.lock())
+    }
+}
+
+// === impl RequestLog ===
+
+impl RequestLog {
+    /// Begins to handle a request.
+    pub(super) fn begin(&self, facts: Facts, peer: Option<IpAddr>) -> RequestEntry {
+        let record = Record(Arc::new(Mutex::new(facts)));
+        RequestEntry { log: self.clone(), record, peer, is_answered: false }
     }
 }
 
 // === impl RequestEntry ===
 
 impl RequestEntry {
-    /// Runs `handling`, in which [`note`] adds to this request.
-    pub(super) async fn handle<T>(&self, handling: impl Future<Output = T>) -> T {
-        FACTS.scope(Arc::clone(&self.facts), Box::pin(handling)).await
-    }
-
     /// Writes the request to the logs, once its response is known.
     pub(super) fn answered(
         mut self,
@@ -228,7 +236,7 @@ impl RequestEntry {
     ) {
         self.is_answered = true;
         let code = refused.map(|refused| refused.code);
-        let facts = std::mem::take(&mut *self.facts.lock());
+        let facts = self.record.take();
         match code {
             Some(code) => self.log.refusals.log(&RefusedRequest {
                 status,
@@ -271,7 +279,7 @@ impl Drop for RequestEntry {
     /// A client that disconnects before the response may have started a run all the same.
     fn drop(&mut self) {
         if !self.is_answered {
-            let facts = std::mem::take(&mut *self.facts.lock());
+            let facts = self.record.take();
             let outcome = Outcome::Left;
             self.audit(&facts, &RequestEnd { outcome, status: None, code: None, ids: None });
         }

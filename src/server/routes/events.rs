@@ -6,58 +6,46 @@
 use axum::body::Body;
 use axum::extract::{RawQuery, Request, State};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::header::CONNECTION;
 use http::{HeaderMap, Method, StatusCode};
 
-use super::connect::{self, Scope};
+use super::accept;
+use super::page::Page;
 use crate::metrics::Metrics;
 use crate::server::gateway::Call;
-use crate::server::limits::rates::StreamSlot;
-use crate::server::observe::RunIds;
 use crate::server::reject::{Refused, Reject};
-use crate::server::request::accept;
-use crate::server::request::last_event::LastEvent;
 use crate::server::request::query::{InPath, param};
-use crate::server::request::thread_name;
-use crate::server::streams::event_stream::{EventStream, unbuffered};
+use crate::server::response::{self, unbuffered};
+use crate::server::service::connect::{Connected, Scope};
+use crate::server::service::events::{self, Asked};
+use crate::server::streams::last_event::LastEvent;
 use crate::server::streams::retry::Spread;
 use crate::server::streams::wire::Wire;
-use crate::threads::{AtShutdown, Thread, ThreadReader};
-use threadway_translate::agui::{ClientMessages, Projector};
-
-/// What a client gets that may see the thread.
-enum Connected {
-    Reader(Box<ThreadReader>, StreamSlot),
-    NoMoreEvents(Response),
-}
 
 pub(in crate::server) async fn events(
     call: Call,
+    State(page): State<Page>,
     InPath((name, client_thread)): InPath<(String, String)>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Reject> {
     let wire = accept::stream(&headers)?;
     let query = query.unwrap_or_default();
-    let scope = scope(&query)?;
-    let last = LastEvent::of_request(&headers, &query);
-    let is_inspected = call.gateway.page.inspects(Some(&query));
-    let agent = call.agent_inspected(&name, is_inspected)?;
-    let thread = call.thread(agent, &client_thread)?;
-    let ids = RunIds::of(&thread);
-    let (reader, slot) = match open(&call, &thread, scope, &last).await? {
-        Connected::Reader(reader, slot) => (reader, slot),
-        Connected::NoMoreEvents(response) => return Ok(response),
+    let asked = Asked {
+        agent: &name,
+        client_thread: &client_thread,
+        scope: scope(&query)?,
+        last: LastEvent::of_request(&headers, &query),
+        wire,
+        is_inspected: page.inspects(Some(&query)),
     };
-    let client = thread_name::viewer(&client_thread);
-    let for_new = |client| Projector::new(client, ClientMessages::Unknown);
-    let encoder = last
-        .encoder(wire, client, thread.agent().emit, for_new)
-        .with_comments(is_inspected && thread.agent().emit.raw);
-    let reader = reader.at_shutdown(AtShutdown::BreakOff);
-    let stream = EventStream { reader, encoder, slot, ids, answers: call.answers() };
-    stream.into_response(&call.gateway.observer.metrics).await
+    match events::events(&call, asked).await? {
+        Connected::Events(stream) => {
+            response::events(*stream, &call.gateway.observer.metrics).await
+        }
+        Connected::NoMoreEvents => Ok(StatusCode::NO_CONTENT.into_response()),
+    }
 }
 
 /// Answers a client that resumes a stream with an empty one, in place of a refusal that passes by
@@ -98,20 +86,6 @@ fn is_resumption(request: &Request) -> bool {
         && is_here
         && LastEvent::of_request(headers, uri.query().unwrap_or_default()) != LastEvent::None
         && matches!(accept::stream(headers), Ok(Wire::Sse))
-}
-
-async fn open(
-    call: &Call,
-    thread: &Thread,
-    scope: Scope,
-    last: &LastEvent,
-) -> Result<Connected, Reject> {
-    if last.is_end() && scope == Scope::Present {
-        return connect::no_more_events(call, thread).await.map(Connected::NoMoreEvents);
-    }
-    let slot = call.slot()?;
-    let reader = connect::read(call, thread, scope, last).await?;
-    Ok(Connected::Reader(Box::new(reader), slot))
 }
 
 /// The scope that a query asks for.

@@ -13,7 +13,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::agents::{Agents, Probed};
 use crate::metrics::Answer;
-use crate::server::response::{bool_json, uncached_json};
+use crate::server::response::uncached_json;
+use crate::server::service::bool_json;
 use threadway_translate::json::ObjectWriter;
 
 /// How long the result of a probe is used. Orchestrators ask every few seconds, often from several

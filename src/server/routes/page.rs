@@ -20,7 +20,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 
 use crate::server::reject;
-use crate::server::streams::compress::Coding;
+use crate::server::routes::compress::Coding;
 
 /// Whether the page is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

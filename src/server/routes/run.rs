@@ -1,108 +1,59 @@
-//! `POST /agui/agent/{agent}/run`: starts a run and streams it.
+//! `POST /agui/agent/{agent}/run`: starts a run and streams it. `GET` opens a WebSocket, or answers
+//! `TanStack` AI's client.
 
-use axum::extract::Request;
-use axum::response::Response;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use http::header::ALLOW;
+use http::{HeaderValue, Method};
 
-use super::connect;
-use crate::server::gateway::{Call, Gateway};
-use crate::server::observe::request_log::{self, Action};
+use super::accept::EventsRequest;
+use super::page::Page;
+use super::tanstack::TanStackQuery;
+use crate::server::gateway::{Call, Gateway, Newest};
 use crate::server::reject::Reject;
-use crate::server::request::input::InputRequest;
-use crate::server::request::last_event::LastEvent;
 use crate::server::request::query::InPath;
-use crate::server::streams::encoder::Encoder;
-use crate::threads::ThreadReader;
-use threadway_translate::agui::{Input, Projector, RequestPlanner};
+use crate::server::service::run::{self, Wanted};
+use crate::server::streams::wire::Wire;
+use crate::server::upgrade::is_upgrade;
+use crate::server::websocket;
 
-pub(in crate::server) async fn run(
+pub(super) async fn run(
     call: Call,
+    State(page): State<Page>,
     InPath(name): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
-    start(&call, &InputRequest::read(&call, &name, request, action).await?).await
+    let (events, request) = EventsRequest::read(&call, &name, page, request, run::action).await?;
+    let stream = run::start(&call, &request, Wanted::Run).await?;
+    Box::pin(events.respond(&call.gateway.observer.metrics, stream)).await
 }
 
-/// What the audit log calls a run.
-pub(super) fn action(input: &Input) -> Action {
-    if input.is_answer() { Action::Resume } else { Action::Run }
+/// `GET .../run`: opens a socket if the request is an upgrade. Otherwise answers `TanStack` AI's
+/// client, which loads threads and joins runs here.
+pub(super) async fn socket_or_query(
+    call: Call,
+    State(newest): State<Newest<Gateway>>,
+    InPath(name): InPath<String>,
+    request: Request,
+) -> Result<Response, Reject> {
+    if is_upgrade(request.headers()) && request.method() == Method::GET {
+        return websocket::open(&call, newest, &name, Wire::Chunks, request).await;
+    }
+    if let Some(query) = TanStackQuery::of(&request)? {
+        let (parts, _) = request.into_parts();
+        return Box::pin(query.respond(&call, &name, &parts.headers)).await;
+    }
+    let mut response = Reject::unnamed_run().into_response();
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+    Ok(response)
 }
 
-/// Starts the run that a request asks for. If the client repeats a request, it gets the rest of the
-/// run that the first one has started.
-pub(super) async fn start(call: &Call, request: &InputRequest) -> Result<Response, Reject> {
-    let InputRequest { events, input, thread, .. } = request;
-    let gateway = &*call.gateway;
-    let slot = call.slot()?;
-    let started = started_before(call, request);
-    if let Some((reader, encoder)) = Box::pin(started).await? {
-        request_log::note(|facts| facts.action = Some(Action::Connect));
-        let stream = request.stream(call, reader, encoder, slot);
-        return Box::pin(events.respond(&gateway.observer.metrics, stream)).await;
-    }
-    if events.is_replay {
-        return Err(Reject::unknown_run());
-    }
-    let asking = RequestPlanner {
-        input,
-        on_message: gateway.on_message,
-        allowance: &gateway.allowance,
-        emit: thread.agent().emit,
-        messages_key: thread.agent().upstream.messages_key(),
-    };
-    let begun = Box::pin(thread.ask(&asking)).await;
-    let Some(reader) = begun.map_err(|refusal| call.refuse_start(&refusal, thread))? else {
-        return connect::show(call, request, &LastEvent::None, slot).await;
-    };
-    warn_of_disallowed(gateway, input);
-    let run_id = reader.run_id().as_deref().map(str::to_owned);
-    let encoder = Encoder::new(events.wire(), Projector::new(input.client(), input.held()));
-    let mut stream = request.stream(call, reader, encoder, slot);
-    stream.ids.run_id = run_id;
-    Box::pin(events.respond(&gateway.observer.metrics, stream)).await
-}
-
-/// The rest of the run that an earlier copy of this request has started, for a client that lost the
-/// response. Returns `None` if the request has no `Last-Event-ID`, or if the thread has no such
-/// run; a run is started then.
-///
-/// Only the header decides. An application may set `forwardedProps` once for all its requests, and
-/// CopilotKit sends several runs under one `runId`.
-async fn started_before(
-    call: &Call,
-    request: &InputRequest,
-) -> Result<Option<(ThreadReader, Encoder)>, Reject> {
-    let InputRequest { events, input, thread, .. } = request;
-    let last = LastEvent::of_header(&events.headers).unwrap_or(LastEvent::None);
-    if last == LastEvent::None {
-        return Ok(None);
-    }
-    let found = thread.read_again(last.known(), &input.run_id).await;
-    let reader = found.map_err(|refusal| call.refuse_read(&refusal, thread))?;
-    tracing::debug!(
-        thread_id = thread.id(),
-        ?last,
-        is_found = reader.is_some(),
-        "a client repeated its request for a run"
-    );
-    let encoder = Encoder::resuming(events.wire(), input.viewer(), thread.agent().emit);
-    Ok(reader.map(|reader| (reader, encoder)))
-}
-
-/// Logs that a client has set something of its run's configuration that it may not set.
-fn warn_of_disallowed(gateway: &Gateway, input: &Input) {
-    let left_out = gateway.allowance.left_out(input);
-    if left_out > 0 && gateway.disallowed_log.is_due() {
-        // The client chose the names of the members, so they are not logged.
-        tracing::warn!(
-            left_out,
-            "a client set members of `configurable` that it may not set; they were left out. To \
-             allow them, name them in `forward_configurable`"
-        );
-    }
-    if gateway.allowance.leaves_multitask_out(input) && gateway.disallowed_log.is_due() {
-        tracing::warn!(
-            "a client asked for a `multitaskStrategy` that it may not ask for; it was left out. To \
-             allow it, name it in `forward_multitask_strategies`"
-        );
-    }
+/// `GET .../run/ws`: opens a socket.
+pub(super) async fn socket(
+    call: Call,
+    State(newest): State<Newest<Gateway>>,
+    InPath(name): InPath<String>,
+    request: Request,
+) -> Result<Response, Reject> {
+    websocket::open(&call, newest, &name, Wire::Events, request).await
 }

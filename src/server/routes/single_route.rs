@@ -5,18 +5,19 @@
 
 use std::borrow::Cow;
 
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::value::RawValue;
 
-use super::{connect, info, run, stop, threads};
+use super::accept::EventsRequest;
+use super::page::Page;
+use super::{connect, info, stop, threads};
 use crate::offload::offload;
 use crate::server::gateway::Call;
-use crate::server::observe::request_log;
 use crate::server::reject::Reject;
-use crate::server::request::accept::EventsRequest;
-use crate::server::request::body::read_json;
-use crate::server::request::input::InputRequest;
+use crate::server::service;
+use crate::server::service::body::read_json;
+use crate::server::service::run::Wanted;
 use threadway_translate::json::{self, Members};
 
 /// What the body of a request asks for.
@@ -31,6 +32,7 @@ enum Envelope<'a> {
 
 pub(in crate::server) async fn single_route(
     call: Call,
+    State(page): State<Page>,
     request: Request,
 ) -> Result<Response, Reject> {
     let (parts, body) = request.into_parts();
@@ -38,37 +40,30 @@ pub(in crate::server) async fn single_route(
     let (body, charge) = body.into_parts();
     let envelope = offload(body.len(), || Envelope::parse(&body))?;
     if let Some(agent) = envelope.agent() {
-        request_log::note(|facts| facts.agent = Some(agent.to_owned()));
+        call.record.note(|facts| facts.agent = Some(agent.to_owned()));
     }
     match envelope {
         Envelope::Info => {
-            request_log::note(|facts| facts.action = None);
+            call.record.note(|facts| facts.action = None);
             info::info(call).await
         }
         Envelope::Run { agent, input } => {
+            let body = (input.as_bytes(), charge);
             let events = EventsRequest::of(parts)?;
-            let request = InputRequest::parse(
-                &call,
-                &agent,
-                events,
-                (input.as_bytes(), charge),
-                run::action,
-            )?;
-            run::start(&call, &request).await
+            let (events, request) =
+                events.with_input(&call, &agent, page, body, service::run::action)?;
+            let stream = service::run::start(&call, &request, Wanted::Run).await?;
+            Box::pin(events.respond(&call.gateway.observer.metrics, stream)).await
         }
         Envelope::Connect { agent, input } => {
+            let body = (input.as_bytes(), charge);
             let events = EventsRequest::of(parts)?;
-            let request = InputRequest::parse(
-                &call,
-                &agent,
-                events,
-                (input.as_bytes(), charge),
-                connect::action,
-            )?;
-            connect::connect_to(&call, &request).await
+            let (events, request) =
+                events.with_input(&call, &agent, page, body, service::connect::action)?;
+            connect::respond(&call, &events, &request).await
         }
         Envelope::Stop { agent, thread, body } => {
-            stop::stop_thread(&call, &agent, &thread, body.as_bytes()).await
+            stop::respond(&call, &agent, &thread, body.as_bytes()).await
         }
         Envelope::Resource { method, path, body } => {
             Box::pin(threads::resource(&call, &method, &path, body.as_bytes())).await

@@ -1,49 +1,40 @@
 //! The threads of an agent, for CopilotKit's client.
 //!
-//! | route | file | for |
-//! |---|---|---|
-//! | `GET /agui/threads?agentId=A` | [`list`](mod@list) | a page of the threads on which an agent ran last |
-//! | `PATCH /agui/threads/{thread}` | [`change`](mod@change) | name a thread, archive it, or restore it |
-//! | `POST /agui/threads/{thread}/archive` | [`change`](mod@change) | archive a thread |
-//! | `DELETE /agui/threads/{thread}` | [`change`](mod@change) | delete a thread, and stop its run |
-//! | `GET /agui/threads/{thread}/messages`, `/events`, `/state` | [`inspect`](mod@inspect) | read a thread |
+//! | route | for |
+//! |---|---|
+//! | `GET /agui/threads?agentId=A` | a page of the threads on which an agent ran last |
+//! | `PATCH /agui/threads/{thread}` | name a thread, archive it, or restore it |
+//! | `POST /agui/threads/{thread}/archive` | archive a thread |
+//! | `DELETE /agui/threads/{thread}` | delete a thread, and stop its run |
+//! | `GET /agui/threads/{thread}/messages`, `/events`, `/state` | read a thread |
 //!
-//! [`access`] says which callers may use these routes. LangGraph gets every request with the
+//! `auth/access.rs` says which callers may use these routes. LangGraph gets every request with the
 //! caller's own credentials.
-
-mod access;
-mod change;
-mod inspect;
-mod list;
 
 use std::borrow::Cow;
 
 use axum::extract::{RawQuery, Request};
 use axum::response::Response;
+use bytes::Bytes;
 use http::Method;
 
-pub(in crate::server) use access::Access;
-pub use access::ThreadRoutes;
-pub use change::MAX_NAME_CHARS;
-pub(super) use inspect::ThreadEvents;
-
-use self::inspect::ThreadPart;
-use crate::agents::Agent;
 use crate::server::gateway::Call;
 use crate::server::observe::RunIds;
-use crate::server::observe::request_log::{self, Action};
+use crate::server::observe::request_log::Action;
 use crate::server::reject::{self, Reject};
-use crate::server::request::body::read_json;
 use crate::server::request::query::InPath;
-use crate::server::response::uncached_json;
-use crate::threads::Thread;
+use crate::server::response::{about_thread, large_json, uncached_json};
+use crate::server::service::body::read_json;
+use crate::server::service::threads::inspect::{self, ThreadPart};
+use crate::server::service::threads::{change, list};
 use threadway_translate::json::{self, Json};
 
 /// The largest request body: it holds a name.
 const MAX_BODY_BYTES: usize = 16 * 1024;
 
 pub(super) async fn list(call: Call, RawQuery(query): RawQuery) -> Result<Response, Reject> {
-    list::list(&call, &query.unwrap_or_default()).await
+    let list = list::list(&call, &query.unwrap_or_default()).await;
+    list.map(|list| uncached_json(&list))
 }
 
 pub(super) async fn change(
@@ -51,7 +42,7 @@ pub(super) async fn change(
     InPath(client_thread): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
-    change::change(&call, &client_thread, &read(&call, request).await?).await
+    answered(change::change(&call, &client_thread, &read(&call, request).await?).await)
 }
 
 pub(super) async fn archive(
@@ -59,7 +50,7 @@ pub(super) async fn archive(
     InPath(client_thread): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
-    change::archive(&call, &client_thread, &read(&call, request).await?).await
+    answered(change::archive(&call, &client_thread, &read(&call, request).await?).await)
 }
 
 pub(super) async fn delete(
@@ -67,7 +58,7 @@ pub(super) async fn delete(
     InPath(client_thread): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
-    change::delete(&call, &client_thread, &read(&call, request).await?).await
+    answered(change::delete(&call, &client_thread, &read(&call, request).await?).await)
 }
 
 /// The body of a request, which is JSON. A page may cut a thread's name in the middle of an emoji.
@@ -88,7 +79,7 @@ pub(super) async fn inspect(
     };
     // The thread may be as large as what a stream sends, so reading it takes a slot.
     let _slot = call.slot()?;
-    inspect::inspect(&call, &client_thread, part, &query.unwrap_or_default()).await
+    inspected(inspect::inspect(&call, &client_thread, part, &query.unwrap_or_default()).await)
 }
 
 /// Serves what the single route asks of a thread, as the plain route does. `path` is below `/agui`.
@@ -107,25 +98,29 @@ pub(super) async fn resource(
         return Err(Reject::wrong_resource_method());
     };
     let is_part = matches!(*segments, ["threads", _, _]);
-    request_log::note(|facts| {
+    call.record.note(|facts| {
         facts.action = Action::on_threads(&method, is_part);
         if let ["threads", thread, ..] = *segments {
             facts.thread = Some(thread.to_owned());
         }
     });
     match (&method, &*segments) {
-        (&Method::GET, ["threads"]) => list::list(call, query).await,
-        (&Method::PATCH, ["threads", thread]) => change::change(call, thread, body).await,
-        (&Method::DELETE, ["threads", thread]) => change::delete(call, thread, body).await,
+        (&Method::GET, ["threads"]) => {
+            list::list(call, query).await.map(|list| uncached_json(&list))
+        }
+        (&Method::PATCH, ["threads", thread]) => answered(change::change(call, thread, body).await),
+        (&Method::DELETE, ["threads", thread]) => {
+            answered(change::delete(call, thread, body).await)
+        }
         (&Method::POST, ["threads", thread, "archive"]) => {
-            change::archive(call, thread, body).await
+            answered(change::archive(call, thread, body).await)
         }
         (method, ["threads", thread, part]) if let Some(part) = ThreadPart::named(part) => {
             if method != Method::GET {
                 return Err(Reject::wrong_resource_method());
             }
             let _slot = call.slot()?;
-            inspect::inspect(call, thread, part, query).await
+            inspected(inspect::inspect(call, thread, part, query).await)
         }
         (_, ["threads"] | ["threads", _] | ["threads", _, "archive"]) => {
             Err(Reject::wrong_resource_method())
@@ -142,22 +137,14 @@ fn decoded(segment: &str) -> Cow<'_, str> {
     pairs.next().map_or(Cow::Borrowed(""), |(text, _)| Cow::Owned(text.into_owned()))
 }
 
-/// The agent of this name, if the caller may list its threads.
-async fn permitted(call: &Call, name: &str) -> Result<Agent, Reject> {
-    let agent = call.agent(name)?;
-    call.gateway.thread_access.expect(&agent.upstream).await?;
-    Ok(agent)
+/// The response to a change of a thread.
+fn answered(changed: Result<(Json, RunIds), Reject>) -> Result<Response, Reject> {
+    changed.map(|(answer, ids)| about_thread(uncached_json(&answer), ids))
 }
 
-/// The response about a thread.
-fn answered(answer: &Json, thread: &Thread) -> Response {
-    let mut response = uncached_json(answer);
-    response.extensions_mut().insert(RunIds::of(thread));
-    response
-}
-
-fn no_agent() -> Reject {
-    Reject::invalid("`agentId` is missing; name the agent whose threads are meant")
+/// The response with what a thread contains.
+fn inspected(read: Result<(Bytes, RunIds), Reject>) -> Result<Response, Reject> {
+    read.map(|(document, ids)| about_thread(large_json(document), ids))
 }
 
 #[cfg(test)]

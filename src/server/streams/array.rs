@@ -1,36 +1,29 @@
 //! Events as one JSON array, for clients that cannot read a stream.
 //!
 //! The array is sent when the run has ended, when the client's wait is over, or when the array is
-//! full. The response's `last-event-id` is the id that the client sends to get the next array.
+//! full. It has the id that the client sends to get the next array.
 //!
 //! While the run goes on, an array ends with an event that can be resumed, if it has one. The
 //! events after it are sent with the next array. So no event is lost, and none is sent twice.
 
-use axum::body::Body;
-use axum::response::Response;
+use std::collections::VecDeque;
+
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderName, HeaderValue};
 use http_body_util::BodyExt;
 use memchr::memchr;
 use tokio::time::Instant;
 
 use super::body::RunBody;
-use super::encoder::one_time_id;
 use super::outgoing::{Mark, Outgoing, SHARED_FROM};
 use super::unread::Answers;
-use super::whole::Whole;
 use super::wire::SEPARATOR;
+use crate::metrics::Full;
 use crate::offload::offload;
 use crate::runs::EventId;
-use crate::server::reject::Reject;
 
 /// An array of this size in bytes is sent although the run goes on. The snapshots that it begins
 /// with do not count: nothing can be left out of them, and they are as large as the thread.
 const MAX_ARRAY_BYTES: usize = 4 * 1024 * 1024;
-
-/// The response header with the id of the array's last event.
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// The first events of an array with these types do not count towards [`MAX_ARRAY_BYTES`].
 const UNCOUNTED: [&str; 3] = ["RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT"];
@@ -66,13 +59,20 @@ struct Head {
     is_snapshot: bool,
 }
 
-/// Collects a stream until its end, or until `until`. `sent` is the `last-event-id` of the request.
+/// An array that was collected.
+pub(in crate::server) struct Collected {
+    /// The JSON, in parts that other readers share.
+    pub(in crate::server) parts: VecDeque<Bytes>,
+    /// The id of the array's last event. `None` for an empty array.
+    pub(in crate::server) last_id: Option<String>,
+}
+
+/// Collects a stream until its end, or until `until`.
 pub(in crate::server) async fn collect(
     mut body: RunBody,
     until: Option<Instant>,
-    sent: Option<HeaderValue>,
     answers: &Answers,
-) -> Result<Response, Reject> {
+) -> Result<Collected, Full> {
     let mut array = Array::default();
     let mut charge = answers.charge();
     let mut is_whole = false;
@@ -88,7 +88,7 @@ pub(in crate::server) async fn collect(
                 offload(bytes.len(), || array.extend(bytes));
                 charge.set(array.json.own_bytes())?;
             }
-            Ok(Some(Err(full))) => return Err(full.into()),
+            Ok(Some(Err(full))) => return Err(full),
             Ok(None) => {
                 is_whole = true;
                 break;
@@ -96,23 +96,10 @@ pub(in crate::server) async fn collect(
             Err(_) => break,
         }
     }
-    let (mut json, id) = array.finish(is_whole);
+    let (mut json, last_id) = array.finish(is_whole);
     drop((charge, body));
     offload(json.len(), || json.hold(answers))?;
-    let sent = sent.filter(|sent| !sent.is_empty());
-    let id = match id {
-        Some(id) => HeaderValue::try_from(id).ok(),
-        // No new event: the client keeps its id. Without an id its next POST would start a run.
-        None => sent.or_else(|| HeaderValue::try_from(one_time_id()).ok()),
-    };
-    let mut response = Response::new(Body::new(Whole::from(json.into_parts())));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if let Some(id) = id {
-        headers.insert(LAST_EVENT_ID, id);
-    }
-    Ok(response)
+    Ok(Collected { parts: json.into_parts(), last_id })
 }
 
 // === impl Head ===

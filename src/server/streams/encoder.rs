@@ -312,7 +312,7 @@ fn append_raw(json: &mut Vec<u8>, raw: &Json) {
 }
 
 /// The id of an event that cannot be resumed, for a client that has no id yet.
-pub(super) fn one_time_id() -> String {
+pub(in crate::server) fn one_time_id() -> String {
     OneTimeIds::new().next().to_string()
 }
 

@@ -1,18 +1,12 @@
-//! A reader with its encoder and its slot, and the response made of them.
-
-use axum::body::Body;
-use axum::response::Response;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderName, HeaderValue};
+//! A reader with its encoder and its slot.
 
 use super::body::RunBody;
 use super::encoder::Encoder;
+use super::frames::EventFrames;
 use super::unread::Answers;
-use super::wire::Wire;
-use crate::metrics::{Metrics, Protocol};
+use crate::metrics::{Full, Metrics, Protocol};
 use crate::server::limits::rates::StreamSlot;
 use crate::server::observe::RunIds;
-use crate::server::reject::Reject;
 use crate::threads::ThreadReader;
 
 /// A stream that can be sent.
@@ -29,39 +23,25 @@ pub(in crate::server) struct EventStream {
 // === impl EventStream ===
 
 impl EventStream {
-    /// The response that streams the events. Fails if there is no room for those that are ready.
-    pub(in crate::server) async fn into_response(
-        self,
-        metrics: &Metrics,
-    ) -> Result<Response, Reject> {
-        let wire = self.encoder.wire();
+    /// The body of a response. Fails if there is no room for the events that are ready.
+    pub(in crate::server) async fn begin(self, metrics: &Metrics) -> Result<RunBody, Full> {
         let mut body =
             RunBody::new(self.reader, self.encoder, self.answers, metrics).holding(self.slot);
         body.begin().await?;
-        Ok(streamed(wire, Body::new(body), self.ids))
+        Ok(body)
     }
 
-    /// The body alone, counted as a stream of `protocol`.
+    /// The encoded events one by one. Fails if there is no room for those that are ready.
+    pub(in crate::server) async fn into_frames(
+        self,
+        metrics: &Metrics,
+    ) -> Result<EventFrames, Full> {
+        self.begin(metrics).await.map(EventFrames::new)
+    }
+
+    /// The body, counted as a stream of `protocol`.
     pub(in crate::server) fn into_body(self, protocol: Protocol, metrics: &Metrics) -> RunBody {
         RunBody::counted_as(protocol, self.reader, self.encoder, self.answers, metrics)
             .holding(self.slot)
     }
-}
-
-/// A stream about a thread.
-pub(in crate::server) fn streamed(wire: Wire, body: Body, ids: RunIds) -> Response {
-    let mut response = unbuffered(wire, body);
-    response.extensions_mut().insert(ids);
-    response
-}
-
-/// A response that no proxy may buffer, cache or change.
-pub(in crate::server) fn unbuffered(wire: Wire, body: Body) -> Response {
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, wire.content_type());
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
-    let buffering = HeaderName::from_static("x-accel-buffering");
-    headers.insert(buffering, HeaderValue::from_static("no"));
-    response
 }

@@ -1,15 +1,43 @@
-//! Cuts an encoded stream into its frames again.
+//! The events of a stream one by one, as a socket sends them.
+//!
+//! Streams share the bytes of whole segments of a run, in which a separator follows each event.
 
 use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
 use memchr::memchr;
 
+use super::body::RunBody;
 use super::wire::SEPARATOR;
+use crate::metrics::Full;
+
+/// The encoded events of a stream.
+pub(in crate::server) struct EventFrames {
+    body: RunBody,
+    frames: Frames,
+}
 
 /// Assembles the frames of a stream, each of which ends with [`SEPARATOR`].
 #[derive(Debug, Default)]
-pub(in crate::server) struct Frames {
+struct Frames {
     /// The beginning of a frame whose end has not arrived.
     partial: BytesMut,
+}
+
+// === impl EventFrames ===
+
+impl EventFrames {
+    pub(super) fn new(body: RunBody) -> Self {
+        Self { body, frames: Frames::default() }
+    }
+
+    /// The next events that are ready, each encoded. `None` at the end of the stream. Cancel safe.
+    pub(in crate::server) async fn next(&mut self) -> Option<Result<Vec<Bytes>, Full>> {
+        let mut bytes = match self.body.frame().await? {
+            Ok(frame) => frame.into_data().unwrap_or_default(),
+            Err(full) => return Some(Err(full)),
+        };
+        Some(Ok(std::iter::from_fn(|| self.frames.next(&mut bytes)).collect()))
+    }
 }
 
 // === impl Frames ===
@@ -17,7 +45,7 @@ pub(in crate::server) struct Frames {
 impl Frames {
     /// Takes the next whole frame out of `bytes`, which may be cut anywhere. Returns `None` once
     /// `bytes` holds no end of a frame, and keeps what is left for the next call.
-    pub(in crate::server) fn next(&mut self, bytes: &mut Bytes) -> Option<Bytes> {
+    fn next(&mut self, bytes: &mut Bytes) -> Option<Bytes> {
         let Some(end) = memchr(SEPARATOR, bytes) else {
             self.partial.extend_from_slice(bytes);
             bytes.clear();

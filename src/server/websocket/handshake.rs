@@ -4,41 +4,27 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{
     AUTHORIZATION, CONNECTION, COOKIE, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
-    SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
-use crate::server::auth::admit;
-use crate::server::browser::cors;
+use crate::server::browser::{cors, host};
 use crate::server::gateway::Gateway;
+use crate::server::limits::rates::StreamSlot;
+use crate::server::peer::Peer;
 use crate::server::reject::Reject;
+use crate::server::request::head::RequestHead;
+use crate::server::service::Kept;
+use crate::server::upgrade::{is_upgrade, protocols, token};
 use crate::upstream::is_trace;
-
-/// The prefix of the subprotocol that carries a token: a page cannot set a header on a WebSocket.
-const BEARER: &str = "threadway.bearer.";
 
 /// The version of RFC 6455.
 const VERSION: &str = "13";
 
 /// The length of a `Sec-WebSocket-Key`: 16 bytes in Base64.
 const KEY_CHARS: usize = 24;
-
-/// Adds the token among the subprotocols as an `Authorization` header.
-pub(in crate::server) fn take_token(headers: &mut HeaderMap) {
-    if !is_upgrade(headers) {
-        return;
-    }
-    let tokens: Vec<_> = protocols(headers)
-        .filter_map(|protocol| HeaderValue::try_from(format!("Bearer {}", token(protocol)?)).ok())
-        .collect();
-    for mut token in tokens {
-        token.set_sensitive(true);
-        // Beside another `Authorization` header it is one too many, and the request is refused.
-        headers.append(AUTHORIZATION, token);
-    }
-}
 
 /// The response that opens a socket. The error is the response to a request that opens none.
 pub(in crate::server) fn accept(head: &Parts) -> Result<Response, Box<Response>> {
@@ -95,11 +81,14 @@ pub(in crate::server) fn expect_own_credentials(
     head: &Parts,
 ) -> Result<(), Reject> {
     let cors = &gateway.admission.cors;
-    if cors.takes_credentials() || !cors::is_cross_origin(&head.headers, admit::host(head)?) {
+    if cors.takes_credentials()
+        || !cors::is_cross_origin(&head.headers, host::named(&RequestHead::of(head))?)
+    {
         return Ok(());
     }
     let is_own_token = protocols(&head.headers).any(|protocol| token(protocol).is_some());
     let identifying = gateway
+        .admission
         .forward
         .names()
         .iter()
@@ -114,29 +103,15 @@ pub(in crate::server) fn expect_own_credentials(
     Ok(())
 }
 
-/// Whether a request asks for a WebSocket.
-pub(in crate::server) fn is_upgrade(headers: &HeaderMap) -> bool {
-    let has = |name: &HeaderName, wanted: &str| {
-        let items = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-        let mut items = items.flat_map(|value| value.split(','));
-        items.any(|item| item.trim().eq_ignore_ascii_case(wanted))
-    };
-    has(&UPGRADE, "websocket") && has(&CONNECTION, "upgrade")
-}
-
-/// The subprotocols that a client offers.
-pub(super) fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let lines = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
-    lines.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(',')).map(str::trim)
-}
-
-fn token(protocol: &str) -> Option<&str> {
-    protocol.strip_prefix(BEARER)
+/// What a socket keeps of the request that opened it.
+pub(in crate::server) fn kept(head: &Parts, slot: StreamSlot) -> Kept {
+    let peer = head.extensions.get::<Peer>().map(Peer::ip);
+    Kept { headers: headers_of_turns(&head.headers), peer, slot }
 }
 
 /// The headers of a socket's turns: those of the request that opened the socket, without those that
 /// concern that request alone.
-pub(in crate::server) fn headers_of_turns(headers: &HeaderMap) -> HeaderMap {
+fn headers_of_turns(headers: &HeaderMap) -> HeaderMap {
     const NOT: [&str; 7] = [
         "accept",
         "connection",
@@ -171,28 +146,6 @@ mod tests {
 
     const UPGRADES: [(&str, &str); 2] =
         [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")];
-
-    #[test]
-    fn an_upgrade_is_asked_for_in_both_headers() {
-        assert!(is_upgrade(&headers(&UPGRADES)));
-        assert!(!is_upgrade(&headers(&UPGRADES[..1])));
-        assert!(!is_upgrade(&headers(&UPGRADES[1..])));
-        assert!(!is_upgrade(&headers(&[("connection", "upgrade"), ("upgrade", "h2c")])));
-    }
-
-    #[test]
-    fn a_token_among_the_subprotocols_counts_as_a_header_of_a_socket_alone() {
-        let offered = ("sec-websocket-protocol", "threadway.chunks, threadway.bearer.a-key");
-        let mut upgrade = headers(&[UPGRADES[0], UPGRADES[1], offered]);
-        take_token(&mut upgrade);
-        assert_eq!(upgrade.get(AUTHORIZATION).unwrap(), "Bearer a-key");
-        let mut other = headers(&[offered]);
-        take_token(&mut other);
-        assert_eq!(other.get(AUTHORIZATION), None);
-        let mut twice = headers(&[UPGRADES[0], UPGRADES[1], offered, ("authorization", "Basic x")]);
-        take_token(&mut twice);
-        assert_eq!(twice.get_all(AUTHORIZATION).iter().count(), 2);
-    }
 
     #[test]
     fn what_concerns_the_opening_alone_is_left_out_of_the_turns() {

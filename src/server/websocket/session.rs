@@ -6,25 +6,23 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderName, HeaderValue, Request};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 use tokio_util::sync::CancellationToken;
 
 use super::frame::{self, ClientFrame};
-use super::routed::{PendingResponse, RouteError, next_response, send};
 use super::socket::{End, MAX_REFUSED_FRAMES, Socket};
-use super::turn::{ActiveTurn, Progress, Step, escaped, next_step};
-use super::{Opened, Replay, Turn};
+use super::turn::{self, ActiveTurn, Ask, Step, next_answer, next_step};
+use super::{Opened, Replay};
 use crate::metrics::Charge;
 use crate::offload::offload;
+use crate::server::service::PendingAnswer;
+use crate::server::service::run::Wanted;
+use crate::server::streams::last_event::LastEvent;
 use crate::server::streams::unread::TRACKED_FROM;
+use crate::server::upgrade::Upgraded;
 use threadway_translate::json::ObjectWriter;
 
 /// How long a socket may be idle, without a turn. `TanStack` AI's own server has the same limit.
@@ -35,16 +33,14 @@ pub const IDLE: Duration = Duration::from_mins(5);
 const MAX_WAITING: usize = 1;
 
 /// A socket that is open.
-struct Session<S, R> {
-    socket: Socket<S>,
+struct Session {
+    socket: Socket,
     opened: Opened,
-    /// Returns the gateway's routes, which a reload replaces.
-    routes: R,
     shutdown: CancellationToken,
     turn: Option<ActiveTurn>,
     /// The turns that wait, each with the charge of its message.
     waiting: VecDeque<(Utf8Bytes, ClientFrame, Charge)>,
-    stopping: Option<PendingResponse>,
+    stopping: Option<PendingAnswer<()>>,
     /// The thread of the last turn.
     thread_id: Option<String>,
     /// The code and message of an error that is sent after the turn's first event.
@@ -59,23 +55,14 @@ fn large(length: usize) -> usize {
     if length < TRACKED_FROM { 0 } else { length }
 }
 
-/// Serves a socket until its end. `read` holds bytes that were read after the opening request.
-pub(in crate::server) async fn serve<S, R>(
-    opened: Opened,
-    socket: S,
-    read: Bytes,
-    routes: R,
-    shutdown: CancellationToken,
-) where
-    S: AsyncRead + AsyncWrite + Unpin,
-    R: Fn() -> Router,
-{
+/// Serves a socket until its end.
+pub(super) async fn serve(opened: Opened, upgraded: Upgraded) {
+    let Upgraded { io, read, shutdown } = upgraded;
     let charge = opened.charge.another();
-    let socket = Socket::new(socket, read, opened.limit, charge).await;
+    let socket = Socket::new(io, read, opened.limit, charge).await;
     let session = Session {
         socket,
         opened,
-        routes,
         shutdown,
         turn: None,
         waiting: VecDeque::new(),
@@ -90,11 +77,7 @@ pub(in crate::server) async fn serve<S, R>(
 
 // === impl Session ===
 
-impl<S, R> Session<S, R>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    R: Fn() -> Router,
-{
+impl Session {
     async fn run(mut self) {
         if let Some(replay) = self.opened.replay.take() {
             self.replay(replay);
@@ -118,19 +101,19 @@ where
             if self.shutdown.is_cancelled() {
                 return Ok(Some(End::closed(CloseCode::Away, "the gateway is shutting down")));
             }
-            if let Some((text, frame, _charge)) = self.waiting.pop_front() {
-                self.begin(text, frame);
+            if let Some((text, frame, charge)) = self.waiting.pop_front() {
+                self.begin(text, frame, charge);
             }
         }
         let (is_idle, ping_at) = (self.turn.is_none(), self.socket.ping_at());
         tokio::select! {
             step = next_step(&mut self.turn) => self.on_step(step).await,
-            stopped = next_response(&mut self.stopping) => {
+            stopped = next_answer(&mut self.stopping) => {
                 self.stopping = None;
                 match stopped {
                     // The end of the run's stream reports the stop.
-                    Ok(_) => Ok(None),
-                    Err(RouteError { error, message, .. }) => self.refuse_frame(error, message).await,
+                    Ok(()) => Ok(None),
+                    Err(reject) => self.refuse_frame(reject.code(), reject.message()).await,
                 }
             }
             received = self.socket.next() => match received {
@@ -150,11 +133,10 @@ where
     async fn on_step(&mut self, step: Step) -> Result<Option<End>, Error> {
         let Some(turn) = &mut self.turn else { return Ok(None) };
         match step {
-            Step::Begun(body) => turn.progress = Progress::Streaming(body),
-            Step::Bytes(mut bytes) => {
+            Step::Events(events) => {
                 // The library copies a frame before it writes it.
                 let mut written = self.opened.answers.charge();
-                while let Some(frame) = turn.frames.next(&mut bytes) {
+                for frame in events {
                     turn.has_sent = true;
                     let held = written.set(large(frame.len()));
                     let Ok(frame) = held.and_then(|()| self.opened.answers.hold(frame)) else {
@@ -172,10 +154,10 @@ where
                 }
                 self.socket.flush().await?;
             }
-            Step::Refused(RouteError { error, message, .. }) => {
-                let is_replay = turn.is_replay;
+            Step::Refused(reject) => {
+                let is_replay = turn.wanted == Wanted::Replay;
                 self.end_turn();
-                self.send_error(&error, &message, false).await?;
+                self.send_error(reject.code(), reject.message(), false).await?;
                 if is_replay {
                     return Ok(Some(End::closed(CloseCode::Policy, "there is nothing to resume")));
                 }
@@ -184,7 +166,7 @@ where
                 }
             }
             Step::Over => {
-                let is_replay = turn.is_replay;
+                let is_replay = turn.wanted == Wanted::Replay;
                 self.end_turn();
                 if is_replay && !self.shutdown.is_cancelled() {
                     return Ok(Some(End::closed(CloseCode::Normal, "the run is over")));
@@ -208,13 +190,13 @@ where
                 }
                 Err(wrong) => {
                     drop(self.socket.take_charge());
-                    self.refuse_frame("invalid_request".to_owned(), wrong).await
+                    self.refuse_frame("invalid_request", &wrong).await
                 }
             },
             Message::Binary(_) => {
                 drop(self.socket.take_charge());
-                let message = "the frame is binary; send JSON as text".to_owned();
-                self.refuse_frame("invalid_request".to_owned(), message).await
+                let message = "the frame is binary; send JSON as text";
+                self.refuse_frame("invalid_request", message).await
             }
             // The library answers a ping with the next write or read.
             Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => Ok(None),
@@ -236,7 +218,7 @@ where
             ClientFrame::Turn { .. } if self.waiting.len() >= MAX_WAITING => {
                 let message = "a turn is under way, and another one waits for its end; send this \
                                one again when a run has ended";
-                self.refuse_frame("thread_busy".to_owned(), message.to_owned()).await
+                self.refuse_frame("thread_busy", message).await
             }
             ClientFrame::Turn { .. } => {
                 self.refused = 0;
@@ -247,10 +229,12 @@ where
     }
 
     /// Starts the turn of a frame.
-    fn begin(&mut self, text: Utf8Bytes, frame: ClientFrame) {
+    fn begin(&mut self, text: Utf8Bytes, frame: ClientFrame, charge: Charge) {
         let ClientFrame::Turn { thread_id, run_id: _, last_event_id } = frame else { return };
         self.thread_id = Some(thread_id);
-        self.start(Bytes::from(text), last_event_id.as_deref(), false);
+        let (input, last) = (Bytes::from(text), LastEvent::parse(last_event_id.as_deref()));
+        let ask = Ask { input, charge, last, wanted: Wanted::Run };
+        self.turn = Some(ActiveTurn::begin(&self.opened, ask));
     }
 
     /// Starts a turn that reads the rest of a run.
@@ -262,20 +246,10 @@ where
             .raw("messages", "[]")
             .finish();
         self.thread_id = Some(thread_id);
-        self.start(Bytes::from(input.get().to_owned()), Some(&offset), true);
-    }
-
-    fn start(&mut self, input: Bytes, last_event_id: Option<&str>, is_replay: bool) {
-        let mut request = self.request("/run", input);
-        if let Some(id) = last_event_id {
-            // A text that no header can hold is not an id of the gateway, and counts as an unknown
-            // one.
-            let id = HeaderValue::from_str(id).unwrap_or(HeaderValue::from_static("?"));
-            request.headers_mut().insert(HeaderName::from_static("last-event-id"), id);
-        }
-        let Opened { wire, slot, .. } = &self.opened;
-        request.extensions_mut().insert(Turn { wire: *wire, slot: slot.clone(), is_replay });
-        self.turn = Some(ActiveTurn::new(send((self.routes)(), request), is_replay));
+        let (input, charge) = (input.get().to_owned().into(), self.opened.charge.another());
+        let last = LastEvent::parse(Some(&offset));
+        let ask = Ask { input, charge, last, wanted: Wanted::Replay };
+        self.turn = Some(ActiveTurn::begin(&self.opened, ask));
     }
 
     /// Stops a run, as the stop route does.
@@ -287,58 +261,40 @@ where
         let is_meant = |frame: &ClientFrame| matches!(frame, ClientFrame::Turn { run_id: waiting, .. } if Some(&**waiting) == run_id);
         if self.waiting.iter().any(|(_, frame, _)| is_meant(frame)) {
             self.waiting.retain(|(_, frame, _)| !is_meant(frame));
-            let message = "the turn was aborted before it began".to_owned();
-            return self.refuse_frame("aborted".to_owned(), message).await;
+            let message = "the turn was aborted before it began";
+            return self.refuse_frame("aborted", message).await;
         }
         let Some(thread_id) = thread_id.or_else(|| self.thread_id.clone()) else {
             let message = "no run was started on this socket; name the run's `threadId` too";
-            return self.refuse_frame("invalid_request".to_owned(), message.to_owned()).await;
+            return self.refuse_frame("invalid_request", message).await;
         };
         if self.stopping.is_some() {
-            let message = "an abort is under way; wait for the end of its run".to_owned();
-            return self.refuse_frame("thread_busy".to_owned(), message).await;
+            let message = "an abort is under way; wait for the end of its run";
+            return self.refuse_frame("thread_busy", message).await;
         }
         self.refused = 0;
         let body = match run_id {
             Some(run_id) => ObjectWriter::new().string("runId", run_id).finish().get().to_owned(),
             None => "{}".to_owned(),
         };
-        let path = format!("/stop/{}", escaped(&thread_id));
-        let request = self.request(&path, Bytes::from(body));
-        self.stopping = Some(send((self.routes)(), request));
+        self.stopping = Some(turn::stop(&self.opened, thread_id, body));
         Ok(None)
     }
 
-    /// A POST to one of the gateway's own routes.
-    fn request(&self, path: &str, body: Bytes) -> Request<Body> {
-        let Opened { headers, peer, path: agent, .. } = &self.opened;
-        let mut request = Request::new(Body::from(body));
-        *request.method_mut() = http::Method::POST;
-        // This cannot fail: the agent's path was parsed before, and the rest is escaped.
-        if let Ok(uri) = format!("{agent}{path}").parse() {
-            *request.uri_mut() = uri;
-        }
-        let mut headers: HeaderMap = headers.clone();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        *request.headers_mut() = headers;
-        if let Some(peer) = peer {
-            request.extensions_mut().insert(*peer);
-        }
-        request
-    }
-
     /// Reports a refused frame. Too many of them in a row close the socket.
-    async fn refuse_frame(&mut self, code: String, message: String) -> Result<Option<End>, Error> {
+    async fn refuse_frame(&mut self, code: &str, message: &str) -> Result<Option<End>, Error> {
         self.refused += 1;
         if self.refused > MAX_REFUSED_FRAMES {
             return Ok(Some(End::closed(CloseCode::Policy, "too many frames were refused")));
         }
         match &self.turn {
             // Before the turn's first event, the client would take it for the turn's end.
-            Some(turn) if !turn.has_sent => self.pending_error = Some((code, message)),
+            Some(turn) if !turn.has_sent => {
+                self.pending_error = Some((code.to_owned(), message.to_owned()));
+            }
             turn => {
                 let is_within_run = turn.is_some();
-                self.send_error(&code, &message, is_within_run).await?;
+                self.send_error(code, message, is_within_run).await?;
             }
         }
         Ok(None)

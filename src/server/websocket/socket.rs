@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Sink, SinkExt, StreamExt};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
@@ -21,6 +20,7 @@ use crate::metrics::Charge;
 use crate::server::connections::linger;
 use crate::server::limits::incoming::{Charged, NoRoom};
 use crate::server::streams::body::KEEP_ALIVE;
+use crate::server::upgrade::Duplex;
 
 /// How long a socket may be silent before a ping is sent.
 pub const PING: Duration = KEEP_ALIVE;
@@ -45,8 +45,8 @@ const WRITE_BUFFER_BYTES: usize = 16 * 1024;
 const MAX_UNSENT_PONGS: u32 = 16;
 
 /// A socket that is open.
-pub(in crate::server) struct Socket<S> {
-    stream: WebSocketStream<Charged<S>>,
+pub(in crate::server) struct Socket {
+    stream: WebSocketStream<Charged<Box<dyn Duplex>>>,
     /// How many pings have come since the last flush that the client took.
     unsent_pongs: u32,
     ping_at: Instant,
@@ -91,10 +91,15 @@ pub(in crate::server) enum End {
 
 // === impl Socket ===
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
+impl Socket {
     /// The server's end of a socket. `read` holds bytes that were read after the opening request.
     /// Larger messages than `limit` bytes are errors. `charge` counts what is read of a message.
-    pub(in crate::server) async fn new(io: S, read: Bytes, limit: usize, charge: Charge) -> Self {
+    pub(in crate::server) async fn new(
+        io: Box<dyn Duplex>,
+        read: Bytes,
+        limit: usize,
+        charge: Charge,
+    ) -> Self {
         let config = WebSocketConfig::default()
             .read_buffer_size(READ_BUFFER_BYTES)
             .write_buffer_size(WRITE_BUFFER_BYTES)

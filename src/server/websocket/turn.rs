@@ -1,79 +1,141 @@
 //! A turn on a socket.
 
-use std::fmt::Write as _;
 use std::future::pending;
+use std::sync::Arc;
 
-use axum::body::Body;
 use bytes::Bytes;
 use http::StatusCode;
-use http_body_util::BodyExt;
 
-use super::routed::{PendingResponse, RouteError};
-use crate::server::streams::frames::Frames;
+use super::Opened;
+use crate::metrics::{Charge, Full, Route};
+use crate::server::gateway::Call;
+use crate::server::limits::rates;
+use crate::server::observe::OpenSpan;
+use crate::server::observe::request_log::{Action, Facts};
+use crate::server::reject::Reject;
+use crate::server::service::body::expect_message;
+use crate::server::service::input::{InputRequest, Viewing};
+use crate::server::service::run::{self, Wanted};
+use crate::server::service::stop::stop_thread;
+use crate::server::service::{Done, PendingAnswer, SocketMessage, on_socket};
+use crate::server::streams::frames::EventFrames;
+use crate::server::streams::last_event::LastEvent;
+use crate::server::streams::wire::Wire;
 
-/// A turn, from its request to the end of its stream.
+/// A turn, from its message to the end of its stream.
 pub(super) struct ActiveTurn {
-    pub(super) progress: Progress,
-    pub(super) is_replay: bool,
+    progress: Progress,
+    pub(super) wanted: Wanted,
     /// Whether its client was sent any of its events.
     pub(super) has_sent: bool,
-    pub(super) frames: Frames,
 }
 
-pub(super) enum Progress {
-    Requested(PendingResponse),
-    Streaming(Body),
+/// The events of a turn. Its span ends with them.
+type TurnEvents = (EventFrames, Option<OpenSpan>);
+
+enum Progress {
+    Requested(PendingAnswer<TurnEvents>),
+    Streaming(Box<TurnEvents>),
 }
 
 /// What a turn does next.
 pub(super) enum Step {
-    Begun(Body),
-    Refused(RouteError),
-    Bytes(Bytes),
+    Refused(Reject),
+    Events(Vec<Bytes>),
     Over,
+}
+
+/// What a turn asks for.
+pub(super) struct Ask {
+    /// A `RunAgentInput`.
+    pub(super) input: Bytes,
+    /// The charge of the message.
+    pub(super) charge: Charge,
+    pub(super) last: LastEvent,
+    pub(super) wanted: Wanted,
 }
 
 // === impl ActiveTurn ===
 
 impl ActiveTurn {
-    pub(super) fn new(response: PendingResponse, is_replay: bool) -> Self {
-        let (progress, frames) = (Progress::Requested(response), Frames::default());
-        Self { progress, is_replay, has_sent: false, frames }
+    /// Begins a turn on a socket.
+    pub(super) fn begin(opened: &Opened, ask: Ask) -> Self {
+        let Opened { gateway, agent, wire, kept, .. } = opened;
+        let (agent, wire, wanted) = (agent.clone(), *wire, ask.wanted);
+        let path = "/agui/agent/{agent}/run";
+        let facts = Facts { action: Some(Action::Run), ..facts(&agent) };
+        let answer = message(Route::Run, path, facts);
+        let handle = move |call| turn(call, agent, wire, ask);
+        let gateway = Arc::clone(&gateway.borrow());
+        let events = Box::pin(on_socket(gateway, kept.clone(), answer, handle));
+        Self { progress: Progress::Requested(events), wanted, has_sent: false }
     }
+}
+
+/// Stops the live run of a thread, as the stop route does. `body` is what that route takes.
+pub(super) fn stop(opened: &Opened, thread_id: String, body: String) -> PendingAnswer<()> {
+    let Opened { gateway, agent, kept, .. } = opened;
+    let (agent, kept) = (agent.clone(), kept.clone());
+    let gateway = Arc::clone(&gateway.borrow());
+    let path = "/agui/agent/{agent}/stop/{thread}";
+    let thread = Some(thread_id.clone());
+    let facts = Facts { action: Some(Action::Stop), thread, ..facts(&agent) };
+    Box::pin(async move {
+        let handle = async |call: Call| {
+            let (_, ids) = stop_thread(&call, &agent, &thread_id, body.as_bytes()).await?;
+            Ok(Done { answer: (), ids: Some(ids), was_asked: true })
+        };
+        on_socket(gateway, kept, message(Route::Stop, path, facts), handle).await.map(drop)
+    })
+}
+
+fn facts(agent: &str) -> Facts {
+    Facts { agent: Some(agent.to_owned()), ..Facts::default() }
+}
+
+fn message(route: Route, path: &'static str, facts: Facts) -> SocketMessage {
+    SocketMessage { route, path, charge: rates::Charge::Request, done: StatusCode::OK, facts }
+}
+
+/// Starts the run of a turn, or reads the rest of one.
+async fn turn(
+    call: Call,
+    agent: String,
+    wire: Wire,
+    ask: Ask,
+) -> Result<Done<EventFrames>, Reject> {
+    let Ask { input, charge, last, wanted } = ask;
+    expect_message(&call, input.len(), call.gateway.limits.body_bytes).await?;
+    let viewing = Viewing { last, is_inspected: false };
+    let body = (&*input, charge);
+    let request = InputRequest::parse(&call, &agent, body, run::action, viewing, |_| Ok(wire))?;
+    let stream = Box::pin(run::start(&call, &request, wanted)).await?;
+    let ids = Some(stream.ids.clone());
+    let answer = stream.into_frames(&call.gateway.observer.metrics).await?;
+    Ok(Done { answer, ids, was_asked: true })
 }
 
 /// Waits for the next step of a turn; for ever without a turn. May be dropped while it waits.
 pub(super) async fn next_step(turn: &mut Option<ActiveTurn>) -> Step {
-    match turn.as_mut().map(|turn| &mut turn.progress) {
-        None => pending().await,
-        Some(Progress::Requested(response)) => match response.await {
-            Ok(body) => Step::Begun(body),
-            Err(error) => Step::Refused(error),
-        },
-        Some(Progress::Streaming(body)) => match body.frame().await {
-            Some(Ok(frame)) => Step::Bytes(frame.into_data().unwrap_or_default()),
-            Some(Err(_)) => Step::Refused(RouteError {
-                status: StatusCode::SERVICE_UNAVAILABLE,
-                error: "memory_full".to_owned(),
-                message: "the gateway has no room for the rest of the stream; read it again later"
-                    .to_owned(),
-            }),
-            None => Step::Over,
-        },
+    let Some(turn) = turn else { return pending().await };
+    if let Progress::Requested(answer) = &mut turn.progress {
+        match answer.await {
+            Ok(events) => turn.progress = Progress::Streaming(Box::new(events)),
+            Err(reject) => return Step::Refused(reject),
+        }
+    }
+    let Progress::Streaming(events) = &mut turn.progress else { return pending().await };
+    match events.0.next().await {
+        Some(Ok(events)) => Step::Events(events),
+        Some(Err(Full::Share | Full::Budget)) => Step::Refused(Reject::no_room_for_rest()),
+        None => Step::Over,
     }
 }
 
-/// Percent-escapes a text as one segment of a path.
-pub(super) fn escaped(text: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if is_plain(byte) {
-            out.push(char::from(byte));
-        } else {
-            // Writing to a string cannot fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
+/// Waits for the answer to an abort; for ever if none is pending.
+pub(super) async fn next_answer(stopping: &mut Option<PendingAnswer<()>>) -> Result<(), Reject> {
+    match stopping {
+        Some(stopping) => stopping.await,
+        None => pending().await,
     }
-    out
 }

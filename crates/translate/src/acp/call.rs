@@ -202,6 +202,11 @@ impl Calls {
         }
     }
 
+    /// Whether the client was sent the call.
+    pub(super) fn is_known(&self, id: &str) -> bool {
+        self.known.contains_key(id)
+    }
+
     /// Whether the client was sent a call's result in this run.
     pub(super) fn is_answered(&self, id: &str) -> bool {
         self.known.get(id).is_some_and(|call| call.stage == Stage::Answered)

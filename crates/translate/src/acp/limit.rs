@@ -77,7 +77,8 @@ pub(super) fn fitted(update: &Update<'_>, emit: &mut dyn FnMut(&Update<'_>)) {
         | Update::CurrentModeUpdate { .. }
         | Update::ConfigOptionUpdate { .. }
         | Update::SessionInfoUpdate { .. }
-        | Update::UsageUpdate { .. } => emit(update),
+        | Update::UsageUpdate { .. }
+        | Update::CursorUpdate { .. } => emit(update),
     }
 }
 
@@ -286,7 +287,8 @@ fn weight(update: &Update<'_>) -> usize {
         | Update::CurrentModeUpdate { .. }
         | Update::ConfigOptionUpdate { .. }
         | Update::SessionInfoUpdate { .. }
-        | Update::UsageUpdate { .. } => 0,
+        | Update::UsageUpdate { .. }
+        | Update::CursorUpdate { .. } => 0,
     }
 }
 

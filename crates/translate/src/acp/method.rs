@@ -1,6 +1,7 @@
 //! The methods that a client sends, and what follows from each.
 
 use super::destination::Destination;
+use crate::json::{self, Json};
 
 /// A method that threadway handles: a request or a notification of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,23 @@ pub enum Method {
     CancelPrompt,
     /// A notification: cancels a request by its id.
     CancelRequest,
+}
+
+/// What a message does to the thread of its session, as the audit log has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditAction {
+    /// It starts a run.
+    Run,
+    /// It reads the thread.
+    Connect,
+    /// It stops a run.
+    Stop,
+    /// It changes the thread's metadata.
+    Change,
+    /// It copies the thread.
+    Copy,
+    /// It deletes the thread.
+    Delete,
 }
 
 /// All methods with their names on the wire.
@@ -98,6 +116,30 @@ impl Method {
         matches!(self, Self::CloseSession | Self::DeleteSession)
     }
 
+    /// What the audit log has of a message with these params. `None` for one that is not audited.
+    pub fn audit_action(self, params: &Json) -> Option<AuditAction> {
+        match self {
+            Self::Prompt => Some(AuditAction::Run),
+            Self::LoadSession | Self::ResumeSession => Some(AuditAction::Connect),
+            Self::CancelPrompt => Some(AuditAction::Stop),
+            Self::SetMode | Self::SetConfigOption => Some(AuditAction::Change),
+            Self::ForkSession => Some(AuditAction::Copy),
+            Self::DeleteSession => Some(AuditAction::Delete),
+            Self::PromptEnd => {
+                let cancels = json::members(params).and_then(|params| params.get("cancel"));
+                let is_stop = cancels.is_some_and(|cancels| cancels.get() == "true");
+                Some(if is_stop { AuditAction::Stop } else { AuditAction::Connect })
+            }
+            Self::Initialize
+            | Self::Authenticate
+            | Self::Logout
+            | Self::NewSession
+            | Self::ListSessions
+            | Self::CloseSession
+            | Self::CancelRequest => None,
+        }
+    }
+
     /// Where the answer belongs. `session` is what the request's params name.
     ///
     /// The SDKs disagree about `session/load`. The Rust SDK's server uses the session's stream if it
@@ -123,6 +165,25 @@ mod tests {
             assert_eq!((Method::of(name), method.name()), (Some(method), name));
         }
         assert_eq!(Method::of("session/unknown"), None);
+    }
+
+    #[test]
+    fn each_message_that_changes_or_shows_a_thread_is_audited() {
+        for (method, params, expected) in [
+            (Method::Prompt, "{}", Some(AuditAction::Run)),
+            (Method::LoadSession, "{}", Some(AuditAction::Connect)),
+            (Method::CancelPrompt, "{}", Some(AuditAction::Stop)),
+            (Method::SetMode, "{}", Some(AuditAction::Change)),
+            (Method::ForkSession, "{}", Some(AuditAction::Copy)),
+            (Method::DeleteSession, "{}", Some(AuditAction::Delete)),
+            (Method::PromptEnd, "{}", Some(AuditAction::Connect)),
+            (Method::PromptEnd, r#"{"cancel":false}"#, Some(AuditAction::Connect)),
+            (Method::PromptEnd, r#"{"cancel":true}"#, Some(AuditAction::Stop)),
+            (Method::ListSessions, "{}", None),
+        ] {
+            let action = method.audit_action(&json::raw(params.to_owned()));
+            assert_eq!(action, expected, "{method:?}");
+        }
     }
 
     #[test]

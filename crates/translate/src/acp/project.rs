@@ -16,6 +16,7 @@ use children::Children;
 use message::{ChunkKind, MessageState, SentMessage, chunk_kind};
 
 use super::call::{CallResult, Calls, Verdict};
+use super::cursor::CursorAnchor;
 use super::notice::{Notice, SUMMARY};
 use super::plan::PlanState;
 use super::profile::GraphProfile;
@@ -145,6 +146,31 @@ impl Projector {
     /// Marks a message as the client's own prompt, which is not sent to it.
     pub fn hold(&mut self, message_id: &Id) {
         self.messages.insert(Arc::clone(message_id), MessageState::Own);
+    }
+
+    /// The anchor as the client holds it: a text that was sent again has another id. `None` if the
+    /// client does not hold it.
+    pub fn held(&self, anchor: &CursorAnchor) -> Option<CursorAnchor> {
+        let mut held = anchor.clone();
+        match &mut held {
+            CursorAnchor::UserMessage { message_id, .. }
+            | CursorAnchor::AgentMessage { message_id, .. }
+            | CursorAnchor::AgentThought { message_id, .. }
+            | CursorAnchor::Compaction { compaction_id: message_id, .. } => {
+                match self.messages.get(&**message_id)? {
+                    MessageState::Shown(sent) => sent.text.wire_id().clone_into(message_id),
+                    MessageState::Notice(_) => {}
+                    // The client does not know the id of its own prompt.
+                    MessageState::Own | MessageState::Hidden => return None,
+                }
+            }
+            CursorAnchor::ToolCall { tool_call_id, .. } => {
+                if !self.calls.is_known(tool_call_id) {
+                    return None;
+                }
+            }
+        }
+        Some(held)
     }
 
     /// Projects one event.

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
+use super::cursor::{CursorAnchor, CursorCapabilities};
 use super::ending::StopReason;
 use crate::json::{Json, Text};
 
@@ -75,6 +76,11 @@ pub enum Update<'a> {
         sender_session_id: &'a str,
         recipient_session_id: &'a str,
         content: Vec<ContentBlock<'a>>,
+    },
+    CursorUpdate {
+        cursor_id: &'a str,
+        capabilities: CursorCapabilities,
+        anchor: &'a CursorAnchor,
     },
     /// No kind of its own: an update of a child session.
     #[serde(skip)]

@@ -30,6 +30,8 @@ pub struct ThreadState<'a> {
     pub kept: KeptAnswers,
     /// The run that created this checkpoint.
     pub run_id: Option<Cow<'a, str>>,
+    /// How the checkpoint was made.
+    pub source: CheckpointSource,
     /// The checkpoint's id. `None` for a new thread.
     pub checkpoint_id: Option<Cow<'a, str>>,
     /// The namespace that the checkpoint belongs to; empty for the root graph.
@@ -38,6 +40,29 @@ pub struct ThreadState<'a> {
     pub error: Option<Cow<'a, str>>,
     /// The node of the failed task.
     pub failed_node: Option<Cow<'a, str>>,
+}
+
+/// How a checkpoint was made, as its metadata says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckpointSource {
+    /// A run has taken in its input. The checkpoint before it ends another run.
+    Input,
+    /// Another checkpoint was copied.
+    Fork,
+    /// A step of a run, or a change of the state.
+    Other,
+}
+
+// === impl CheckpointSource ===
+
+impl CheckpointSource {
+    fn of(source: Option<&str>) -> Self {
+        match source {
+            Some("input") => Self::Input,
+            Some("fork") => Self::Fork,
+            _ => Self::Other,
+        }
+    }
 }
 
 // === impl ThreadState ===
@@ -58,6 +83,7 @@ impl<'a> ThreadState<'a> {
         let tasks: Vec<_> = tasks.into_iter().filter_map(json::members).collect();
         let next = members.get("next").and_then(json::items).unwrap_or_default();
         let checkpoint = members.get("checkpoint").and_then(json::members);
+        let metadata = members.get("metadata").and_then(json::members);
         let failed = tasks.iter().find(|task| error_of(task).is_some());
         let checkpoint_id =
             checkpoint.as_ref().and_then(|checkpoint| checkpoint.string("checkpoint_id"));
@@ -74,10 +100,10 @@ impl<'a> ThreadState<'a> {
             interrupts: Self::interrupts(&tasks),
             waiting: WaitingTask::all(&tasks, key),
             kept: KeptAnswers::default(),
-            run_id: members
-                .get("metadata")
-                .and_then(json::members)
-                .and_then(|metadata| metadata.string("run_id")),
+            source: CheckpointSource::of(
+                metadata.as_ref().and_then(|metadata| metadata.string("source")).as_deref(),
+            ),
+            run_id: metadata.and_then(|metadata| metadata.string("run_id")),
             checkpoint_id,
             namespace: checkpoint.and_then(|checkpoint| checkpoint.string("checkpoint_ns")),
             error: failed.and_then(error_of),

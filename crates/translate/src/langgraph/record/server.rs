@@ -59,6 +59,8 @@ pub struct Capabilities {
     /// the thread's status distinguishes them: that of a cancelled run's thread is `idle`.
     /// Otherwise such a run has the status `success`.
     pub interrupts_to_ask: bool,
+    /// Whether the server copies threads, and a checkpoint of a thread to its end.
+    pub copies_threads: bool,
     /// Whether `GET /assistants/{id}/schemas` fails with 500 for graphs whose state is no zod
     /// object.
     pub fails_to_describe: bool,
@@ -123,6 +125,7 @@ impl Capabilities {
         drops_run_metadata: false,
         keeps_runs_apart: true,
         interrupts_to_ask: false,
+        copies_threads: true,
         fails_to_describe: false,
     };
     /// Of `@langchain/langgraph-api` 1.5.1.
@@ -138,6 +141,7 @@ impl Capabilities {
         drops_run_metadata: false,
         keeps_runs_apart: true,
         interrupts_to_ask: false,
+        copies_threads: true,
         fails_to_describe: true,
     };
     /// Of `aegra-api` 0.11.0.
@@ -147,6 +151,7 @@ impl Capabilities {
         drops_run_metadata: true,
         keeps_runs_apart: false,
         interrupts_to_ask: true,
+        copies_threads: false,
         ..Self::PYTHON
     };
 
@@ -165,6 +170,7 @@ impl Capabilities {
             drops_run_metadata,
             keeps_runs_apart,
             interrupts_to_ask: _,
+            copies_threads: _,
             fails_to_describe,
         } = self;
         let limits = [

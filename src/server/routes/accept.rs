@@ -9,21 +9,28 @@
 
 use std::time::Duration;
 
+use axum::extract::Request;
 use axum::response::Response;
 use http::header::ACCEPT;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use tokio::time::Instant;
 
-use super::query::param;
-use super::weights::weighed;
-use crate::metrics::{Metrics, Protocol};
+use super::page::Page;
+use crate::metrics::{Charge, Metrics, Protocol};
+use crate::server::gateway::Call;
+use crate::server::observe::request_log::Action;
 use crate::server::reject::Reject;
+use crate::server::request::query::param;
+use crate::server::request::weights::weighed;
+use crate::server::response;
+use crate::server::service::body::read_json;
+use crate::server::service::input::{InputRequest, Viewing};
 use crate::server::streams::array;
 use crate::server::streams::event_stream::EventStream;
+use crate::server::streams::last_event::LastEvent;
 use crate::server::streams::wire::Wire;
-use crate::server::websocket::Turn;
-use threadway_translate::agui::Version;
+use threadway_translate::agui::{Input, Version};
 
 /// The header in which `TanStack` AI names the run that it reads.
 const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");
@@ -33,12 +40,10 @@ const MAX_WAIT: Duration = Duration::from_mins(1);
 
 /// A request for events, and how they are sent.
 #[derive(Clone, Debug)]
-pub(in crate::server) struct EventsRequest {
-    pub(in crate::server) headers: HeaderMap,
+pub(super) struct EventsRequest {
+    headers: HeaderMap,
     uri: Uri,
     delivery: Delivery,
-    /// The client wants the rest of a run, and no run may be started.
-    pub(in crate::server) is_replay: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,12 +108,8 @@ struct Range<'a> {
 
 impl EventsRequest {
     /// Reads how the events are to be sent. `parts` is the head of the request.
-    pub(in crate::server) fn of(parts: Parts) -> Result<Self, Reject> {
-        let Parts { headers, uri, extensions, .. } = parts;
-        if let Some(turn) = extensions.get::<Turn>() {
-            let delivery = Delivery::Stream(turn.wire);
-            return Ok(Self { headers, uri, delivery, is_replay: turn.is_replay });
-        }
+    pub(super) fn of(parts: Parts) -> Result<Self, Reject> {
+        let Parts { headers, uri, .. } = parts;
         let delivery = match chosen(&headers, &SERVED)? {
             // TanStack AI resumes by the ids in the lines, and names its run in a header.
             Form::Stream(Wire::Ndjson) if headers.contains_key(RUN_ID) => {
@@ -120,30 +121,60 @@ impl EventsRequest {
                 Delivery::Array { until: wait.map(|wait| Instant::now() + wait) }
             }
         };
-        Ok(Self { headers, uri, delivery, is_replay: false })
+        Ok(Self { headers, uri, delivery })
+    }
+
+    /// Reads a request whose body is a `RunAgentInput`. `action` is what the audit log calls it.
+    pub(super) async fn read(
+        call: &Call,
+        agent: &str,
+        page: Page,
+        request: Request,
+        action: fn(&Input) -> Action,
+    ) -> Result<(Self, InputRequest), Reject> {
+        let (parts, body) = request.into_parts();
+        let events = Self::of(parts)?;
+        let body = read_json(call, &events.headers, body, call.gateway.limits.body_bytes).await?;
+        let (bytes, charge) = body.into_parts();
+        events.with_input(call, agent, page, (&bytes, charge), action)
+    }
+
+    /// Reads an input that was taken out of the request's body.
+    pub(super) fn with_input(
+        mut self,
+        call: &Call,
+        agent: &str,
+        page: Page,
+        body: (&[u8], Charge),
+        action: fn(&Input) -> Action,
+    ) -> Result<(Self, InputRequest), Reject> {
+        let last = LastEvent::of_header(&self.headers).unwrap_or(LastEvent::None);
+        let viewing = Viewing { last, is_inspected: page.inspects(self.uri.query()) };
+        let wire = |version| {
+            self.choose_for(version)?;
+            Ok(self.wire())
+        };
+        let request = InputRequest::parse(call, agent, body, action, viewing, wire)?;
+        Ok((self, request))
     }
 
     /// Chooses again for a client of this version. The protobuf decoder of 0.0.59 ends the run at
     /// an unknown event, so an older client gets the next type that it accepts.
-    pub(in crate::server) fn of_version(self, version: Version) -> Result<Self, Reject> {
+    fn choose_for(&mut self, version: Version) -> Result<(), Reject> {
         let is_older = version == Version::Legacy;
         if !is_older || self.delivery != Delivery::Stream(Wire::Proto) {
-            return Ok(self);
+            return Ok(());
         }
         let served = SERVED.iter().filter(|served| served.form != Form::Stream(Wire::Proto));
-        let delivery = match chosen(&self.headers, served)? {
+        self.delivery = match chosen(&self.headers, served)? {
             Form::Stream(wire) => Delivery::Stream(wire),
             Form::Array => Delivery::Array { until: None },
         };
-        Ok(Self { delivery, ..self })
-    }
-
-    pub(super) fn query(&self) -> Option<&str> {
-        self.uri.query()
+        Ok(())
     }
 
     /// The framing that the events are encoded in.
-    pub(in crate::server) fn wire(&self) -> Wire {
+    fn wire(&self) -> Wire {
         match self.delivery {
             Delivery::Stream(wire) => wire,
             Delivery::Array { .. } => Wire::Chunks,
@@ -151,27 +182,26 @@ impl EventsRequest {
     }
 
     /// Sends a stream in the way that the client wants.
-    pub(in crate::server) async fn respond(
+    pub(super) async fn respond(
         &self,
         metrics: &Metrics,
         stream: EventStream,
     ) -> Result<Response, Reject> {
         let until = match self.delivery {
-            Delivery::Stream(_) => return stream.into_response(metrics).await,
+            Delivery::Stream(_) => return response::events(stream, metrics).await,
             Delivery::Array { until } => until,
         };
         debug_assert_eq!(stream.encoder.wire(), Wire::Chunks, "an array is made of chunks");
         let (ids, answers) = (stream.ids.clone(), stream.answers.clone());
         let body = stream.into_body(Protocol::AguiJson, metrics);
+        let events = array::collect(body, until, &answers).await?;
         let sent = self.headers.get("last-event-id").cloned();
-        let mut response = array::collect(body, until, sent, &answers).await?;
-        response.extensions_mut().insert(ids);
-        Ok(response)
+        Ok(response::about_thread(response::array(events, sent), ids))
     }
 }
 
 /// The framing for a route whose stream may never end, so that it serves no array.
-pub(in crate::server) fn stream(headers: &HeaderMap) -> Result<Wire, Reject> {
+pub(super) fn stream(headers: &HeaderMap) -> Result<Wire, Reject> {
     let streams = SERVED.iter().filter(|served| matches!(served.form, Form::Stream(_)));
     match chosen(headers, streams)? {
         Form::Stream(wire) => Ok(wire),

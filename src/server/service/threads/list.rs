@@ -1,13 +1,11 @@
 //! A page of the threads on which an agent ran last.
 
-use axum::response::Response;
-
 use super::{no_agent, permitted};
 use crate::server::gateway::Call;
 use crate::server::reject::Reject;
 use crate::server::request::query::param;
 use crate::server::request::thread_name::ThreadNames;
-use crate::server::response::{bool_json, uncached_json};
+use crate::server::service::bool_json;
 use crate::threads::{self, ListQuery, ThreadCursor};
 use crate::upstream::ThreadRecord;
 use threadway_translate::json::{self, Json, ObjectWriter};
@@ -18,7 +16,7 @@ const DEFAULT_PAGE: usize = 100;
 /// The largest `limit`: how many threads a page may have.
 const MAX_PAGE: usize = 200;
 
-pub(super) async fn list(call: &Call, query: &str) -> Result<Response, Reject> {
+pub(in crate::server) async fn list(call: &Call, query: &str) -> Result<Json, Reject> {
     let param = |name| param(query, name);
     let name = param("agentId").ok_or_else(no_agent)?;
     let number = |text: &str| text.parse().ok().filter(|limit| (1..=MAX_PAGE).contains(limit));
@@ -49,7 +47,7 @@ pub(super) async fn list(call: &Call, query: &str) -> Result<Response, Reject> {
         Some(next) => answer.string("nextCursor", &next.to_string()),
         None => answer.raw("nextCursor", "null"),
     };
-    Ok(uncached_json(&answer.finish()))
+    Ok(answer.finish())
 }
 
 /// A thread as CopilotKit's client reads it. Members for which LangGraph has no value are empty.

@@ -85,6 +85,21 @@ pub(in crate::server) async fn read_body(
     })
 }
 
+/// Checks a body that came as one message on a socket, and was charged as it came.
+pub(in crate::server) async fn expect_message(
+    call: &Call,
+    bytes: usize,
+    limit: usize,
+) -> Result<(), Reject> {
+    if bytes > limit {
+        return Err(too_large(limit));
+    }
+    if bytes > SMALL {
+        call.prove().await?;
+    }
+    Ok(())
+}
+
 // === impl ReadBody ===
 
 impl ReadBody {

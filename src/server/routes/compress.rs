@@ -22,7 +22,6 @@ use zstd::stream::raw::CParameter;
 
 use crate::server::observe::RunIds;
 use crate::server::request::weights::weighed;
-use crate::server::websocket::Turn;
 
 /// How much of a stream is compressed at a time, in bytes. The rest waits uncompressed, shared with
 /// other streams.
@@ -79,8 +78,7 @@ pub(in crate::server) async fn compress(
     request: Request,
     next: Next,
 ) -> Response {
-    // The gateway itself reads the stream of a WebSocket's turn.
-    if compression == Compression::Off || request.extensions().get::<Turn>().is_some() {
+    if compression == Compression::Off {
         return next.run(request).await;
     }
     let coding = Coding::accepted(request.headers());

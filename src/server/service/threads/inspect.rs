@@ -1,6 +1,5 @@
 //! What a thread contains, as CopilotKit's inspector reads it: its messages, its state, its events.
 
-use axum::response::Response;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
@@ -12,7 +11,7 @@ use crate::server::observe::RunIds;
 use crate::server::reject::Reject;
 use crate::server::request::query::param;
 use crate::server::request::thread_name::viewer;
-use crate::server::response::large_json;
+use crate::server::service::held_json;
 use crate::server::streams::encoder::Encoder;
 use crate::server::streams::outgoing::Outgoing;
 use crate::server::streams::wire::Wire;
@@ -23,7 +22,7 @@ use threadway_translate::json::{self, Json, Members, ObjectWriter};
 
 /// A part of a thread that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ThreadPart {
+pub(in crate::server) enum ThreadPart {
     Messages,
     Events,
     State,
@@ -31,14 +30,14 @@ pub(super) enum ThreadPart {
 
 /// The AG-UI events of an idle thread, one a line.
 #[derive(Debug)]
-pub(in crate::server::routes) struct ThreadEvents(Bytes);
+pub(in crate::server) struct ThreadEvents(Bytes);
 
-pub(super) async fn inspect(
+pub(in crate::server) async fn inspect(
     call: &Call,
     client_thread: &str,
     part: ThreadPart,
     query: &str,
-) -> Result<Response, Reject> {
+) -> Result<(Bytes, RunIds), Reject> {
     let named = param(query, "agentId");
     let agent = match &named {
         Some(name) => permitted(call, name).await?,
@@ -59,9 +58,7 @@ pub(super) async fn inspect(
         ThreadPart::State => events.state_json(),
     });
     drop(events);
-    let mut response = large_json(&call.answers(), &answer)?;
-    response.extensions_mut().insert(RunIds::of(&thread));
-    Ok(response)
+    Ok((held_json(call, &answer)?, RunIds::of(&thread)))
 }
 
 /// The agent that ran last on a thread, since CopilotKit's inspector names no agent.
@@ -95,7 +92,7 @@ async fn last_agent(call: &Call, client_thread: &str) -> Result<Agent, Reject> {
 // === impl ThreadPart ===
 
 impl ThreadPart {
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub(in crate::server) fn named(name: &str) -> Option<Self> {
         match name {
             "messages" => Some(Self::Messages),
             "events" => Some(Self::Events),
@@ -109,7 +106,7 @@ impl ThreadPart {
 
 impl ThreadEvents {
     /// Reads an idle thread to its end, for a client that holds nothing.
-    pub(in crate::server::routes) async fn read(mut reader: ThreadReader, client: Client) -> Self {
+    pub(in crate::server) async fn read(mut reader: ThreadReader, client: Client) -> Self {
         let mut encoder = Encoder::new(Wire::Ndjson, Projector::new(client, Vec::new()));
         let (mut out, mut all) = (Outgoing::default(), Vec::new());
         while let Some(batch) = reader.next().await {
@@ -122,7 +119,7 @@ impl ThreadEvents {
     }
 
     /// Passes the events to `read`, outside the threads of the runtime if they are large.
-    pub(in crate::server::routes) fn read_with<T>(&self, read: impl FnOnce(&Self) -> T) -> T {
+    pub(in crate::server) fn read_with<T>(&self, read: impl FnOnce(&Self) -> T) -> T {
         offload(self.0.len(), || read(self))
     }
 
@@ -132,7 +129,7 @@ impl ThreadEvents {
     }
 
     /// A member of the last event of a type.
-    pub(in crate::server::routes) fn last(&self, kind: &str, member: &str) -> Option<&RawValue> {
+    pub(in crate::server) fn last(&self, kind: &str, member: &str) -> Option<&RawValue> {
         self.events().rev().find_map(|event| {
             let members: Members<'_> = serde_json::from_str(event).ok()?;
             if members.string("type").as_deref() != Some(kind) {
@@ -143,7 +140,7 @@ impl ThreadEvents {
     }
 
     /// The messages, in AG-UI's form.
-    pub(in crate::server::routes) fn messages(&self) -> Vec<&RawValue> {
+    pub(in crate::server) fn messages(&self) -> Vec<&RawValue> {
         let messages = self.last("MESSAGES_SNAPSHOT", "messages");
         messages.and_then(json::items).unwrap_or_default()
     }

@@ -6,9 +6,9 @@
 use futures_util::future::join_all;
 use http::StatusCode;
 
+use super::Auth;
+use super::isolation::IsolationProof;
 use crate::agents::Agents;
-use crate::server::auth::Auth;
-use crate::server::auth::isolation::IsolationProof;
 use crate::server::reject::Reject;
 use crate::upstream::{Client, Identity};
 

@@ -2,10 +2,10 @@
 
 use http::HeaderMap;
 
-use super::query::param;
+use super::encoder::Encoder;
+use super::wire::Wire;
 use crate::runs::EventId;
-use crate::server::streams::encoder::Encoder;
-use crate::server::streams::wire::Wire;
+use crate::server::request::query::param;
 use threadway_translate::agui::{Client, Projector};
 use threadway_translate::run::Emit;
 

@@ -2,15 +2,15 @@
 
 use std::borrow::Cow;
 
-use axum::response::Response;
 use serde_json::value::RawValue;
 
-use super::{answered, no_agent, permitted};
+use super::{no_agent, permitted};
 use crate::server::gateway::Call;
+use crate::server::observe::RunIds;
 use crate::server::reject::Reject;
-use crate::server::response::bool_json;
+use crate::server::service::bool_json;
 use crate::threads::{Change, Thread};
-use threadway_translate::json::{self, Members, ObjectWriter};
+use threadway_translate::json::{self, Json, Members, ObjectWriter};
 
 /// The longest name of a thread, in characters.
 pub const MAX_NAME_CHARS: usize = 1_000;
@@ -21,11 +21,11 @@ struct ChangeBody<'a> {
     members: Members<'a>,
 }
 
-pub(super) async fn change(
+pub(in crate::server) async fn change(
     call: &Call,
     client_thread: &str,
     body: &[u8],
-) -> Result<Response, Reject> {
+) -> Result<(Json, RunIds), Reject> {
     let body = ChangeBody::parse(body)?;
     let name = match body.members.get("name") {
         None => None,
@@ -62,18 +62,18 @@ pub(super) async fn change(
     if let Some(is_archived) = change.is_archived {
         answer = answer.raw("archived", bool_json(is_archived));
     }
-    Ok(answered(&answer.finish(), &thread))
+    Ok((answer.finish(), RunIds::of(&thread)))
 }
 
-pub(super) async fn archive(
+pub(in crate::server) async fn archive(
     call: &Call,
     client_thread: &str,
     body: &[u8],
-) -> Result<Response, Reject> {
+) -> Result<(Json, RunIds), Reject> {
     let thread = ChangeBody::parse(body)?.thread(call, client_thread).await?;
     apply(call, &thread, &Change { name: None, is_archived: Some(true) }).await?;
     let answer = ObjectWriter::new().string("threadId", client_thread).raw("archived", "true");
-    Ok(answered(&answer.finish(), &thread))
+    Ok((answer.finish(), RunIds::of(&thread)))
 }
 
 async fn apply(call: &Call, thread: &Thread, change: &Change) -> Result<(), Reject> {
@@ -84,11 +84,11 @@ async fn apply(call: &Call, thread: &Thread, change: &Change) -> Result<(), Reje
     }
 }
 
-pub(super) async fn delete(
+pub(in crate::server) async fn delete(
     call: &Call,
     client_thread: &str,
     body: &[u8],
-) -> Result<Response, Reject> {
+) -> Result<(Json, RunIds), Reject> {
     let body = ChangeBody::parse(body)?;
     let thread = body.thread(call, client_thread).await?;
     match thread.delete().await {
@@ -98,7 +98,7 @@ pub(super) async fn delete(
     }
     tracing::info!(agent = &*body.agent, thread_id = thread.id(), "thread deleted");
     let answer = ObjectWriter::new().string("threadId", client_thread).raw("deleted", "true");
-    Ok(answered(&answer.finish(), &thread))
+    Ok((answer.finish(), RunIds::of(&thread)))
 }
 
 // === impl ChangeBody ===

@@ -1,58 +1,55 @@
 //! What run and connect do first: read a `RunAgentInput`, and find the agent and the thread that it
 //! names.
 
-use axum::extract::Request;
-
-use super::accept::EventsRequest;
-use super::body::read_json;
-use super::thread_name::expect_short;
 use crate::metrics::Charge;
 use crate::offload::offload;
 use crate::server::gateway::Call;
 use crate::server::limits::rates::StreamSlot;
 use crate::server::observe::RunIds;
-use crate::server::observe::request_log::{self, Action};
+use crate::server::observe::request_log::Action;
 use crate::server::reject::Reject;
+use crate::server::request::thread_name::expect_short;
 use crate::server::streams::encoder::Encoder;
 use crate::server::streams::event_stream::EventStream;
+use crate::server::streams::last_event::LastEvent;
+use crate::server::streams::wire::Wire;
 use crate::threads::{Thread, ThreadReader};
-use threadway_translate::agui::Input;
+use threadway_translate::agui::{Input, Version};
 
 /// A request with a `RunAgentInput`, whose agent the caller may use.
 pub(in crate::server) struct InputRequest {
-    pub(in crate::server) events: EventsRequest,
     pub(in crate::server) input: Input,
     pub(in crate::server) thread: Thread,
+    /// The framing of its events.
+    pub(in crate::server) wire: Wire,
+    /// The last event that the client names outside of its input.
+    pub(in crate::server) last: LastEvent,
     /// Whether the page's inspector sent it, and is sent LangGraph's parts too.
     is_inspected: bool,
     /// For what is kept of the body.
     _charge: Charge,
 }
 
+/// How the client of a `RunAgentInput` reads events.
+#[derive(Clone, Debug)]
+pub(in crate::server) struct Viewing {
+    pub(in crate::server) last: LastEvent,
+    /// Whether the page's inspector sent the request.
+    pub(in crate::server) is_inspected: bool,
+}
+
 // === impl InputRequest ===
 
 impl InputRequest {
-    /// Reads a request whose body is the input. `action` is what the audit log calls it.
-    pub(in crate::server) async fn read(
-        call: &Call,
-        agent: &str,
-        request: Request,
-        action: fn(&Input) -> Action,
-    ) -> Result<Self, Reject> {
-        let (parts, body) = request.into_parts();
-        let events = EventsRequest::of(parts)?;
-        let body = read_json(call, &events.headers, body, call.gateway.limits.body_bytes).await?;
-        let (bytes, charge) = body.into_parts();
-        Self::parse(call, agent, events, (&bytes, charge), action)
-    }
-
-    /// Reads an input that was taken out of a request's body.
+    /// Reads an input. `action` is what the audit log calls the request, and `wire` chooses the
+    /// framing for a client of this version.
     pub(in crate::server) fn parse(
         call: &Call,
         agent: &str,
-        events: EventsRequest,
         (input, charge): (&[u8], Charge),
         action: fn(&Input) -> Action,
+        Viewing { last, is_inspected }: Viewing,
+        wire: impl FnOnce(Version) -> Result<Wire, Reject>,
     ) -> Result<Self, Reject> {
         let input = offload(input.len(), || Input::parse(input))
             .map_err(|error| Reject::invalid(error.to_string()))?;
@@ -60,15 +57,14 @@ impl InputRequest {
         expect_short("runId", &input.run_id)?;
         expect_short("parentRunId", input.parent_run_id.as_deref().unwrap_or_default())?;
         let audited = offload(input.bytes, || action(&input));
-        request_log::note(|facts| {
+        call.record.note(|facts| {
             facts.action = Some(audited);
             facts.thread = Some(input.thread_id.clone());
         });
-        let events = events.of_version(input.version)?;
-        let is_inspected = call.gateway.page.inspects(events.query());
+        let wire = wire(input.version)?;
         let agent = call.agent_inspected(agent, is_inspected)?;
         let thread = call.thread(agent, &input.thread_id)?;
-        Ok(Self { events, input, thread, is_inspected, _charge: charge })
+        Ok(Self { input, thread, wire, last, is_inspected, _charge: charge })
     }
 
     /// The stream that answers this request.

@@ -1,0 +1,45 @@
+//! Connects to a thread without an input: its live run, or every later one too.
+
+use super::connect::{self, Connected, Scope};
+use crate::server::gateway::Call;
+use crate::server::observe::RunIds;
+use crate::server::reject::Reject;
+use crate::server::request::thread_name;
+use crate::server::streams::event_stream::EventStream;
+use crate::server::streams::last_event::LastEvent;
+use crate::server::streams::wire::Wire;
+use crate::threads::AtShutdown;
+use threadway_translate::agui::{ClientMessages, Projector};
+
+/// What a client reads of a thread.
+pub(in crate::server) struct Asked<'a> {
+    /// The client's name for the agent.
+    pub(in crate::server) agent: &'a str,
+    pub(in crate::server) client_thread: &'a str,
+    pub(in crate::server) scope: Scope,
+    pub(in crate::server) last: LastEvent,
+    pub(in crate::server) wire: Wire,
+    /// Whether the page's inspector reads it, and is sent LangGraph's parts too.
+    pub(in crate::server) is_inspected: bool,
+}
+
+/// Connects a client to a thread. At a shutdown its stream is broken off.
+pub(in crate::server) async fn events(call: &Call, asked: Asked<'_>) -> Result<Connected, Reject> {
+    let Asked { agent, client_thread, scope, last, wire, is_inspected } = asked;
+    let agent = call.agent_inspected(agent, is_inspected)?;
+    let thread = call.thread(agent, client_thread)?;
+    if last.is_end() && scope == Scope::Present {
+        return connect::no_more_events(call, &thread).await;
+    }
+    let slot = call.slot()?;
+    let reader = connect::read(call, &thread, scope, &last).await?;
+    let emit = thread.agent().emit;
+    let for_new = |client| Projector::new(client, ClientMessages::Unknown);
+    let encoder = last
+        .encoder(wire, thread_name::viewer(client_thread), emit, for_new)
+        .with_comments(is_inspected && emit.raw);
+    let reader = reader.at_shutdown(AtShutdown::BreakOff);
+    let (ids, answers) = (RunIds::of(&thread), call.answers());
+    let stream = EventStream { reader, encoder, slot, ids, answers };
+    Ok(Connected::Events(Box::new(stream)))
+}

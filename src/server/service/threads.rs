@@ -1,0 +1,26 @@
+//! The threads of an agent, for CopilotKit's client.
+//!
+//! - [`list`](mod@list): a page of the threads on which an agent ran last.
+//! - [`change`](mod@change): names, archives and deletes a thread.
+//! - [`inspect`](mod@inspect): reads what a thread contains.
+//!
+//! LangGraph gets every request with the caller's own credentials.
+
+pub(in crate::server) mod change;
+pub(in crate::server) mod inspect;
+pub(in crate::server) mod list;
+
+use crate::agents::Agent;
+use crate::server::gateway::Call;
+use crate::server::reject::Reject;
+
+/// The agent of this name, if the caller may list its threads.
+async fn permitted(call: &Call, name: &str) -> Result<Agent, Reject> {
+    let agent = call.agent(name)?;
+    call.gateway.thread_access.expect(&agent.upstream).await?;
+    Ok(agent)
+}
+
+fn no_agent() -> Reject {
+    Reject::invalid("`agentId` is missing; name the agent whose threads are meant")
+}

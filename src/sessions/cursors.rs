@@ -1,0 +1,180 @@
+//! Session cursors: the ends of a session's turns, at which a client can fork it.
+//!
+//! A cursor is the checkpoint with which a turn has ended, so nothing about it is stored. A client gets
+//! the cursor of each turn that it sees end, and all when it opens the session.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+
+use super::Unstable;
+use super::link::{CursorForm, Link, Work};
+use super::session::{ClientView, Session};
+use crate::offload::offload;
+use crate::runs::conversation;
+use crate::threads::{self, Newest, Thread, Waits};
+use crate::upstream::{Error as UpstreamError, Line};
+use threadway_translate::acp::cursor::{CursorAnchor, CursorCapabilities, anchors};
+use threadway_translate::acp::rpc::{Code, Error};
+use threadway_translate::acp::{StopReason, Update};
+
+/// A cursor's id, and what a client shows before it.
+type Cursor = (String, CursorAnchor);
+
+impl Link {
+    fn offers_cursors(&self) -> bool {
+        self.service().settings.unstable.contains(&Unstable::Cursors)
+    }
+
+    /// Whether the client gets cursors, if the server can fork at them.
+    fn takes_cursors(&self) -> bool {
+        self.offers_cursors() && self.client().cursors == CursorForm::Updates
+    }
+
+    /// The session's thread, if the client gets cursors of it.
+    async fn thread_with_cursors(&self, session: &Session) -> Option<Thread> {
+        if !self.takes_cursors() || !session.has_thread().await {
+            return None;
+        }
+        let thread = self.thread(session, &*session.config.lock().await).ok()?;
+        thread.agent().capabilities().await.copies_threads.then_some(thread)
+    }
+
+    /// Announces the cursors of the newest turns of a session that was opened, the oldest first.
+    pub(super) async fn announce_cursors(&self, session: &Session, newest: Newest) {
+        let Some(thread) = self.thread_with_cursors(session).await else { return };
+        match self.read_cursors(&thread, newest).await {
+            Ok(found) => {
+                for (cursor_id, anchor) in found.iter().rev() {
+                    self.announce(session, cursor_id, anchor);
+                }
+            }
+            Err(error) => {
+                tracing::debug!(session_id = session.id, %error, "its cursors were not read");
+            }
+        }
+    }
+
+    /// The cursors of the newest turns, the newest first. Without those whose last message is not in
+    /// the conversation any more: a client has nothing to show them beside.
+    async fn read_cursors(
+        &self,
+        thread: &Thread,
+        newest: Newest,
+    ) -> Result<Vec<Cursor>, UpstreamError> {
+        let upstream = &thread.agent().upstream;
+        let (key, forms) = (upstream.messages_key(), self.client().notice_forms);
+        let _turn = upstream.turn(Line::Looks).await?;
+        let mut shown: Option<HashSet<CursorAnchor>> = None;
+        let mut found = Vec::new();
+        let visited = threads::visit_turn_ends(upstream, thread.id(), newest, |past| {
+            if shown.is_some() && !past.is_end {
+                return;
+            }
+            let mut anchors = anchors(&conversation(thread.id(), key, past.state), forms);
+            let last = anchors.pop();
+            let shown =
+                shown.get_or_insert_with(|| anchors.into_iter().chain(last.clone()).collect());
+            let anchor = last.filter(|last| past.is_end && shown.contains(last));
+            found.extend(anchor.map(|anchor| (past.checkpoint_id.to_owned(), anchor)));
+        });
+        visited.await?;
+        Ok(found)
+    }
+
+    /// Announces the cursor of a turn that has ended, and that the client was sent.
+    pub(super) async fn announce_end(
+        &self,
+        session: &Session,
+        view: &ClientView,
+        reason: StopReason,
+    ) {
+        let Some(thread) = self.thread_with_cursors(session).await else { return };
+        let upstream = &thread.agent().upstream;
+        let state = match upstream.thread_state(thread.id()).await {
+            Ok(Some(state)) => state,
+            Ok(None) => return,
+            Err(error) => {
+                tracing::debug!(session_id = session.id, %error, "its cursor was not read");
+                return;
+            }
+        };
+        let position = session.position();
+        let is_stopped = reason == StopReason::Cancelled;
+        let key = upstream.messages_key();
+        let cursor = state.read(|text| -> Option<Cursor> {
+            offload(text.len(), || {
+                let cursor_id = threads::end_of_run(key, text, position.run_id(), is_stopped)?;
+                let messages = conversation(thread.id(), key, text);
+                let anchor = anchors(&messages, self.client().notice_forms).pop()?;
+                Some((cursor_id, view.projector.held(&anchor)?))
+            })
+        });
+        if let Some((cursor_id, anchor)) = cursor {
+            self.announce(session, &cursor_id, &anchor);
+        }
+    }
+
+    /// The work that announces the cursor of a turn that was stopped, after the response: the
+    /// response must not wait.
+    pub(super) fn announce_stopped(&self, session: &Arc<Session>) -> Work {
+        let (this, session) = (self.clone(), Arc::clone(session));
+        async move {
+            if !this.takes_cursors() {
+                return;
+            }
+            let view = Arc::clone(&session.view).lock_owned().await;
+            let waits = this.service().threads.waits(&this.upstream(), &session.id).await;
+            if matches!(waits, Ok(Waits::ForNothing)) {
+                this.announce_end(&session, &view, StopReason::Cancelled).await;
+            }
+        }
+        .boxed()
+    }
+
+    fn announce(&self, session: &Session, cursor_id: &str, anchor: &CursorAnchor) {
+        let capabilities = CursorCapabilities::default();
+        let update = Update::CursorUpdate { cursor_id, capabilities, anchor };
+        self.update(&session.id, &update);
+    }
+
+    /// Refuses a cursor at which this session cannot be forked.
+    pub(super) async fn expect_cursor(
+        &self,
+        session_id: &str,
+        cursor_id: &str,
+    ) -> Result<(), Error> {
+        if !self.offers_cursors() {
+            return Err(Error::new(
+                Code::InvalidParams,
+                "this agent announces no cursors: leave out `cursorId` to fork the whole session, \
+                 or set `acp.unstable = [\"cursors\"]` in the config file of threadway",
+            ));
+        }
+        let upstream = self.upstream();
+        let is_end = async {
+            let _turn = upstream.turn(Line::Looks).await?;
+            threads::is_turn_end(&upstream, session_id, cursor_id).await
+        };
+        match is_end.await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(no_cursor(session_id, cursor_id)),
+            Err(error) if error.is_not_found() => Err(no_cursor(session_id, cursor_id)),
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+}
+
+/// ACP's `-32602` for a cursor that the session does not have.
+fn no_cursor(session_id: &str, cursor_id: &str) -> Error {
+    let cursor_id: String = cursor_id.chars().take(MAX_SHOWN_ID).collect();
+    let message = format!(
+        "session `{session_id}` has no cursor `{cursor_id}`: it may be one of another session, or \
+         of a conversation that was changed or deleted since; load the session for its cursors"
+    );
+    Error::new(Code::InvalidParams, message)
+}
+
+/// How much of a cursor's id an error repeats, in characters. Clients choose it.
+const MAX_SHOWN_ID: usize = 64;
