@@ -88,16 +88,16 @@ async fn prompt_withdraws_the_questions_of_a_load() = r#"
 "#;
 
 #[tokio::test]
-async fn prompt_in_a_resumed_session_whose_thread_waits_is_asked_about_first() = r#"
+async fn prompt_in_a_resumed_session_whose_thread_waits_is_asked_about_first() = r"
     thread A $kept $waiting; resume A
     prompt A no; reject_first A no
-"#;
+";
 
 #[tokio::test]
-async fn cancel_withdraws_the_questions_of_a_load() = r#"
+async fn cancel_withdraws_the_questions_of_a_load() = r"
     thread A $kept $waiting; load A; asked q
     cancel A; withdrawn q
-"#;
+";
 
 }
 

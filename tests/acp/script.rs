@@ -202,10 +202,8 @@ fn is_request(frame: &Value) -> bool {
 }
 
 fn has(whole: &Value, part: &str) -> bool {
-    match whole {
-        Value::Array(items) if items.iter().all(Value::is_string) => items.contains(&json!(part)),
-        whole => text(whole).contains(part),
-    }
+    let items = whole.as_array().filter(|items| items.iter().all(Value::is_string));
+    items.map_or_else(|| text(whole).contains(part), |items| items.contains(&json!(part)))
 }
 
 /// A message of the agent by its id, new if there is none.
@@ -365,7 +363,7 @@ impl Play {
             }
 
             ["thread", session, _, ..] => {
-                let interrupts = words.get(4).cloned().unwrap_or(json!([]));
+                let interrupts = words.get(4).cloned().unwrap_or_else(|| json!([]));
                 let state = words.get(3).map(|messages| state("r", messages, &interrupts));
                 self.server.thread(LOADED, words[2].clone(), state);
                 self.name(session, LOADED);

@@ -21,12 +21,12 @@ async fn line_that_is_no_message_is_refused_and_the_next_one_is_read() {
     let (server, mut editor) = open().await;
     // The line, and the id, the code and the message of the error.
     for row in [
-        r#"nonsense => null -32700 the line is not JSON (byte 2)"#,
+        r"nonsense => null -32700 the line is not JSON (byte 2)",
         r#"{"jsonrpc":"2.0","id":1, => null -32700 the line is not JSON (byte 24)"#,
-        r#"[] => null -32600 batches are no part of ACP; send one message a line"#,
+        r"[] => null -32600 batches are no part of ACP; send one message a line",
         r#"[{"jsonrpc":"2.0","id":1,"method":"session/list"}] => null -32600 batches are no part of ACP; send one message a line"#,
-        r#"7 => null -32600 the message is no object"#,
-        r#"null => null -32600 the message is no object"#,
+        r"7 => null -32600 the message is no object",
+        r"null => null -32600 the message is no object",
         r#"{"jsonrpc":"2.0","id":1.5,"method":"session/list"} => null -32600 `id` is no whole number, string or null"#,
         r#"{"jsonrpc":"2.0","id":{"a":1},"method":"session/list"} => null -32600 `id` is no whole number, string or null"#,
         r#"{"jsonrpc":"2.0","id":[],"method":"session/list"} => null -32600 `id` is no whole number, string or null"#,
@@ -189,8 +189,8 @@ async fn params_of_the_wrong_form_are_refused_without_repeating_them() {
     let (_server, mut editor) = open().await;
     let session = editor.session().await;
     for row in [
-        r#"session/new {}"#,
-        r#"session/new null"#,
+        r"session/new {}",
+        r"session/new null",
         r#"session/new ["s3cr3t"]"#,
         r#"session/new "s3cr3t""#,
         r#"session/new {"cwd": 7, "mcpServers": []}"#,

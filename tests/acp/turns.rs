@@ -123,11 +123,11 @@ async fn cancel_is_answered_within_a_second_whatever_the_upstream_does() = r#"
 "#;
 
 #[tokio::test]
-async fn cancel_before_the_start_of_its_run_stops_it_then() = r#"
+async fn cancel_before_the_start_of_its_run_stops_it_then() = r"
     session A; prompt A hi; held h /runs/stream
     cancel A; quickly stop A cancelled; cancelled
     begin h r; cancelled $r
-"#;
+";
 
 #[tokio::test]
 async fn cancel_reaches_whatever_a_prompt_waits_for() = r#"
@@ -171,34 +171,34 @@ async fn question_that_the_user_closes_cancels_the_turn() = r#"
 "#;
 
 #[tokio::test]
-async fn cancel_of_nothing_does_nothing() = r#"
+async fn cancel_of_nothing_does_nothing() = r"
     session A; cancel A; cancel A
     prompt A hi r; r says m one; finish r A
     cancel A; alive
-"#;
+";
 
 // === the connection ends ===
 
 #[tokio::test]
-async fn editor_that_leaves_does_not_stop_its_run() = r#"
+async fn editor_that_leaves_does_not_stop_its_run() = r"
     session A; prompt A hi r; r says m one; hears one
     leave; r closed
-"#;
+";
 
 #[tokio::test]
-async fn editor_that_leaves_stops_its_runs_where_the_operator_wants_that() = r#"
+async fn editor_that_leaves_stops_its_runs_where_the_operator_wants_that() = r"
     setup cancel_runs; session A; session B
     prompt A hi r; prompt B hi s; r says m one; hears one
     leave; cancelled $r $s
-"#;
+";
 
 #[tokio::test]
-async fn editor_that_leaves_stops_the_run_that_is_being_started_too() = r#"
+async fn editor_that_leaves_stops_the_run_that_is_being_started_too() = r"
     setup cancel_runs; session A
     prompt A hi; held h /runs/stream
     hang_up; stop A cancelled
     begin h r; leave; cancelled $r
-"#;
+";
 
 #[tokio::test]
 async fn editor_that_leaves_is_asked_nothing_more() = r#"

@@ -415,10 +415,10 @@ async fn requests_and_sockets_beyond_a_callers_limit_are_refused() {
     let requests = RequestRate { per_second: number(1), burst: number(4) };
     let rates = Rates { requests: Some(requests), streams: NonZeroUsize::new(1) };
     let mut front = Front::with(Settings { rates, ..Settings::default() }).await;
+    let _clock = HeldClock::pause();
     // The opening, `initialize`, `session/new` and the prompt.
     let mut editor = front.editor().await;
     let session = editor.session().await;
-    let _clock = HeldClock::pause();
     let asked = front.asked(&mut editor, &session).await;
     let (code, message) = editor.refused("session/list", json!({})).await;
     assert_eq!(code, -32603);
