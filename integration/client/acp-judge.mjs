@@ -1,18 +1,17 @@
 // The rules for every frame between an ACP client and its agent: the v1 JSON Schema, and the order of a session's updates.
 
 import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import Ajv from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
 
-const require = createRequire(import.meta.url);
 // The SDK's own schema is older than that of the crate.
 const schema = JSON.parse(readFileSync(new URL("../../tests/support/acp-v1.json", import.meta.url)));
-const unstable = require("@agentclientprotocol/sdk/schema/v1/schema.unstable.json").$defs;
-// Of what is not stable yet, the agent has `session/fork`.
-for (const name of ["ForkSessionRequest", "ForkSessionResponse", "SessionForkCapabilities"]) schema.$defs[name] = unstable[name];
-delete schema.$defs.ForkSessionRequest.properties.systemPrompt; // which the agent does not offer
-schema.$defs.SessionCapabilities.properties.fork = unstable.SessionCapabilities.properties.fork;
+// What the agent has of what is not stable yet: `session/fork`, and session cursors.
+const unstable = JSON.parse(readFileSync(new URL("../../tests/support/acp-v1-unstable.json", import.meta.url)));
+Object.assign(schema.$defs, unstable.$defs);
+schema.$defs.SessionCapabilities.properties.fork = unstable.fork;
+schema.$defs.ClientSessionCapabilities.properties.cursors = unstable.cursors;
+schema.$defs.SessionUpdate.oneOf.push(unstable.cursorUpdate);
 const ajv = new Ajv({ strict: false });
 addFormats(ajv);
 for (const format of ["int32", "int64", "uint16", "uint32", "uint64", "double"]) ajv.addFormat(format, true);

@@ -95,6 +95,10 @@ export class Editor {
     this.child.stdin.write(line);
   }
 
+  notify(method, params) {
+    this.#send({ method, params });
+  }
+
   /** The result of a request; its error is thrown. */
   async request(method, params) {
     const id = ++this.#last;

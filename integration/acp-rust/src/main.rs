@@ -3,9 +3,12 @@
 //!
 //! usage: threadway-integration-acp COMMAND [ARG...]        over stdio; the command that starts the
 //! agent, without `--agent NAME`
+//!        threadway-integration-acp --children COMMAND [ARG...]        the same, with child sessions of
+//! real deep agents
 //!        threadway-integration-acp --remote URL FRAMES     over the network: `http://` is streamable
 //! HTTP, `ws://` a WebSocket. The messages of each connection are written to FRAMES.
 
+mod children;
 mod recorded;
 
 use std::collections::BTreeMap;
@@ -16,8 +19,8 @@ use std::time::Duration;
 use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::ConnectionTo;
 use agent_client_protocol::v1::schema::{
-    CancelNotification, CloseSessionRequest, ContentBlock, ErrorCode, InitializeRequest,
-    LoadSessionRequest, NewSessionRequest, PermissionOptionKind, PromptRequest,
+    CancelNotification, ClientCapabilities, CloseSessionRequest, ContentBlock, ErrorCode,
+    InitializeRequest, LoadSessionRequest, NewSessionRequest, PermissionOptionKind, PromptRequest,
     RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse,
     SelectedPermissionOutcome, SessionId, SessionNotification, SessionUpdate,
     SetSessionConfigOptionRequest, StopReason, TextContent, ToolCallStatus,
@@ -42,7 +45,9 @@ const ANSWER: &str = "Looking up.tok0 tok1 tok2 tok3 tok4 tok5 tok6 tok7 ";
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let place = match arguments.as_slice() {
+    let has_children = arguments.first().is_some_and(|option| option == "--children");
+    let arguments = arguments.get(usize::from(has_children)..).unwrap_or_default();
+    let place = match arguments {
         [option, url, frames] if option == "--remote" => {
             Place::Remote { url: url.clone(), frames: frames.into() }
         }
@@ -55,9 +60,13 @@ async fn main() -> ExitCode {
         }
     };
     let mut failed = false;
-    for scenario in
-        [Scenario::Turn, Scenario::Permission, Scenario::Cancel, Scenario::Close, Scenario::Again]
-    {
+    let scenarios: &[Scenario] = if has_children {
+        &[Scenario::Children, Scenario::AskingChildren]
+    } else {
+        use Scenario::{Again, Cancel, Close, Permission, Turn};
+        &[Turn, Permission, Cancel, Close, Again]
+    };
+    for &scenario in scenarios {
         let began = Instant::now();
         match run(&place, scenario).await {
             Ok(()) => println!("ok {scenario:?} {} ms", began.elapsed().as_millis()),
@@ -90,6 +99,10 @@ enum Scenario {
     Close,
     /// A session that another connection loads and continues.
     Again,
+    /// Two subagents at once, live and loaded.
+    Children,
+    /// Two subagents that each ask for a permission.
+    AskingChildren,
 }
 
 impl Scenario {
@@ -98,6 +111,8 @@ impl Scenario {
             Self::Turn | Self::Close | Self::Again => "agent",
             Self::Permission => "hitl_per_call",
             Self::Cancel => "editor",
+            Self::Children => "deep",
+            Self::AskingChildren => "asking_deep",
         }
     }
 }
@@ -171,6 +186,7 @@ async fn play_over<T>(
     play: impl AsyncFnOnce(Editor) -> Result<T, String>,
 ) -> Result<T, String> {
     let (told, updates) = unbounded_channel();
+    let (note, asked) = unbounded_channel();
     let connected = Client
         .v1()
         .name("threadway-integration")
@@ -182,12 +198,14 @@ async fn play_over<T>(
         )
         .on_receive_request(
             async move |request: RequestPermissionRequest, responder, _cx| {
-                responder.respond(allow(&request)?)
+                let answer = allow(&request)?;
+                note.send(request.session_id).map_err(Error::into_internal_error)?;
+                responder.respond(answer)
             },
             agent_client_protocol::on_receive_request!(),
         )
         .connect_with(transport, async move |agent: ConnectionTo<Agent>| {
-            let editor = Editor { agent, sets_agent, updates, shown: Shown::default() };
+            let editor = Editor { agent, sets_agent, updates, asked, shown: Shown::default() };
             Ok(tokio::time::timeout(SCENARIO_TIMEOUT, play(editor)).await)
         })
         .await;
@@ -199,6 +217,9 @@ async fn play_over<T>(
 }
 
 async fn play(scenario: Scenario, mut editor: Editor) -> Result<(), String> {
+    if matches!(scenario, Scenario::Children | Scenario::AskingChildren) {
+        return children::play(scenario, editor).await;
+    }
     let id = editor.start(scenario.agent()).await?;
     match scenario {
         Scenario::Turn => {
@@ -249,7 +270,9 @@ async fn play(scenario: Scenario, mut editor: Editor) -> Result<(), String> {
             editor.load(&id).await?;
             same("the text", editor.shown.text().as_str(), ANSWER)
         }
-        Scenario::Again => Err("it has two connections".into()),
+        Scenario::Again | Scenario::Children | Scenario::AskingChildren => {
+            Err("it is played elsewhere".into())
+        }
     }
 }
 
@@ -259,12 +282,19 @@ struct Editor {
     /// Whether the agent of a session is set by its option; otherwise the process has only one.
     sets_agent: bool,
     updates: UnboundedReceiver<SessionNotification>,
+    /// The sessions in which permissions were asked for.
+    asked: UnboundedReceiver<SessionId>,
     shown: Shown,
 }
 
 impl Editor {
     async fn initialize(&mut self) -> Result<(), String> {
+        self.introduce(ClientCapabilities::new()).await
+    }
+
+    async fn introduce(&mut self, capabilities: ClientCapabilities) -> Result<(), String> {
         let request = InitializeRequest::new(ProtocolVersion::V1);
+        let request = request.client_capabilities(capabilities);
         let answer = self.agent.send_request(request).block_task().await;
         let answer = answer.map_err(|error| describe("initialize", &error))?;
         same("the version", &answer.protocol_version, &ProtocolVersion::V1)?;
