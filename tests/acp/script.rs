@@ -285,7 +285,7 @@ impl Play {
         let texts: Vec<_> = texts.iter().map(String::as_str).collect();
         let value = words.last().unwrap();
         match &*texts {
-            ["setup", _] => {}
+            ["setup", _] | [] => {}
             ["session", name] => {
                 let id = self.editor.session().await;
                 self.name(name, &id);
@@ -419,7 +419,6 @@ impl Play {
                 let steps = filled(steps, &named(&self::words(head)[1..], &values));
                 Box::pin(self.steps(&steps)).await;
             }
-            [] => {}
         }
     }
 

@@ -215,13 +215,12 @@ async fn editor_that_leaves_is_asked_nothing_more() = r#"
 async fn sessions_at_once_do_not_mix() {
     let mut play = Play::start("default").await;
     play.steps("session A; session B; prompt A hi r; prompt B ho s").await;
-    let (mut one, mut two) = (String::new(), String::new());
     for at in 0..50 {
         // Both runs use the same message id, in two conversations.
         play.steps(&format!("r says m \"a{at} \"; s says m \"b{at} \"")).await;
-        one += &format!("a{at} ");
-        two += &format!("b{at} ");
     }
+    let [one, two] = ["a", "b"]
+        .map(|name| (0..50).map(|at| format!("{name}{at} ")).collect::<Vec<_>>().concat());
     play.steps(&format!("finish s B; finish r A; is text:A \"{one}\"; is text:B \"{two}\"")).await;
     play.end().await;
 }
