@@ -71,7 +71,7 @@ pub(crate) use start::StartError;
 
 use crate::metrics::{Metrics, Origin};
 use crate::sync::Mutex;
-use crate::upstream::{Body, Client, Error, RunStream, Seed, Stay};
+use crate::upstream::{Affinity, Body, Client, Error, RunStream, Seed};
 use driver::{Driver, DriverParts};
 use live::{Attached, Live, RunKey};
 use published::{Bar, History};
@@ -272,8 +272,8 @@ impl Runs {
         begins: Begins,
         stream: RunStream,
     ) -> RunReader {
-        let RunStream { run_id: _, date: _, body, stay } = stream;
-        self.own(upstream, feed, begins, stay, |feed| {
+        let RunStream { run_id: _, date: _, body, affinity } = stream;
+        self.own(upstream, feed, begins, affinity, |feed| {
             (Reading::started(feed, server, Seed::random(), Instant::now()), Some(body))
         })
     }
@@ -284,7 +284,7 @@ impl Runs {
         upstream: Client,
         feed: Feed,
         begins: Begins,
-        stay: Option<Stay>,
+        affinity: Option<Affinity>,
         begin: impl FnOnce(Feed) -> (Reading, Option<Body>),
     ) -> RunReader {
         let mut feed = feed.with_messages_key(upstream.messages_key().clone()).with_emit(self.emit);
@@ -297,8 +297,15 @@ impl Runs {
         let reader = RunReader::for_owner(Arc::clone(&run)).for_caller(&upstream);
         let shared = Arc::clone(&self.shared);
         let origin = Origin::Started;
-        let driver =
-            Driver::new(DriverParts { upstream, credentials, run, changed, shared, origin, stay });
+        let driver = Driver::new(DriverParts {
+            upstream,
+            credentials,
+            run,
+            changed,
+            shared,
+            origin,
+            affinity,
+        });
         self.shared.tasks.spawn(driver.drive(reading, body));
         reader
     }
@@ -509,7 +516,7 @@ impl Shared {
             changed,
             shared: Arc::clone(self),
             origin: Origin::Joined,
-            stay: None,
+            affinity: None,
         });
         ((run, receiver), Some((driver, reading)))
     }

@@ -48,8 +48,8 @@ use std::time::Duration;
 
 use threadway_translate::sse;
 
+pub(crate) use addresses::Affinity;
 pub use addresses::MAX_ADDRESSES;
-pub(crate) use addresses::Stay;
 pub(crate) use answer_text::AnswerText;
 pub use api_key::{ApiKey, NotAKey};
 pub use availability::{OUTAGE_FAILURES, OUTAGE_LOG_INTERVAL};

@@ -33,7 +33,7 @@ use super::retry::UPSTREAM_PATIENCE;
 use super::{OwnerPolicy, Shared};
 use crate::metrics::{Origin, RunEnd, RunMeter};
 use crate::offload::offload;
-use crate::upstream::{Body, Client, Error, Purpose, RunStream, Stay};
+use crate::upstream::{Affinity, Body, Client, Error, Purpose, RunStream};
 use request::{Answered, PendingResponse, Reply, Response};
 use threadway_translate::run::{Loss, Outcome, RunEvent, StreamEnd, Usage};
 use unread::unread;
@@ -64,7 +64,7 @@ pub(super) struct Driver {
     /// The run's recording, if runs are recorded.
     recorder: Option<RunRecorder>,
     /// Keeps requests about the run at the address where it was started or joined last.
-    stay: Option<Stay>,
+    affinity: Option<Affinity>,
 }
 
 /// The arguments of [`Driver::new`].
@@ -77,7 +77,7 @@ pub(super) struct DriverParts {
     pub(super) changed: Arc<watch::Sender<()>>,
     pub(super) shared: Arc<Shared>,
     pub(super) origin: Origin,
-    pub(super) stay: Option<Stay>,
+    pub(super) affinity: Option<Affinity>,
 }
 
 // === impl Driver ===
@@ -85,7 +85,7 @@ pub(super) struct DriverParts {
 impl Driver {
     /// Lists the run, if its id is known.
     pub(super) fn new(parts: DriverParts) -> Self {
-        let DriverParts { upstream, credentials, run, changed, shared, origin, stay } = parts;
+        let DriverParts { upstream, credentials, run, changed, shared, origin, affinity } = parts;
         let meter = shared.metrics.reading(origin);
         let recorder = shared.recorder.get().map(|recorder| recorder.run(upstream.secrets()));
         let mut driver = Self {
@@ -100,7 +100,7 @@ impl Driver {
             origin,
             meter,
             recorder,
-            stay,
+            affinity,
         };
         driver.list();
         driver
@@ -204,8 +204,8 @@ impl Driver {
         self.bar(&barred, is_whole);
         let now = Instant::now();
         match response {
-            Response::Stream(RunStream { run_id: _, date, body, stay }) => {
-                self.stay = stay;
+            Response::Stream(RunStream { run_id: _, date, body, affinity }) => {
+                self.affinity = affinity;
                 if let Some(recorder) = &mut self.recorder {
                     recorder.on_join(date);
                 }
@@ -290,7 +290,7 @@ impl Driver {
             thread_id = self.run.thread_id,
             run_id = self.run_id(),
             caller,
-            url = self.stay.as_ref().map(Stay::url).map(tracing::field::display),
+            url = self.affinity.as_ref().map(Affinity::url).map(tracing::field::display),
             "{what}"
         );
     }

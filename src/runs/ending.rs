@@ -43,7 +43,7 @@ pub(super) enum EndStatus {
 
 /// The upstream does not show this caller how the run ended. To everybody else it means this.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Missing(pub(super) Ending);
+pub(super) struct Missing(pub(super) Box<Ending>);
 
 /// How a run ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -203,7 +203,7 @@ fn over(
             let message = "the run succeeded, but its stream and its final state could not be \
                            read; load the thread to see the result";
             let end = StreamEnd::Lost { loss: Loss::Unreadable, message: message.to_owned() };
-            return Err(Missing(Ending { kept, ..end.into() }));
+            return Err(Missing(Box::new(Ending { kept, ..end.into() })));
         }
         RunStatus::Success => StreamEnd::Succeeded,
         // LangGraph records `success` for a run that stops to ask. Other servers of its API record
@@ -231,7 +231,8 @@ fn over(
 fn deleted(seen: &StreamSummary, facts: Facts) -> Result<EndStatus, Missing> {
     let error = stream_error(seen);
     let Some(state) = facts.of_thread else {
-        return Err(Missing(error.map_or(StreamEnd::Gone, StreamEnd::Failed).into()));
+        let end = error.map_or(StreamEnd::Gone, StreamEnd::Failed);
+        return Err(Missing(Box::new(end.into())));
     };
     let end = error.map_or(StreamEnd::Cancelled, StreamEnd::Failed);
     let state = Some(FinalState::OfThread(state));

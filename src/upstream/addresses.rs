@@ -63,12 +63,12 @@ pub(super) struct Concern {
 #[derive(Debug)]
 struct Home {
     address: usize,
-    /// How many [`Stay`]s there are.
-    stays: usize,
+    /// How many values of [`Affinity`] there are.
+    users: usize,
 }
 
 /// A live run at an address. While this exists, requests about its thread go to that address first.
-pub(crate) struct Stay {
+pub(crate) struct Affinity {
     addresses: Arc<Addresses>,
     thread: Arc<str>,
     address: usize,
@@ -162,14 +162,18 @@ impl Addresses {
 
     /// Notes that a live run of a thread is read from an address. `None` if there is no other
     /// address.
-    pub(super) fn stay(self: &Arc<Self>, thread: Option<Arc<str>>, address: usize) -> Option<Stay> {
+    pub(super) fn affinity(
+        self: &Arc<Self>,
+        thread: Option<Arc<str>>,
+        address: usize,
+    ) -> Option<Affinity> {
         let thread = thread.filter(|_| self.are_several())?;
         let mut homes = self.homes.lock();
-        let home = homes.entry(Arc::clone(&thread)).or_insert(Home { address, stays: 0 });
+        let home = homes.entry(Arc::clone(&thread)).or_insert(Home { address, users: 0 });
         home.address = address;
-        home.stays += 1;
+        home.users += 1;
         drop(homes);
-        Some(Stay { addresses: Arc::clone(self), thread, address })
+        Some(Affinity { addresses: Arc::clone(self), thread, address })
     }
 
     fn note_answer(&self, index: usize, metrics: &Metrics) {
@@ -219,30 +223,30 @@ impl Address {
     }
 }
 
-// === impl Stay ===
+// === impl Affinity ===
 
-impl Stay {
+impl Affinity {
     /// The URL of the address.
     pub(crate) fn url(&self) -> &BaseUrl {
         &self.addresses.get(self.address).url
     }
 }
 
-impl Drop for Stay {
+impl Drop for Affinity {
     fn drop(&mut self) {
         let mut homes = self.addresses.homes.lock();
         if let Some(home) = homes.get_mut(&self.thread) {
-            home.stays = home.stays.saturating_sub(1);
-            if home.stays == 0 {
+            home.users = home.users.saturating_sub(1);
+            if home.users == 0 {
                 homes.remove(&self.thread);
             }
         }
     }
 }
 
-impl fmt::Debug for Stay {
+impl fmt::Debug for Affinity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Stay").field(self.url()).finish()
+        f.debug_tuple("Affinity").field(self.url()).finish()
     }
 }
 
@@ -350,16 +354,16 @@ mod tests {
             ["http://a", "http://b"].map(|url| url.parse().unwrap());
         let addresses = Addresses::new(first, vec![second], &Tls::default()).unwrap();
         let addresses = Arc::new(addresses);
-        let stay = |address| addresses.stay(Some(Arc::from("T")), address);
+        let affinity = |address| addresses.affinity(Some(Arc::from("T")), address);
         let about = |thread: Option<&str>| {
             addresses.order(&Concern { thread: thread.map(Arc::from), has_credentials: false })
         };
         assert_eq!(about(Some("T")), [0, 1]);
-        let one = stay(1);
+        let one = affinity(1);
         assert_eq!(about(Some("T")), [1, 0]);
         assert_eq!(about(Some("U")), [0, 1]);
         assert_eq!(about(None), [0, 1]);
-        let two = stay(0);
+        let two = affinity(0);
         assert_eq!(about(Some("T")), [0, 1]);
         drop(two);
         drop(one);

@@ -127,7 +127,7 @@ impl Call {
         // The time limit covers the body of a refusal too.
         let read = async |response, address| {
             let stream = RunStream::new(response)?;
-            Ok(RunStream { stay: addresses.stay(thread, address), ..stream })
+            Ok(RunStream { affinity: addresses.affinity(thread, address), ..stream })
         };
         // A stream may have one reader only, so no second address is asked for it.
         Box::pin(self.answered(START_TIMEOUT, Hedge::Never, read)).await

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::Response;
 use http::header::CONTENT_TYPE;
 
-use super::addresses::Stay;
+use super::addresses::Affinity;
 use super::{Error, http1, response};
 
 /// A response that streams a run.
@@ -20,7 +20,7 @@ pub struct RunStream {
     /// The event stream.
     pub body: Body,
     /// Keeps requests about the thread at the address of the stream. `None` if there is no other.
-    pub(crate) stay: Option<Stay>,
+    pub(crate) affinity: Option<Affinity>,
 }
 
 /// The bytes of a run's stream. Dropping it before its end closes the connection.
@@ -47,7 +47,7 @@ impl RunStream {
         }
         let (run_id, date) = (response::run_id(headers), response::date(headers));
         let body = Body(BodySource::Http(response.into_body()));
-        Ok(Self { run_id, date, body, stay: None })
+        Ok(Self { run_id, date, body, affinity: None })
     }
 }
 

@@ -165,7 +165,7 @@ async fn attempt(request: &Request, upstream: &Client, run: &Run) -> Result<Repl
                 Ok((record, facts)) => match ending(seen, end, &record, facts) {
                     Ok(status) => Ok(Answer::EndStatus(status).into()),
                     Err(Missing(ending)) => {
-                        let answer = Answer::EndStatus(EndStatus::Ended(ending)).into();
+                        let answer = Answer::EndStatus(EndStatus::Ended(*ending)).into();
                         Err(Refusal { answer, is_missing: true })
                     }
                 },

@@ -444,7 +444,7 @@ impl Server {
                     run_id: Some("R".to_owned()),
                     date: None,
                     body: self.connects(&cursor),
-                    stay: None,
+                    affinity: None,
                 });
             }
             Asked::State => Answer::State(Some(thread_state(&["hi"]))),
@@ -1051,7 +1051,7 @@ fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
         changed,
         shared: Arc::clone(shared),
         origin: Origin::Started,
-        stay: None,
+        affinity: None,
     });
     drives(schedule, driver, reading, Some(world.server.connects("-1")));
 

@@ -282,7 +282,7 @@ impl Rig {
             at_once = if due == self.now { at_once + 1 } else { 0 };
             assert!(at_once < 3, "it is due for ever: {self:?}");
             self.now = due;
-            self.feed(|reading, now, out| reading.on_timeout(now, out));
+            self.feed(Reading::on_timeout);
         }
         self.now = end.max(self.now);
     }
@@ -294,10 +294,10 @@ impl Rig {
         let pause = until - self.now;
         // A millisecond earlier nothing happens.
         self.now = until.checked_sub(MILLISECOND).unwrap();
-        self.feed(|reading, now, out| reading.on_timeout(now, out));
+        self.feed(Reading::on_timeout);
         assert_eq!(self.next(), "a pause");
         self.now = until;
-        self.feed(|reading, now, out| reading.on_timeout(now, out));
+        self.feed(Reading::on_timeout);
         pause
     }
 
@@ -575,16 +575,14 @@ fn a_body_that_ends_inside_an_event_was_cut() {
 #[test]
 fn an_end_in_order_is_asked_about_and_a_run_that_goes_on_is_joined() {
     let (parts, told) = (whole_run(), uncut(Rig::started(), &whole_run()));
-    for status in [EndStatus::Running, EndStatus::Unknown("503".to_owned())] {
+    let answers = [Rig::goes_on, |rig: &mut Rig| rig.looks(EndStatus::Unknown("503".to_owned()))];
+    for answer in answers {
         let mut rig = Rig::started();
         rig.sends(&parts[..4]);
         rig.closes(BodyEnd::Clean);
         assert_eq!(rig.next(), "the status: Clean");
         assert_eq!(rig.seen().run_id.as_deref(), Some("R"));
-        match status {
-            EndStatus::Running => rig.goes_on(),
-            status => rig.looks(status),
-        }
+        answer(&mut rig);
         assert_eq!(rig.pause(), NO_PAUSE);
         assert_eq!(rig.next(), "the stream after 1002-0 again: Ended");
         rig.opens();
