@@ -21,11 +21,16 @@ pub(super) struct SentText {
     revision: u32,
     /// The text that was sent under the id, without the half pair.
     sent: TextBuf,
+    /// The white space, escaped, that the client holds at the end of the text, if `sent` has other.
+    held_end: Option<String>,
     /// After a retraction: how many bytes of `sent` the run has repeated so far.
     repeated: Option<usize>,
     /// The first half of a surrogate pair, escaped. It is sent with the second half.
     half: String,
 }
+
+/// White space, as it is escaped.
+const SPACES: [&str; 4] = [" ", "\\n", "\\t", "\\r"];
 
 /// A piece to send under [`SentText::wire_id`], if there is one.
 pub(super) type Piece<'a> = Option<Cow<'a, Text>>;
@@ -38,6 +43,7 @@ impl SentText {
             wire_id: Arc::clone(id),
             revision: 1,
             sent: TextBuf::default(),
+            held_end: None,
             repeated: None,
             half: String::new(),
         }
@@ -73,7 +79,7 @@ impl SentText {
 
     /// Appends a piece.
     pub(super) fn push<'a>(&mut self, id: &Id, piece: &'a Text) -> Piece<'a> {
-        let Some(repeated) = self.repeated else { return self.send(Cow::Borrowed(piece)) };
+        let Some(repeated) = self.repeated else { return self.append(id, Cow::Borrowed(piece)) };
         let (before, after) = self.sent.escaped().split_at_checked(repeated).unwrap_or_default();
         if let Some(rest) = after.strip_prefix(piece.escaped()) {
             self.repeated = (!rest.is_empty()).then(|| repeated + piece.escaped().len());
@@ -115,7 +121,7 @@ impl SentText {
                 let said = Text::from_escaped(said);
                 if trimmed(rest).is_empty() {
                     self.repeated = None;
-                    self.sent = TextBuf::from(&said);
+                    self.replace_space(TextBuf::from(&said));
                     return None;
                 }
                 self.restart(id, &said)
@@ -128,7 +134,7 @@ impl SentText {
     fn compare<'a>(&mut self, id: &Id, whole: &Text) -> Piece<'a> {
         if let Some(rest) = self.sent.rest_of(whole) {
             self.repeated = None;
-            return self.send(Cow::Owned(rest));
+            return self.append(id, Cow::Owned(rest));
         }
         let mut all = TextBuf::from(whole);
         let rest = match all.rest_of(&self.sent.to_text()) {
@@ -137,13 +143,13 @@ impl SentText {
                 Apart::InWords => return self.restart(id, whole),
                 Apart::InSpace => {
                     self.repeated = None;
-                    self.sent = all;
+                    self.replace_space(all);
                     return None;
                 }
                 Apart::WholeGoesOn { before, after } => {
                     self.repeated = None;
                     self.sent = TextBuf::from(&before);
-                    return self.send(Cow::Owned(after));
+                    return self.append(id, Cow::Owned(after));
                 }
                 Apart::SentGoesOn(rest) => rest,
             },
@@ -160,9 +166,40 @@ impl SentText {
         self.revision += 1;
         self.wire_id = Id::from(format!("{id}:{}", self.revision));
         self.sent = TextBuf::default();
+        self.held_end = None;
         self.repeated = None;
         self.half.clear();
         self.send(Cow::Owned(whole.clone()))
+    }
+
+    /// The text is this one, which differs from the sent text in white space at its ends.
+    fn replace_space(&mut self, text: TextBuf) {
+        let sent = std::mem::replace(&mut self.sent, text);
+        let held_end = self.held_end.take();
+        let held_end = held_end.unwrap_or_else(|| space_at_end(sent.escaped()).to_owned());
+        self.held_end = (held_end != space_at_end(self.sent.escaped())).then_some(held_end);
+    }
+
+    /// Sends what follows the sent text. If the client holds other white space at its end, the text
+    /// is sent whole under a new id, as soon as more than white space follows.
+    fn append<'a>(&mut self, id: &Id, piece: Cow<'a, Text>) -> Piece<'a> {
+        let Some(held_end) = &self.held_end else { return self.send(piece) };
+        let mut whole = self.sent.clone();
+        whole.push(&piece);
+        let words = self.sent.escaped().len() - space_at_end(self.sent.escaped()).len();
+        let after = whole.escaped().get(words..).unwrap_or_default();
+        if let Some(rest) = after.strip_prefix(held_end.as_str()) {
+            let rest = Text::from_escaped(rest);
+            let held = whole.escaped().strip_suffix(rest.escaped()).unwrap_or_default();
+            self.sent = TextBuf::from(&Text::from_escaped(held));
+            self.held_end = None;
+            return self.send(Cow::Owned(rest));
+        }
+        if trimmed(after).is_empty() {
+            self.sent = whole;
+            return None;
+        }
+        self.restart(id, &whole.to_text())
     }
 
     fn send<'a>(&mut self, piece: Cow<'a, Text>) -> Piece<'a> {
@@ -215,23 +252,27 @@ impl Apart {
 }
 
 /// An escaped text without the white space at its ends.
-fn trimmed<'a>(mut escaped: &'a str) -> &'a str {
-    const SPACES: [&str; 4] = [" ", "\\n", "\\t", "\\r"];
+fn trimmed(mut escaped: &str) -> &str {
     while let Some(rest) = SPACES.iter().find_map(|space| escaped.strip_prefix(space)) {
         escaped = rest;
     }
+    escaped.strip_suffix(space_at_end(escaped)).unwrap_or_default()
+}
+
+/// The white space at the end of an escaped text.
+fn space_at_end(escaped: &str) -> &str {
     // A backslash that is escaped itself is no part of an escape.
     let is_whole = |rest: &str| {
         let backslashes = rest.len() - rest.trim_end_matches('\\').len();
         backslashes.is_multiple_of(2)
     };
-    let shorter = |text: &'a str| {
-        SPACES.iter().find_map(|space| text.strip_suffix(*space).filter(|rest| is_whole(rest)))
-    };
-    while let Some(rest) = shorter(escaped) {
-        escaped = rest;
+    let mut words = escaped;
+    while let Some(rest) =
+        SPACES.iter().find_map(|space| words.strip_suffix(*space).filter(|rest| is_whole(rest)))
+    {
+        words = rest;
     }
-    escaped
+    escaped.strip_prefix(words).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -342,6 +383,27 @@ mod tests {
             let said: String =
                 recorder.chunks.iter().map(|chunk| chunk.trim_start_matches("m=")).collect();
             assert_eq!(trimmed(&said), trimmed(sent), "{committed}");
+        }
+        // More text continues what the client holds, or is sent with all that is before it.
+        for (pieces, expected) in [
+            (["c ", "c", "a"], &["m=c ", "m:2=ca"][..]),
+            (["c ", "c", " a"], &["m=c ", "m=a"]),
+            (["c ", "c", "\\n"], &["m=c "]),
+            (["c \\n", "c", " "], &["m=c \\n"]),
+        ] {
+            let [sent, committed, more] = pieces;
+            for is_pieces in [false, true] {
+                let mut recorder = Recorder::new();
+                recorder.push(sent).end();
+                if is_pieces {
+                    recorder.text.retract();
+                    recorder.push(committed).end();
+                } else {
+                    recorder.set(committed);
+                }
+                recorder.push(more).end();
+                assert_eq!(recorder.chunks, expected, "{pieces:?} {is_pieces}");
+            }
         }
         let mut recorder = Recorder::new();
         recorder.push("\\nHello").set("Hello world").end().set("Hello\\nworld").end();
