@@ -405,13 +405,14 @@ pub fn snapshots(viewer: ViewerMessages<'_>, target: &[Arc<Message>]) -> Vec<Vec
             let mut snapshots = snapshots_from(held, target);
             let last = snapshots.last_mut().filter(|_| !is_start(held, target));
             if let Some(last) = last.filter(|last| !Owned::by(last).has(Role::Attachment)) {
-                last.push(empty_attachment());
+                last.push(empty(Role::Attachment, last.len(), target));
             }
             snapshots
         }
         ViewerMessages::Unknown => through(0, target),
         ViewerMessages::Returning => {
-            vec![vec![empty_reasoning(), empty_attachment()], target.to_vec()]
+            let first = vec![empty(Role::Reasoning, 0, target), empty(Role::Attachment, 1, target)];
+            vec![first, target.to_vec()]
         }
     }
 }
@@ -445,21 +446,21 @@ fn through(common: usize, target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
     }
     let mut prefix: Vec<_> = target.iter().take(common).cloned().collect();
     let (of_prefix, of_all) = (Owned::by(&prefix), Owned::by(target));
-    for (role, empty) in [
-        (Role::Reasoning, empty_reasoning as fn() -> Arc<Message>),
-        (Role::Attachment, empty_attachment),
-    ] {
+    for role in [Role::Reasoning, Role::Attachment] {
         if of_all.has(role) && !of_prefix.has(role) {
-            prefix.push(empty());
+            prefix.push(empty(role, prefix.len(), target));
         }
     }
     vec![prefix, target.to_vec()]
 }
 
-fn empty_reasoning() -> Arc<Message> {
-    Message::new(Id::from(EMPTY_THOUGHT), Role::Reasoning).into()
-}
-
-fn empty_attachment() -> Arc<Message> {
-    emptied(Id::from(EMPTY_ATTACHMENT), Role::Attachment)
+/// An empty message that deletes a client's messages of this role. It is sent `at` this place, and
+/// `target` follows. If `target` has its id elsewhere, the id is another: a client keeps the place
+/// of a message that it holds.
+fn empty(role: Role, at: usize, target: &[Arc<Message>]) -> Arc<Message> {
+    let id = if role == Role::Reasoning { EMPTY_THOUGHT } else { EMPTY_ATTACHMENT };
+    let place = target.iter().position(|message| *message.id == *id);
+    let is_elsewhere = place.is_some_and(|place| place != at);
+    let id = if is_elsewhere { Id::from(format!("{id}:2")) } else { Id::from(id) };
+    Message::new(id, role).into()
 }

@@ -447,6 +447,30 @@ fn attachments_of_a_conversation_that_has_changed_are_deleted() {
     assert_eq!(snapshots, [longer.messages()]);
 }
 
+/// The empty attachment of one snapshot may stay in what all clients hold.
+#[test]
+fn an_empty_attachment_that_stays_has_the_same_place_at_each_client() {
+    let shown = |messages: &[Value]| fold(&events(&[values(messages)]));
+    let (other, now) = (shown(&[human("x")]), shown(&[human("u"), ai("m", json!("text"))]));
+    let mut view = View::default();
+    for snapshot in run::snapshots(ViewerMessages::Known(other.messages()), now.messages()) {
+        view.apply(&RunEvent::Messages(snapshot.into()));
+    }
+    // A client that returns may keep an empty message of reasoning.
+    let order = |view: &View| {
+        let messages = view.messages().iter().filter(|message| message.role != Role::Reasoning);
+        messages.map(|message| message.id.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(order(&view).len(), 3, "an empty attachment is the last");
+    for viewer in [ViewerMessages::Returning, ViewerMessages::Unknown] {
+        let mut client = View::default();
+        for snapshot in run::snapshots(viewer, view.messages()) {
+            client.apply(&RunEvent::Messages(snapshot.into()));
+        }
+        assert_eq!(order(&client), order(&view));
+    }
+}
+
 /// The chunks of an agent's attachments, checked.
 fn chunks(session: &Session) -> Vec<Value> {
     session.check().unwrap();
