@@ -209,7 +209,7 @@ impl Array {
 mod tests {
     use super::*;
 
-    const RESUMABLE: &str = "1.R.1.1-0.0.0000";
+    const RESUMABLE: &str = "2.R.AAAKAQAA";
 
     fn frame(id: &str, kind: &str, bytes: usize) -> Vec<u8> {
         let text = "x".repeat(bytes);
@@ -268,7 +268,7 @@ mod tests {
         let large = Bytes::from(vec![b'x'; SHARED_FROM]);
         let mut array = Array::default();
         for part in [
-            Bytes::from_static(b"{\"id\":\"1.R.1.1-0.0.0000\",\"chunk\":{\"type\":\"A\",\"x\":\""),
+            Bytes::from_static(b"{\"id\":\"2.R.AAAKAQAA\",\"chunk\":{\"type\":\"A\",\"x\":\""),
             large.clone(),
             Bytes::from_static(b"\"}}\x1e{\"id\":\"0.1.1\",\"chunk\":{\"type\":\"B\"}}\x1e"),
         ] {
