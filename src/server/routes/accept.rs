@@ -193,8 +193,8 @@ impl EventsRequest {
         };
         debug_assert_eq!(stream.encoder.wire(), Wire::Chunks, "an array is made of chunks");
         let (ids, answers) = (stream.ids.clone(), stream.answers.clone());
-        let body = stream.into_body(Protocol::AguiJson, metrics);
-        let events = array::collect(body, until, &answers).await?;
+        let events = stream.into_frames_of(Protocol::AguiJson, metrics);
+        let events = array::collect(events, until, &answers).await?;
         let sent = self.headers.get("last-event-id").cloned();
         Ok(response::about_thread(response::array(events, sent), ids))
     }

@@ -9,14 +9,11 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use http_body_util::BodyExt;
-use memchr::memchr;
 use tokio::time::Instant;
 
-use super::body::RunBody;
+use super::frames::{EncodedEvent, EventFrames};
 use super::outgoing::{Mark, Outgoing, SHARED_FROM};
 use super::unread::Answers;
-use super::wire::SEPARATOR;
 use crate::metrics::Full;
 use crate::offload::offload;
 use crate::runs::EventId;
@@ -42,8 +39,6 @@ const BEFORE_TYPE: &[u8] = br#"{"type":""#;
 struct Array {
     /// The array so far, without its closing bracket.
     json: Outgoing,
-    /// The parts of a frame whose end has not arrived.
-    frame: Vec<Bytes>,
     last_id: Option<String>,
     /// The end of the array's last event that can be resumed, and that event's id.
     resumable: Option<(Mark, String)>,
@@ -69,7 +64,7 @@ pub(in crate::server) struct Collected {
 
 /// Collects a stream until its end, or until `until`.
 pub(in crate::server) async fn collect(
-    mut body: RunBody,
+    mut events: EventFrames,
     until: Option<Instant>,
     answers: &Answers,
 ) -> Result<Collected, Full> {
@@ -79,13 +74,13 @@ pub(in crate::server) async fn collect(
     while !array.is_full() {
         let next = match until {
             // Events that are ready are taken even if the time is over.
-            Some(until) => tokio::time::timeout_at(until, body.frame()).await,
-            None => Ok(body.frame().await),
+            Some(until) => tokio::time::timeout_at(until, events.next()).await,
+            None => Ok(events.next().await),
         };
         match next {
-            Ok(Some(Ok(frame))) => {
-                let bytes = frame.into_data().unwrap_or_default();
-                offload(bytes.len(), || array.extend(bytes));
+            Ok(Some(Ok(events))) => {
+                let length = events.iter().map(EncodedEvent::len).sum();
+                offload(length, || events.into_iter().for_each(|event| array.push(event)));
                 charge.set(array.json.own_bytes())?;
             }
             Ok(Some(Err(full))) => return Err(full),
@@ -97,7 +92,7 @@ pub(in crate::server) async fn collect(
         }
     }
     let (mut json, last_id) = array.finish(is_whole);
-    drop((charge, body));
+    drop((charge, events));
     offload(json.len(), || json.hold(answers))?;
     Ok(Collected { parts: json.into_parts(), last_id })
 }
@@ -128,31 +123,10 @@ impl Array {
         self.counted >= MAX_ARRAY_BYTES
     }
 
-    /// Appends bytes of frames, which may be cut anywhere.
-    fn extend(&mut self, mut bytes: Bytes) {
-        while let Some(end) = memchr(SEPARATOR, &bytes) {
-            self.add(bytes.split_to(end));
-            let _ = bytes.split_to(1);
-            self.push();
-        }
-        self.add(bytes);
-    }
-
-    /// Adds a part of the present frame. Small parts are joined.
-    fn add(&mut self, part: Bytes) {
-        match self.frame.last_mut() {
-            Some(last) if last.len().max(part.len()) < SHARED_FROM => {
-                *last = [&last[..], &part].concat().into();
-            }
-            _ if part.is_empty() => {}
-            _ => self.frame.push(part),
-        }
-    }
-
-    /// Appends the event of the present frame.
-    fn push(&mut self) {
-        let mut frame = std::mem::take(&mut self.frame);
-        let length: usize = frame.iter().map(Bytes::len).sum();
+    /// Appends an event.
+    fn push(&mut self, event: EncodedEvent) {
+        let length = event.len();
+        let mut frame = event.into_parts();
         let head = |frame: &[Bytes]| match frame {
             [] => None,
             [only] => Head::of(only, &[]),
@@ -207,6 +181,7 @@ impl Array {
 
 #[cfg(test)]
 mod tests {
+    use super::super::frames::Frames;
     use super::*;
 
     const RESUMABLE: &str = "2.R.AAAKAQAA";
@@ -221,6 +196,18 @@ mod tests {
         json.into_parts().iter().flatten().copied().collect()
     }
 
+    impl Array {
+        /// Appends the events of a stream, whose bytes may be cut anywhere.
+        fn extend(&mut self, parts: impl IntoIterator<Item = Bytes>) {
+            let mut frames = Frames::default();
+            for mut part in parts {
+                while let Some(event) = frames.next(&mut part) {
+                    self.push(event);
+                }
+            }
+        }
+    }
+
     /// The whole array and its id.
     fn finished(array: Array, is_whole: bool) -> (Vec<u8>, Option<String>) {
         let (parts, id) = array.finish(is_whole);
@@ -229,9 +216,7 @@ mod tests {
 
     fn array(frames: &[Vec<u8>]) -> Array {
         let mut array = Array::default();
-        for frame in frames {
-            array.extend(frame.clone().into());
-        }
+        array.extend(frames.iter().cloned().map(Bytes::from));
         array
     }
 
@@ -267,13 +252,11 @@ mod tests {
     fn a_large_part_of_an_event_is_not_copied() {
         let large = Bytes::from(vec![b'x'; SHARED_FROM]);
         let mut array = Array::default();
-        for part in [
+        array.extend([
             Bytes::from_static(b"{\"id\":\"2.R.AAAKAQAA\",\"chunk\":{\"type\":\"A\",\"x\":\""),
             large.clone(),
             Bytes::from_static(b"\"}}\x1e{\"id\":\"0.1.1\",\"chunk\":{\"type\":\"B\"}}\x1e"),
-        ] {
-            array.extend(part);
-        }
+        ]);
         let (parts, id) = array.finish(false);
         assert_eq!(id.as_deref(), Some(RESUMABLE));
         let parts = parts.into_parts();
@@ -287,9 +270,9 @@ mod tests {
         let snapshots = [frame("0.1.1", "RUN_STARTED", 1), frame("0.1.2", "STATE_SNAPSHOT", large)];
         let mut array = array(&snapshots);
         assert!(!array.is_full());
-        array.extend(frame("0.1.3", "CUSTOM", 1).into());
+        array.extend([frame("0.1.3", "CUSTOM", 1).into()]);
         assert!(!array.is_full());
-        array.extend(frame("0.1.4", "STATE_SNAPSHOT", large).into());
+        array.extend([frame("0.1.4", "STATE_SNAPSHOT", large).into()]);
         assert!(array.is_full());
     }
 }

@@ -39,9 +39,14 @@ impl EventStream {
         self.begin(metrics).await.map(EventFrames::new)
     }
 
-    /// The body, counted as a stream of `protocol`.
-    pub(in crate::server) fn into_body(self, protocol: Protocol, metrics: &Metrics) -> RunBody {
-        RunBody::counted_as(protocol, self.reader, self.encoder, self.answers, metrics)
-            .holding(self.slot)
+    /// The encoded events one by one, counted as a stream of `protocol`.
+    pub(in crate::server) fn into_frames_of(
+        self,
+        protocol: Protocol,
+        metrics: &Metrics,
+    ) -> EventFrames {
+        let Self { reader, encoder, slot, answers, .. } = self;
+        let body = RunBody::counted_as(protocol, reader, encoder, answers, metrics);
+        EventFrames::new(body.holding(slot))
     }
 }

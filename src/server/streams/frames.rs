@@ -1,14 +1,16 @@
-//! The events of a stream one by one, as a socket sends them.
+//! The encoded events of a stream one by one, for a socket and for an array.
 //!
 //! Streams share the bytes of whole segments of a run, in which a separator follows each event.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use memchr::memchr;
 
 use super::body::RunBody;
+use super::outgoing::SHARED_FROM;
 use super::wire::SEPARATOR;
 use crate::metrics::Full;
+use crate::offload::offload;
 
 /// The encoded events of a stream.
 pub(in crate::server) struct EventFrames {
@@ -16,11 +18,15 @@ pub(in crate::server) struct EventFrames {
     frames: Frames,
 }
 
-/// Assembles the frames of a stream, each of which ends with [`SEPARATOR`].
+/// An encoded event, in parts. Large parts are not copied: other readers have them too.
 #[derive(Debug, Default)]
-struct Frames {
-    /// The beginning of a frame whose end has not arrived.
-    partial: BytesMut,
+pub(in crate::server) struct EncodedEvent(Vec<Bytes>);
+
+/// Cuts a stream into its events, each of which ends with [`SEPARATOR`].
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    /// The beginning of an event whose end has not arrived.
+    partial: EncodedEvent,
 }
 
 // === impl EventFrames ===
@@ -30,35 +36,63 @@ impl EventFrames {
         Self { body, frames: Frames::default() }
     }
 
-    /// The next events that are ready, each encoded. `None` at the end of the stream. Cancel safe.
-    pub(in crate::server) async fn next(&mut self) -> Option<Result<Vec<Bytes>, Full>> {
+    /// The next events that are ready. `None` at the end of the stream. Cancel safe.
+    pub(in crate::server) async fn next(&mut self) -> Option<Result<Vec<EncodedEvent>, Full>> {
         let mut bytes = match self.body.frame().await? {
             Ok(frame) => frame.into_data().unwrap_or_default(),
             Err(full) => return Some(Err(full)),
         };
-        Some(Ok(std::iter::from_fn(|| self.frames.next(&mut bytes)).collect()))
+        let events =
+            offload(bytes.len(), || std::iter::from_fn(|| self.frames.next(&mut bytes)).collect());
+        Some(Ok(events))
+    }
+}
+
+// === impl EncodedEvent ===
+
+impl EncodedEvent {
+    /// How many bytes it has.
+    pub(super) fn len(&self) -> usize {
+        self.0.iter().map(Bytes::len).sum()
+    }
+
+    pub(super) fn into_parts(self) -> Vec<Bytes> {
+        self.0
+    }
+
+    /// The whole event.
+    pub(in crate::server) fn into_bytes(self) -> Bytes {
+        match <[Bytes; 1]>::try_from(self.0) {
+            Ok([only]) => only,
+            Err(parts) => parts.concat().into(),
+        }
+    }
+
+    /// Adds a part. Small parts are joined.
+    fn add(&mut self, part: Bytes) {
+        match self.0.last_mut() {
+            Some(last) if last.len().max(part.len()) < SHARED_FROM => {
+                *last = [&last[..], &part].concat().into();
+            }
+            _ if part.is_empty() => {}
+            _ => self.0.push(part),
+        }
     }
 }
 
 // === impl Frames ===
 
 impl Frames {
-    /// Takes the next whole frame out of `bytes`, which may be cut anywhere. Returns `None` once
-    /// `bytes` holds no end of a frame, and keeps what is left for the next call.
-    fn next(&mut self, bytes: &mut Bytes) -> Option<Bytes> {
+    /// Takes the next whole event out of `bytes`, which may be cut anywhere. Returns `None` once
+    /// `bytes` holds no end of an event, and keeps what is left for the next call.
+    pub(super) fn next(&mut self, bytes: &mut Bytes) -> Option<EncodedEvent> {
         let Some(end) = memchr(SEPARATOR, bytes) else {
-            self.partial.extend_from_slice(bytes);
-            bytes.clear();
+            self.partial.add(std::mem::take(bytes));
             return None;
         };
-        let frame = bytes.split_to(end);
+        self.partial.add(bytes.split_to(end));
         let _ = bytes.split_to(1);
-        if self.partial.is_empty() {
-            return Some(frame);
-        }
-        let mut whole = std::mem::take(&mut self.partial);
-        whole.extend_from_slice(&frame);
-        Some(whole.freeze())
+        Some(std::mem::take(&mut self.partial))
     }
 }
 
@@ -75,7 +109,7 @@ mod tests {
             for part in [one, two] {
                 let mut part = Bytes::copy_from_slice(part);
                 while let Some(frame) = frames.next(&mut part) {
-                    found.push(frame);
+                    found.push(frame.into_bytes());
                 }
             }
             assert_eq!(found, [&b"{\"a\":\n1}"[..], b"{}", b"[1,2]"], "{at}");

@@ -136,8 +136,9 @@ impl Session {
             Step::Events(events) => {
                 // The library copies a frame before it writes it.
                 let mut written = self.opened.answers.charge();
-                for frame in events {
+                for event in events {
                     turn.has_sent = true;
+                    let frame = event.into_bytes();
                     let held = written.set(large(frame.len()));
                     let Ok(frame) = held.and_then(|()| self.opened.answers.hold(frame)) else {
                         let reason = "the gateway has no room for what this socket does not read";

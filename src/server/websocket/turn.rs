@@ -18,7 +18,7 @@ use crate::server::service::input::{InputRequest, Viewing};
 use crate::server::service::run::{self, Wanted};
 use crate::server::service::stop::stop_thread;
 use crate::server::service::{Done, PendingAnswer, SocketMessage, on_socket};
-use crate::server::streams::frames::EventFrames;
+use crate::server::streams::frames::{EncodedEvent, EventFrames};
 use crate::server::streams::last_event::LastEvent;
 use crate::server::streams::wire::Wire;
 
@@ -41,7 +41,7 @@ enum Progress {
 /// What a turn does next.
 pub(super) enum Step {
     Refused(Reject),
-    Events(Vec<Bytes>),
+    Events(Vec<EncodedEvent>),
     Over,
 }
 
