@@ -83,14 +83,18 @@ fn reached<'a>(imports: &Imports<'a>, part: &str) -> BTreeSet<&'a str> {
     reached
 }
 
+/// The parts of a module that import each other in a circle.
+fn circle<'a>(imports: &Imports<'a>) -> Vec<&'a str> {
+    imports.keys().filter(|part| reached(imports, part).contains(**part)).copied().collect()
+}
+
 /// A complaint for each module with a circle, and for each import of the server that goes up.
 fn complaints(tree: &Tree) -> Vec<String> {
     let mut found = Vec::new();
     for (folder, imports) in imports(tree) {
-        let is_circular = |part: &&&str| reached(&imports, part).contains(**part);
-        let circular: Vec<_> = imports.keys().filter(is_circular).copied().collect();
-        if !circular.is_empty() && !NOT_YET.contains(&&*folder) {
-            found.push(format!("{folder}: {} import each other in a circle", circular.join(", ")));
+        let circle = circle(&imports);
+        if !circle.is_empty() && !NOT_YET.contains(&&*folder) {
+            found.push(format!("{folder}: {} import each other in a circle", circle.join(", ")));
         }
         if folder == "src/server" {
             found.extend(up(&imports));
@@ -118,6 +122,17 @@ fn up(imports: &Imports<'_>) -> Vec<String> {
 fn imports_within_a_module_go_one_way() {
     let found = complaints(&read_tree());
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
+#[test]
+fn a_module_without_a_circle_is_no_exception() {
+    let tree = read_tree();
+    let modules = imports(&tree);
+    for module in NOT_YET {
+        let circle = modules.get(*module).map(circle).unwrap_or_default();
+        assert!(!circle.is_empty(), "{module} has no circle: delete it from NOT_YET");
+        println!("{module}: {}", circle.join(", "));
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// The server's id of an event, from which a stream can be resumed.
 ///
 /// The Python server writes `<milliseconds>-<count>`, and several events may have the same id. The
-/// JavaScript server writes a count. aegra writes the run's id, then a count: see [`IdForm`].
+/// JavaScript server writes a count. aegra writes the run's id, then a count: see `IdForm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     number: u64,

@@ -459,7 +459,7 @@ fn an_empty_attachment_that_stays_has_the_same_place_at_each_client() {
     // A client that returns may keep an empty message of reasoning.
     let order = |view: &View| {
         let messages = view.messages().iter().filter(|message| message.role != Role::Reasoning);
-        messages.map(|message| message.id.clone()).collect::<Vec<_>>()
+        messages.map(|message| Arc::clone(&message.id)).collect::<Vec<_>>()
     };
     assert_eq!(order(&view).len(), 3, "an empty attachment is the last");
     for viewer in [ViewerMessages::Returning, ViewerMessages::Unknown] {
