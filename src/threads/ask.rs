@@ -66,7 +66,7 @@ enum Next {
 enum Storing {
     /// Nothing was to be stored so far.
     NotNeeded,
-    /// Decisions are to be stored. These runs came before them.
+    /// Decisions must be stored. Holds the newest runs from before them.
     Due(NewestRuns),
     Done,
 }

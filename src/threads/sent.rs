@@ -11,7 +11,8 @@ use threadway_translate::run::{LiveRun, SentMessage};
 /// removed counts as new.
 const MAX_RUNS: usize = 100;
 
-/// How many live runs are asked for their input. One of them runs, the others wait.
+/// How many live runs' inputs are read. Most servers run one run of a thread at a time, and the
+/// others are pending.
 const MAX_LIVE_RUNS: usize = 10;
 
 /// How many runs that did not succeed are asked for the states that they made. Others count as if

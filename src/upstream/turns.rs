@@ -231,7 +231,7 @@ impl Pool {
         }
     }
 
-    /// The request that gets the next turn. Without one, the turn is free.
+    /// Takes the request that gets the next turn out of its queue. If none waits, the turn is free.
     fn next(&mut self) -> Option<(Line, oneshot::Sender<Turn>)> {
         let (clients, checks) = (Line::Looks, Line::Checks);
         self.ended += 1;

@@ -42,7 +42,7 @@ pub(in crate::server) struct Viewing {
 
 impl InputRequest {
     /// Reads an input. `action` is what the audit log calls the request, and `wire` chooses the
-    /// framing for a client of this version.
+    /// framing by the version of AG-UI that the input names.
     pub(in crate::server) fn parse(
         call: &Call,
         agent: &str,

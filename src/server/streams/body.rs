@@ -132,7 +132,7 @@ impl RunBody {
         Self { _slot: Some(slot), ..self }
     }
 
-    /// Encodes the events that are ready, until there is a large part. An error later cuts the
+    /// Encodes the events that are ready, until there is a large part. A later error cuts the
     /// connection, and hyper then drops what it has not sent, which may be the head of the response.
     pub(super) async fn begin(&mut self) -> Result<(), Full> {
         poll_fn(|cx| {

@@ -59,7 +59,8 @@ struct LastIdle {
     /// A digest of all that was read. A checkpoint may get its interrupts after its id, so the id
     /// alone does not show a change.
     read: u64,
-    /// A digest of the state. `None` if more than the state and the runs decides what is shown.
+    /// A digest of the state. `None` if what viewers are shown depends on more than the state and
+    /// the runs.
     state: Option<u64>,
     run: Arc<Run>,
 }

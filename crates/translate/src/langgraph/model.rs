@@ -120,8 +120,9 @@ impl ModelInput {
     }
 
     /// What the model of an assistant takes. Reads the answers of `GET /assistants/{id}/schemas` and
-    /// `GET /assistants/{id}`: the assistant's own configuration, else the defaults of the schemas.
-    /// Nothing if neither names a known model.
+    /// `GET /assistants/{id}`. The first of `MODEL_KEYS` counts that the assistant sets or that has a
+    /// default in the schemas; a graph may have a second model under another of them. Nothing if
+    /// none names a known model.
     pub fn of_assistant(schemas: &str, assistant: &str) -> Self {
         let schemas: Members<'_> = serde_json::from_str(schemas).unwrap_or_default();
         let assistant: Members<'_> = serde_json::from_str(assistant).unwrap_or_default();

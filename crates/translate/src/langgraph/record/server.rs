@@ -25,7 +25,8 @@ enum Kind {
 
 /// What a server can do, as far as servers differ in what the gateway needs.
 ///
-/// The default is that of a server that is unknown: the least of all known ones.
+/// The default is that of a server that is unknown. It can do what all known ones can, and needs
+/// no workaround that only one of them needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact that depends on no other")]
 pub struct Capabilities {
@@ -213,7 +214,7 @@ impl Capabilities {
 // === impl ServerInfo ===
 
 impl ServerInfo {
-    /// Reads the answer of `GET /info`. `None` if the server is not LangGraph's.
+    /// Reads the answer of `GET /info`. `None` if it is that of no known server.
     pub fn parse(body: &str) -> Option<Self> {
         let members: json::Members<'_> = serde_json::from_str(body).ok()?;
         let kind = if members.string("langgraph_py_version").is_some() {

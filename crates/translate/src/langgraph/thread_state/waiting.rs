@@ -47,9 +47,10 @@ pub enum Written {
 pub enum StatesBelow {
     /// None.
     Whole,
-    /// Those of the tasks that wait. The server sends them if it is asked for subgraphs.
+    /// The states of the waiting tasks' subgraphs. The server sends them with a state that is
+    /// requested with `subgraphs`.
     Lacking,
-    /// Those of these namespaces, which the server does not know to be subgraphs: a tool may have
+    /// The states of these namespaces, which the server does not know to be subgraphs: a tool may have
     /// called an agent there, or the function of a node. The server sends each for its namespace.
     Hidden(Vec<String>),
 }

@@ -141,8 +141,8 @@ impl Translator {
         }
     }
 
-    /// Shows what a subgraph held before the run went on with it, and clients may lack. They may hold
-    /// it too, so it comes in a snapshot.
+    /// Makes a snapshot with the messages that a subgraph had before the run resumed it. Some
+    /// clients hold them already, and others do not.
     fn show_below(&mut self, namespace: &str, messages: &[&RawValue]) {
         let view = self.view();
         let is_held = |id: &str| view.message(id).is_some();
