@@ -50,7 +50,7 @@ struct Activity {
 }
 
 /// A stream of a connection is read until this is dropped.
-pub(super) struct Reading(Remote);
+pub(super) struct ReaderGuard(Remote);
 
 // === impl Remote ===
 
@@ -128,9 +128,9 @@ impl Remote {
     }
 
     /// Counts a reader of one of the streams.
-    pub(super) fn reading(&self) -> Reading {
+    pub(super) fn reading(&self) -> ReaderGuard {
         self.0.activity.lock().readers += 1;
-        Reading(self.clone())
+        ReaderGuard(self.clone())
     }
 
     /// Whether the caller of `call` has opened this connection.
@@ -146,16 +146,16 @@ impl Remote {
     }
 }
 
-// === impl Reading ===
+// === impl ReaderGuard ===
 
-impl Reading {
+impl ReaderGuard {
     /// Waits for the end of the connection.
     pub(super) async fn ended(&self) {
         self.0.closed().cancelled().await;
     }
 }
 
-impl Drop for Reading {
+impl Drop for ReaderGuard {
     fn drop(&mut self) {
         {
             let mut activity = self.0.0.activity.lock();

@@ -11,7 +11,7 @@ use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderName};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::remote::{Reading, Remote};
+use super::remote::{ReaderGuard, Remote};
 use super::{CONNECTION_ID, Front, accepted, connect, door, is_checked_by_langgraph};
 use crate::metrics::{Charge, Transport};
 use crate::offload::offload;
@@ -248,7 +248,7 @@ fn streamed(remote: &Remote, reader: StreamReader) -> Response {
 }
 
 /// The next events of a stream, or a comment after a silence. `None` at its end.
-async fn next(reader: &StreamReader, reading: &Reading) -> Option<Bytes> {
+async fn next(reader: &StreamReader, guard: &ReaderGuard) -> Option<Bytes> {
     let (mut lines, mut events) = (Vec::new(), Vec::new());
     tokio::select! {
         biased;
@@ -257,7 +257,7 @@ async fn next(reader: &StreamReader, reading: &Reading) -> Option<Bytes> {
                 sse::encode(&mut events, None, line);
             }
         }
-        () = reading.ended() => return None,
+        () = guard.ended() => return None,
         () = tokio::time::sleep(KEEP_ALIVE) => sse::encode_comment(&mut events, ""),
     }
     Some(events.into())
