@@ -149,7 +149,7 @@ pub(super) async fn open(
         works,
         outbox,
         front: newest,
-        kept: handshake::kept(&head, slot),
+        context: handshake::context(&head, slot),
         _counted: counted,
         limit: call.gateway.limits.body_bytes,
         charge,

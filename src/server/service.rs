@@ -44,7 +44,7 @@ pub(in crate::server) type PendingAnswer<T> =
 
 /// What a socket keeps of the request that opened it.
 #[derive(Clone, Debug)]
-pub(in crate::server) struct Kept {
+pub(in crate::server) struct SocketContext {
     /// The headers of each of its messages.
     pub(in crate::server) headers: HeaderMap,
     pub(in crate::server) peer: Option<IpAddr>,
@@ -80,14 +80,14 @@ pub(in crate::server) struct Done<T> {
 /// answer is being sent.
 pub(in crate::server) async fn on_socket<T, F>(
     gateway: Arc<Gateway>,
-    kept: Kept,
+    context: SocketContext,
     message: SocketMessage,
     handle: impl FnOnce(Call) -> F,
 ) -> Result<(T, Option<OpenSpan>), Reject>
 where
     F: Future<Output = Result<Done<T>, Reject>>,
 {
-    let Kept { mut headers, peer, slot } = kept;
+    let SocketContext { mut headers, peer, slot } = context;
     let SocketMessage { route, path, charge, done, facts } = message;
     let asked = Asked { method: &Method::POST, path: Some(path), peer, facts };
     let observation = Observation::begin(&gateway.observer, &gateway.log, asked, &mut headers);

@@ -39,7 +39,7 @@ use super::gateway::{Call, Gateway, Newest};
 use super::reject::Reject;
 use super::request::query::param;
 use super::request::run_name::{RunName, id_param};
-use super::service::Kept;
+use super::service::SocketContext;
 use super::streams::unread::Answers;
 use super::streams::wire::Wire;
 use super::upgrade::{Upgrade, protocols};
@@ -57,7 +57,7 @@ pub(super) struct Opened {
     /// The client's name for the agent.
     agent: String,
     wire: Wire,
-    kept: Kept,
+    context: SocketContext,
     /// The largest message that is read, in bytes.
     limit: usize,
     /// What is read of a message counts as this does.
@@ -115,7 +115,7 @@ pub(super) async fn open(
         gateway,
         agent: agent.to_owned(),
         wire: spoken.map_or(wire, |(_, wire)| wire),
-        kept: handshake::kept(&head, slot),
+        context: handshake::context(&head, slot),
         limit: call.gateway.limits.body_bytes,
         charge: call.gateway.observer.metrics.memory().charge(Held::Body, holder),
         answers: call.gateway.unread.of(holder),

@@ -25,9 +25,9 @@ use crate::server::gateway::{Call, Newest};
 use crate::server::limits::rates::Charge;
 use crate::server::observe::request_log::{Action, Facts};
 use crate::server::reject::Reject;
-use crate::server::service::{Done, Kept, PendingAnswer, SocketMessage, on_socket};
+use crate::server::service::{Done, PendingAnswer, SocketContext, SocketMessage, on_socket};
 use crate::server::upgrade::Upgraded;
-use crate::server::websocket::socket::{End, Exchanged, MAX_REFUSED_FRAMES, Reading, Socket};
+use crate::server::websocket::socket::{ClientFrames, End, Exchanged, MAX_REFUSED_FRAMES, Socket};
 use crate::sessions::{Outbox, Work};
 use threadway_translate::acp::rpc::{self, Id, Incoming, Malformed};
 
@@ -48,7 +48,7 @@ pub(super) struct Opened {
     pub(super) works: Works,
     pub(super) outbox: Outbox,
     pub(super) front: Newest<Front>,
-    pub(super) kept: Kept,
+    pub(super) context: SocketContext,
     /// Counts the connection.
     pub(super) _counted: GaugeGuard,
     /// The largest message that is read, in bytes.
@@ -122,8 +122,8 @@ impl Session {
             self.idle_at = Instant::now() + IDLE;
         }
         let reading = match self.admitting {
-            None if !outbox.is_overfull() => Reading::On,
-            _ => Reading::Paused,
+            None if !outbox.is_overfull() => ClientFrames::Read,
+            _ => ClientFrames::Paused,
         };
         let mut lines = Vec::new();
         tokio::select! {
@@ -218,8 +218,8 @@ impl Session {
             // A socket cannot refuse a notification or a response, so only requests count.
             Incoming::Notification { .. } | Incoming::Response { .. } => (Charge::Nothing, None),
         };
-        let Opened { remote, front, kept, .. } = &self.opened;
-        let (remote, kept) = (remote.clone(), kept.clone());
+        let Opened { remote, front, context, .. } = &self.opened;
+        let (remote, context) = (remote.clone(), context.clone());
         let front = Arc::clone(&front.borrow());
         let facts = Facts { action: Some(Action::Call), ..Facts::default() };
         let (route, done) = (Route::Acp, StatusCode::ACCEPTED);
@@ -230,7 +230,7 @@ impl Session {
                 // The connection's answer says whether LangGraph has accepted the caller.
                 Ok(Done { answer: (), ids: None, was_asked: false })
             };
-            on_socket(Arc::clone(&front.gateway), kept, message, handle).await.map(drop)
+            on_socket(Arc::clone(&front.gateway), context, message, handle).await.map(drop)
         });
         self.admitting = Some(Admitting { answer, id });
     }

@@ -16,7 +16,7 @@ use crate::server::limits::rates::StreamSlot;
 use crate::server::peer::Peer;
 use crate::server::reject::Reject;
 use crate::server::request::head::RequestHead;
-use crate::server::service::Kept;
+use crate::server::service::SocketContext;
 use crate::server::upgrade::{is_upgrade, protocols, token};
 use crate::upstream::is_trace;
 
@@ -104,9 +104,9 @@ pub(in crate::server) fn expect_own_credentials(
 }
 
 /// What a socket keeps of the request that opened it.
-pub(in crate::server) fn kept(head: &Parts, slot: StreamSlot) -> Kept {
+pub(in crate::server) fn context(head: &Parts, slot: StreamSlot) -> SocketContext {
     let peer = head.extensions.get::<Peer>().map(Peer::ip);
-    Kept { headers: headers_of_turns(&head.headers), peer, slot }
+    SocketContext { headers: headers_of_turns(&head.headers), peer, slot }
 }
 
 /// The headers of a socket's turns: those of the request that opened the socket, without those that

@@ -60,8 +60,8 @@ pub(in crate::server) struct Socket {
 
 /// Whether messages of the client are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) enum Reading {
-    On,
+pub(in crate::server) enum ClientFrames {
+    Read,
     Paused,
 }
 
@@ -196,7 +196,7 @@ impl Socket {
     /// is heard. Cancel safe.
     pub(in crate::server) async fn exchange(
         &mut self,
-        reading: Reading,
+        reading: ClientFrames,
     ) -> Result<Exchanged, Error> {
         poll_fn(|cx| {
             if self.is_writing()
@@ -205,7 +205,7 @@ impl Socket {
                 self.ping_at = Instant::now() + PING;
                 return Poll::Ready(written.map(|()| Exchanged::Written));
             }
-            if reading == Reading::Paused {
+            if reading == ClientFrames::Paused {
                 return Poll::Pending;
             }
             Poll::Ready(match ready!(self.poll_read(cx)) {

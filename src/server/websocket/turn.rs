@@ -60,22 +60,22 @@ pub(super) struct Ask {
 impl ActiveTurn {
     /// Begins a turn on a socket.
     pub(super) fn begin(opened: &Opened, ask: Ask) -> Self {
-        let Opened { gateway, agent, wire, kept, .. } = opened;
+        let Opened { gateway, agent, wire, context, .. } = opened;
         let (agent, wire, wanted) = (agent.clone(), *wire, ask.wanted);
         let path = "/agui/agent/{agent}/run";
         let facts = Facts { action: Some(Action::Run), ..facts(&agent) };
         let answer = message(Route::Run, path, facts);
         let handle = move |call| turn(call, agent, wire, ask);
         let gateway = Arc::clone(&gateway.borrow());
-        let events = Box::pin(on_socket(gateway, kept.clone(), answer, handle));
+        let events = Box::pin(on_socket(gateway, context.clone(), answer, handle));
         Self { progress: Progress::Requested(events), wanted, has_sent: false }
     }
 }
 
 /// Stops the live run of a thread, as the stop route does. `body` is what that route takes.
 pub(super) fn stop(opened: &Opened, thread_id: String, body: String) -> PendingAnswer<()> {
-    let Opened { gateway, agent, kept, .. } = opened;
-    let (agent, kept) = (agent.clone(), kept.clone());
+    let Opened { gateway, agent, context, .. } = opened;
+    let (agent, context) = (agent.clone(), context.clone());
     let gateway = Arc::clone(&gateway.borrow());
     let path = "/agui/agent/{agent}/stop/{thread}";
     let thread = Some(thread_id.clone());
@@ -85,7 +85,7 @@ pub(super) fn stop(opened: &Opened, thread_id: String, body: String) -> PendingA
             let (_, ids) = stop_thread(&call, &agent, &thread_id, body.as_bytes()).await?;
             Ok(Done { answer: (), ids: Some(ids), was_asked: true })
         };
-        on_socket(gateway, kept, message(Route::Stop, path, facts), handle).await.map(drop)
+        on_socket(gateway, context, message(Route::Stop, path, facts), handle).await.map(drop)
     })
 }
 
