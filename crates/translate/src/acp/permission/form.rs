@@ -14,12 +14,12 @@ pub struct Form {
     pub message: String,
     /// The flat schema of the content.
     pub schema: Json,
-    reading: Reading,
+    answer: AnswerForm,
 }
 
 /// How an answer is read from a form's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
+enum AnswerForm {
     /// The content is the answer.
     Whole,
     /// The only field is the answer.
@@ -54,21 +54,21 @@ impl Form {
         let message = question::of_value(value);
         let schema = schema.filter(|schema| schema.get() != "null");
         if schema.is_some_and(|schema| schema.get().len() > MAX_FORM_BYTES) {
-            return Self::of_field(message, WRITTEN, Reading::Written);
+            return Self::of_field(message, WRITTEN, AnswerForm::Written);
         }
         let Some(schema) = schema.map(|schema| json::members(schema).unwrap_or_default()) else {
             return Self::of_field(
                 message,
                 r#"{"type":"string","title":"Answer"}"#,
-                Reading::Field,
+                AnswerForm::Field,
             );
         };
         if let Some(schema) = flat_object(&schema) {
-            return Self { message, schema, reading: Reading::Whole };
+            return Self { message, schema, answer: AnswerForm::Whole };
         }
         match property(&schema) {
-            Some(property) => Self::of_field(message, property.get(), Reading::Field),
-            None => Self::of_field(message, WRITTEN, Reading::Written),
+            Some(property) => Self::of_field(message, property.get(), AnswerForm::Field),
+            None => Self::of_field(message, WRITTEN, AnswerForm::Written),
         }
     }
 
@@ -95,7 +95,7 @@ impl Form {
                 .fold(ObjectWriter::new(), |object, (name, field)| object.raw(name, field.get()))
                 .finish();
             let schema = object_schema(properties.get(), names.get());
-            return Self { message, schema, reading: Reading::Whole };
+            return Self { message, schema, answer: AnswerForm::Whole };
         }
         let field = ObjectWriter::new()
             .string("type", "string")
@@ -103,29 +103,29 @@ impl Form {
             .string("description", "a JSON object")
             .string("default", action.args.get())
             .finish();
-        Self::of_field(message, field.get(), Reading::Written)
+        Self::of_field(message, field.get(), AnswerForm::Written)
     }
 
     /// The form for a tool's answer that a person gives.
     pub fn of_response(action: &Action) -> Self {
         let message = question::for_response(action);
-        Self::of_field(message, r#"{"type":"string","title":"Answer"}"#, Reading::Field)
+        Self::of_field(message, r#"{"type":"string","title":"Answer"}"#, AnswerForm::Field)
     }
 
-    fn of_field(message: String, field: &str, reading: Reading) -> Self {
+    fn of_field(message: String, field: &str, answer: AnswerForm) -> Self {
         let properties = ObjectWriter::new().raw(FIELD, field).finish();
         let schema = object_schema(properties.get(), &format!("[\"{FIELD}\"]"));
-        Self { message, schema, reading }
+        Self { message, schema, answer }
     }
 
     /// Reads the answer from the content. `None` if the content does not have the form's fields.
     pub fn read(&self, content: &RawValue) -> Option<Json> {
         let members = json::members(content)?;
         let field = || members.get(FIELD);
-        match self.reading {
-            Reading::Whole => Some(Json::from(content)),
-            Reading::Field => field().map(Json::from),
-            Reading::Written => {
+        match self.answer {
+            AnswerForm::Whole => Some(Json::from(content)),
+            AnswerForm::Field => field().map(Json::from),
+            AnswerForm::Written => {
                 let text = json::string(field()?)?;
                 let value: &RawValue = serde_json::from_str(&text).ok()?;
                 Some(Json::from(value))
