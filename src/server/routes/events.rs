@@ -17,7 +17,7 @@ use crate::server::gateway::Call;
 use crate::server::reject::{Refused, Reject};
 use crate::server::request::query::{InPath, param};
 use crate::server::response::{self, unbuffered};
-use crate::server::service::connect::{Connected, Scope};
+use crate::server::service::connect::{ConnectMode, Connected};
 use crate::server::service::events::{self, Asked};
 use crate::server::streams::last_event::LastEvent;
 use crate::server::streams::retry::Spread;
@@ -89,10 +89,10 @@ fn is_resumption(request: &Request) -> bool {
 }
 
 /// The scope that a query asks for.
-fn scope(query: &str) -> Result<Scope, Reject> {
+fn scope(query: &str) -> Result<ConnectMode, Reject> {
     match param(query, "follow").as_deref() {
-        None => Ok(Scope::Present),
-        Some("thread") => Ok(Scope::Follow),
+        None => Ok(ConnectMode::Once),
+        Some("thread") => Ok(ConnectMode::Follow),
         Some(_) => Err(Reject::invalid(
             "the only value of `follow` is `thread`; send `follow=thread`, or leave `follow` out \
              to read the live run only",
@@ -107,9 +107,9 @@ mod tests {
     #[test]
     fn a_query_asks_for_the_live_run_or_for_the_whole_thread() {
         for (query, expected) in [
-            ("", Some(Scope::Present)),
-            ("x=1", Some(Scope::Present)),
-            ("x=1&follow=thread", Some(Scope::Follow)),
+            ("", Some(ConnectMode::Once)),
+            ("x=1", Some(ConnectMode::Once)),
+            ("x=1&follow=thread", Some(ConnectMode::Follow)),
             ("follow=run", None),
             ("follow=", None),
         ] {

@@ -17,9 +17,9 @@ use threadway_translate::agui::{Input, Projector};
 
 /// How much of a thread a client reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) enum Scope {
+pub(in crate::server) enum ConnectMode {
     /// The thread as it is, and its live run to the end.
-    Present,
+    Once,
     /// The same, and every later run and change.
     Follow,
 }
@@ -61,7 +61,7 @@ pub(super) async fn show(
     slot: StreamSlot,
 ) -> Result<EventStream, Reject> {
     let InputRequest { input, thread, wire, .. } = request;
-    let reader = read(call, thread, Scope::Present, last).await?;
+    let reader = read(call, thread, ConnectMode::Once, last).await?;
     let for_new = |client| Projector::new(client, input.held());
     let encoder = last.encoder(*wire, input.viewer(), thread.agent().emit, for_new);
     Ok(request.stream(call, reader, encoder, slot))
@@ -71,13 +71,13 @@ pub(super) async fn show(
 pub(super) async fn read(
     call: &Call,
     thread: &Thread,
-    scope: Scope,
+    scope: ConnectMode,
     last: &LastEvent,
 ) -> Result<ThreadReader, Reject> {
     tracing::debug!(thread_id = thread.id(), ?scope, ?last, "a client connects to a thread");
     let reader = match scope {
-        Scope::Present => thread.of_known_agent(thread.connect(last.known())).await,
-        Scope::Follow => thread.of_known_agent(thread.follow(last.known())).await,
+        ConnectMode::Once => thread.of_known_agent(thread.connect(last.known())).await,
+        ConnectMode::Follow => thread.of_known_agent(thread.follow(last.known())).await,
     };
     if *last == LastEvent::Unknown {
         call.gateway.observer.metrics.resumed(Resume::StartOver);

@@ -1,6 +1,6 @@
 //! Connects to a thread without an input: its live run, or every later one too.
 
-use super::connect::{self, Connected, Scope};
+use super::connect::{self, ConnectMode, Connected};
 use crate::server::gateway::Call;
 use crate::server::observe::RunIds;
 use crate::server::reject::Reject;
@@ -16,7 +16,7 @@ pub(in crate::server) struct Asked<'a> {
     /// The client's name for the agent.
     pub(in crate::server) agent: &'a str,
     pub(in crate::server) client_thread: &'a str,
-    pub(in crate::server) scope: Scope,
+    pub(in crate::server) scope: ConnectMode,
     pub(in crate::server) last: LastEvent,
     pub(in crate::server) wire: Wire,
     /// Whether the page's inspector reads it, and is sent LangGraph's parts too.
@@ -28,7 +28,7 @@ pub(in crate::server) async fn events(call: &Call, asked: Asked<'_>) -> Result<C
     let Asked { agent, client_thread, scope, last, wire, is_inspected } = asked;
     let agent = call.agent_inspected(agent, is_inspected)?;
     let thread = call.thread(agent, client_thread)?;
-    if last.is_end() && scope == Scope::Present {
+    if last.is_end() && scope == ConnectMode::Once {
         return connect::no_more_events(call, &thread).await;
     }
     let slot = call.slot()?;
