@@ -139,7 +139,7 @@ pub(super) fn call(call: ToolCall<'_>) -> ToolCall<'_> {
 
 /// The first bytes of a text, with a note if there are more.
 pub(super) fn cut(text: &str, max_bytes: usize) -> Cow<'_, str> {
-    match text.get(..prefix(text, max_bytes)) {
+    match text.get(..fitting_len(text, max_bytes)) {
         Some(shown) if shown.len() < text.len() => {
             let (some, all) = (shown.len(), text.len());
             Cow::Owned(format!("{shown}\n\n[cut: the first {some} of {all} bytes are shown]"))
@@ -158,7 +158,7 @@ fn cut_text(text: &Text, max_bytes: usize) -> Text {
 }
 
 /// How many bytes of a text take at most this many in JSON.
-fn prefix(text: &str, max_bytes: usize) -> usize {
+fn fitting_len(text: &str, max_bytes: usize) -> usize {
     let mut room = max_bytes;
     let end = text.char_indices().find(|(_, character)| {
         let size = match character {
@@ -185,7 +185,7 @@ fn pieces(content: &ContentBlock<'_>, mut emit: impl FnMut(ContentBlock<'_>)) {
     let decoded = text.decode();
     let mut rest = &*decoded;
     while !rest.is_empty() {
-        let (piece, after) = rest.split_at(prefix(rest, MAX_TEXT_BYTES));
+        let (piece, after) = rest.split_at(fitting_len(rest, MAX_TEXT_BYTES));
         emit(ContentBlock::text(piece));
         rest = after;
     }

@@ -95,7 +95,7 @@ impl<'a> Block<'a> {
 
     /// What OpenAI's chat models, and Google's that speak, keep in `additional_kwargs` and not in
     /// the content: the words of a refusal, and a recording with the words that it says.
-    pub(super) fn push_beside(kwargs: &'a RawValue, blocks: &mut Vec<Self>) {
+    pub(super) fn push_additional_kwargs(kwargs: &'a RawValue, blocks: &mut Vec<Self>) {
         let members = json::members(kwargs).unwrap_or_default();
         let has_text = blocks.iter().any(|block| matches!(block, Self::Text(_)));
         let words = |text: Option<Text>| text.filter(|text| !has_text && !text.is_empty());

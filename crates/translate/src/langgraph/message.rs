@@ -217,7 +217,7 @@ impl<'a> Message<'a> {
         }
         let kwargs = self.additional_kwargs.filter(|kwargs| kwargs.get() != "{}");
         let Some(kwargs) = kwargs else { return blocks };
-        Block::push_beside(kwargs, &mut blocks);
+        Block::push_additional_kwargs(kwargs, &mut blocks);
         // Only if the content holds no reasoning: LangChain's standard form has it in both places.
         if !blocks.iter().any(|block| matches!(block, Block::Reasoning(_))) {
             blocks.splice(0..0, Block::of_kwargs(kwargs));
