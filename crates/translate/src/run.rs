@@ -73,7 +73,7 @@ pub(crate) use interrupt::{BREAKPOINT, asked, is_breakpoint, question_key};
 pub use message::{
     Between, Call, CallForm, Content, ContentPart, HarnessNotice, Inserted, Message, Role,
 };
-pub use new_run::{Configured, NewRun, Plan, Planner};
+pub use new_run::{NewRun, Plan, Planner, RunConfig};
 pub use open::Open;
 pub use patch::{Operation, Patch};
 pub use raw::raw_part;

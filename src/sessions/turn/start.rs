@@ -12,7 +12,7 @@ use crate::threads::{Refusal, Thread, ThreadReader};
 use crate::upstream::Client;
 use threadway_translate::acp::rpc::Error;
 use threadway_translate::acp::{PromptMessage, PromptPlanner};
-use threadway_translate::run::{Configured, NewRun, Start};
+use threadway_translate::run::{NewRun, RunConfig, Start};
 
 /// What a turn's run begins with.
 #[derive(Clone)]
@@ -99,7 +99,7 @@ impl Turn {
         let prompt = prompt.zip(self.session.servers.system_prompt.as_ref());
         let given = servers.into_iter().chain(prompt);
         let chosen = config.kept.choices.configurable(&config.menu, given);
-        let configured = chosen.map_or(Configured::Not, Configured::Choices);
+        let configured = chosen.map_or(RunConfig::Not, RunConfig::Choices);
         let (hides, forgets) = (kept.to_vec(), kept.to_vec());
         let name = self.first_name.lock().clone();
         let new = NewRun::new(name.unwrap_or_else(|| Uuid::new_v4().to_string()), start);

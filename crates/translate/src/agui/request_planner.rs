@@ -29,7 +29,7 @@ use crate::json::{self, Json, Text};
 use crate::langgraph::{self, InputKeys, MessagesKey, Start, ThreadState};
 use crate::run::plan::{Conversation, OpenCall, Turn};
 use crate::run::{
-    self, Configured, Dropped, Emit, Evidence, Look, Message, NewRun, Plan, Planner, Role, Step,
+    self, Dropped, Emit, Evidence, Look, Message, NewRun, Plan, Planner, Role, RunConfig, Step,
     WhyDropped,
 };
 
@@ -365,7 +365,7 @@ impl RequestPlanner<'_> {
     /// A run with the part of the client's configuration that it may set.
     fn run(&self, start: Start) -> NewRun {
         let configured =
-            self.allowance.config(self.input).map_or(Configured::Not, Configured::Config);
+            self.allowance.config(self.input).map_or(RunConfig::Not, RunConfig::Config);
         let multitask = self.allowance.multitask(self.input);
         NewRun { configured, multitask, ..NewRun::new(&*self.input.run_id, start) }
     }

@@ -20,7 +20,7 @@ pub struct NewRun {
     /// last checkpoint without that message.
     pub fork_before: Option<String>,
     /// The run's configuration.
-    pub configured: Configured,
+    pub configured: RunConfig,
     /// The client's tools and context, for the context of the run.
     pub client_context: Option<Json>,
     /// LangGraph's ids of the interrupts that the run answers. An id that ends in `:breakpoint` is
@@ -58,7 +58,7 @@ pub struct Plan {
 
 /// The configuration of a run, in addition to its assistant's.
 #[derive(Clone, Debug)]
-pub enum Configured {
+pub enum RunConfig {
     /// None.
     Not,
     /// An object that becomes LangGraph's `config`.
@@ -116,7 +116,7 @@ impl NewRun {
             name: name.into(),
             start,
             fork_before: None,
-            configured: Configured::Not,
+            configured: RunConfig::Not,
             client_context: None,
             answers: Vec::new(),
             update: None,
@@ -150,9 +150,9 @@ impl NewRun {
             .updating(self.update)
             .at_checkpoint(checkpoint);
         let request = match self.configured {
-            Configured::Not => request,
-            Configured::Config(config) => request.with_config(Some(config)),
-            Configured::Choices(choices) => request.with_choices(&choices, server),
+            RunConfig::Not => request,
+            RunConfig::Config(config) => request.with_config(Some(config)),
+            RunConfig::Choices(choices) => request.with_choices(&choices, server),
         };
         let request = request.with_client_context(self.client_context.as_ref(), server);
         request.leaving_fork(server).keeping_metadata(server)

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use threadway_translate::agui::{Allowance, Input, OnMessage, Projector, RequestPlanner};
 use threadway_translate::langgraph::{Capabilities, InputKeys, MessagesKey, ThreadState};
 use threadway_translate::run::{
-    self, Configured, Id, Message, Role, RunEvent, StreamEnd, View, Viewer, ViewerMessages,
+    self, Id, Message, Role, RunConfig, RunEvent, StreamEnd, View, Viewer, ViewerMessages,
 };
 
 const PNG: &str = "iVBORw0KGgo=";
@@ -341,7 +341,7 @@ fn activities_do_not_go_up_and_their_message_is_not_edited() {
     };
     let run = plan(&asking, Some(&state), &InputKeys::Unknown).unwrap().run.unwrap();
     assert_eq!(run.fork_before, None);
-    assert!(matches!(run.configured, Configured::Not));
+    assert!(matches!(run.configured, RunConfig::Not));
     let request: Value = serde_json::from_str(
         &serde_json::to_string(&run.request("agent", Capabilities::default(), None)).unwrap(),
     )
