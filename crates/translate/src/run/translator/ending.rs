@@ -82,7 +82,7 @@ impl Translator {
             StreamEnd::Cancelled => Outcome::Cancelled,
             StreamEnd::Failed(error) if is_cancel(&error) => Outcome::Cancelled,
             StreamEnd::Failed(error) => Outcome::Failed(Failure::Graph(error)),
-            end if self.waits_at(&end) => {
+            end if self.ends_interrupted(&end) => {
                 let thread_id = &self.ids.thread_id;
                 let agents = |namespace: &str| self.assembler.steps.path(namespace);
                 Outcome::Interrupted(self.questions.to_interrupts(thread_id, self.view(), agents))
@@ -102,7 +102,7 @@ impl Translator {
     }
 
     /// Whether the run waits for an answer at this end.
-    pub(super) fn waits_at(&self, end: &StreamEnd) -> bool {
+    pub(super) fn ends_interrupted(&self, end: &StreamEnd) -> bool {
         let is_over =
             matches!(end, StreamEnd::Complete | StreamEnd::Succeeded | StreamEnd::Idle { .. });
         is_over && self.is_interrupted()

@@ -130,7 +130,7 @@ impl Translator {
     /// The thread's state has it if it was read. A stream that has shown the run has it too, also
     /// where the server does not know the subgraph: a tool may have called it.
     pub(super) fn settle_waiting(&mut self, end: &StreamEnd) {
-        if self.waits_at(end) {
+        if self.ends_interrupted(end) {
             let mut waiting = std::mem::take(&mut self.waiting);
             if waiting.is_empty() {
                 waiting = self.below.waiting(&self.questions.asking());
