@@ -106,7 +106,7 @@ impl GatewayUrl {
 
     /// The URL of the route.
     fn route(&self) -> Url {
-        self.0.below(&[ROUTE])
+        self.0.join(&[ROUTE])
     }
 }
 

@@ -55,7 +55,7 @@ impl Config {
 
     /// Whether one of the gateway's own listeners answers at this URL, as far as its text shows it.
     fn is_own(&self, url: &BaseUrl) -> bool {
-        let url = url.below(&[]);
+        let url = url.join(&[]);
         let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         let hosts = match url.host() {
             Some(Host::Ipv4(address)) => vec![IpAddr::V4(address)],

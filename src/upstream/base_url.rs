@@ -26,13 +26,8 @@ pub enum BaseUrlError {
 // === impl BaseUrl ===
 
 impl BaseUrl {
-    /// The URL of a path below this one, for protocols other than LangGraph's.
-    pub(crate) fn below(&self, path: &[&str]) -> Url {
-        self.join(path)
-    }
-
     /// The URL of a path below this one. Ids come from clients, so each segment is escaped.
-    pub(super) fn join(&self, path: &[&str]) -> Url {
+    pub(crate) fn join(&self, path: &[&str]) -> Url {
         let mut url = self.0.clone();
         // An http or https URL always has a path.
         if let Ok(mut segments) = url.path_segments_mut() {

@@ -322,7 +322,7 @@ impl Client {
     }
 
     pub(super) fn call_url(&self, operation: Operation, method: Method, url: Url) -> Call {
-        self.try_address();
+        self.probe_failed_address();
         // A configured header replaces the caller's of the same name.
         let mut headers = self.caller.headers().clone();
         headers.extend(self.headers.clone());
@@ -341,7 +341,7 @@ impl Client {
 
     /// Tries an address that has failed, if it is time. No request waits for that: an address that
     /// accepts no connection would delay it.
-    fn try_address(&self) {
+    fn probe_failed_address(&self) {
         if self.only.is_some() {
             return;
         }

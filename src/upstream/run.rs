@@ -183,7 +183,7 @@ impl Client {
 
     /// Lists runs of any status as [`runs`](Self::runs) does, and checks the visibility with the
     /// same request: `None` is [`Visibility::Hidden`].
-    pub(crate) async fn visible_runs(
+    pub(crate) async fn runs_if_visible(
         &self,
         thread_id: &str,
         limit: usize,

@@ -31,7 +31,7 @@ impl RecentRuns {
         server: Capabilities,
     ) -> Result<Option<Self>, Error> {
         let limit = recent_limit(server);
-        let runs = upstream.visible_runs(thread_id, limit).await?;
+        let runs = upstream.runs_if_visible(thread_id, limit).await?;
         Ok(runs.map(|runs| Self { is_all: runs.len() < limit, runs }))
     }
 }
