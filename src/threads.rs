@@ -79,7 +79,7 @@ use crate::single_flight::SingleFlight;
 use crate::upstream::{Client, Error, Line, Purpose, Visibility};
 use follow::FollowedThreads;
 use key::LookKey;
-use look::{Looked, LookedAtRest};
+use look::{Looked, LookedWithoutJoining};
 use pace::Paces;
 use poll::Polls;
 use start_lock::StartLocks;
@@ -105,7 +105,7 @@ struct Shared {
     /// Looks in progress for clients that connect.
     looks: SingleFlight<LookKey, Result<Looked, Error>>,
     /// Looks in progress that read no run.
-    rests: SingleFlight<LookKey, Result<LookedAtRest, Error>>,
+    rests: SingleFlight<LookKey, Result<LookedWithoutJoining, Error>>,
     /// Checks of visibility in progress.
     visibilities: SingleFlight<LookKey, Result<Visibility, Error>>,
     paces: Paces,

@@ -72,26 +72,26 @@ pub(super) async fn look(
 
 /// A thread as its state is.
 #[derive(Clone, Debug)]
-pub(super) struct LookedAtRest {
+pub(super) struct LookedWithoutJoining {
     pub(super) run: Arc<Run>,
     /// The live run, or else the newest.
     pub(super) newest: Option<RunRecord>,
 }
 
 /// Looks at a thread without reading a run.
-pub(super) async fn look_without_reading(
+pub(super) async fn look_without_joining(
     runs: &Runs,
     upstream: &Client,
     server: impl Future<Output = Capabilities>,
     thread_id: &str,
-) -> Result<LookedAtRest, Error> {
+) -> Result<LookedWithoutJoining, Error> {
     let (state, newest) = match contents(upstream, thread_id).await? {
         Contents::Live(live) => (upstream.shown_state(thread_id).await?, Some(live)),
         Contents::Idle { state, last } => (state, last),
     };
     let rested = idle_thread(upstream, thread_id, state, newest.clone()).await?;
     let run = runs.idle(upstream, server, thread_id, rested).await?;
-    Ok(LookedAtRest { run, newest })
+    Ok(LookedWithoutJoining { run, newest })
 }
 
 /// Reads the stored answers to a state's interrupts.

@@ -2,7 +2,7 @@
 
 use super::Threads;
 use super::key::LookKey;
-use super::look::{self, LookedAtRest};
+use super::look::{self, LookedWithoutJoining};
 use super::reader::ThreadReader;
 use super::refusal::Refusal;
 use super::thread::Thread;
@@ -48,10 +48,10 @@ impl Threads {
         // As for clients that connect: those who ask at the same time share a look.
         let key = LookKey::new(upstream, thread_id, self.emit);
         let read = async || {
-            let look = look::look_without_reading(&runs, upstream, server, thread_id);
+            let look = look::look_without_joining(&runs, upstream, server, thread_id);
             upstream.in_turn(Line::Looks, look).await
         };
-        let LookedAtRest { run, newest } = self.shared.rests.share(key, read).await?;
+        let LookedWithoutJoining { run, newest } = self.shared.rests.share(key, read).await?;
         let reader = RunReader::new(run, None).into();
         let is_live = newest.as_ref().is_some_and(|newest| newest.status.is_live());
         let name = newest.map(|newest| newest.client_id.unwrap_or(newest.id));

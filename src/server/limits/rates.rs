@@ -67,10 +67,10 @@ pub(in crate::server) enum Charge {
 /// The requests and streams of each caller. Clones share the counts. A change of the [`Rates`]
 /// keeps them.
 #[derive(Clone, Default)]
-pub(in crate::server) struct Callers(Arc<Mutex<Counts>>);
+pub(in crate::server) struct Callers(Arc<Mutex<CallerTable>>);
 
 #[derive(Default)]
-struct Counts {
+struct CallerTable {
     callers: HashMap<CallerId, Count>,
     /// The caller of each open stream. `None` for a caller in the shared entry.
     slots: HashMap<SlotId, Option<CallerId>>,
@@ -171,7 +171,7 @@ impl Callers {
         }
     }
 
-    fn lock(&self) -> Guard<'_, Counts> {
+    fn lock(&self) -> Guard<'_, CallerTable> {
         self.0.lock()
     }
 
@@ -187,9 +187,9 @@ impl fmt::Debug for Callers {
     }
 }
 
-// === impl Counts ===
+// === impl CallerTable ===
 
-impl Counts {
+impl CallerTable {
     /// The count of a caller, and whether it is the caller's own or the shared one.
     fn of(&mut self, identity: &CallerId, now: Instant) -> (&mut Count, bool) {
         if !self.callers.contains_key(identity) && !self.has_room(now) {
