@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::directory::{self, Directories, absolute, normalized};
 use super::introduction::ClientServers;
 use super::link::{Answer, Link, Work};
-use super::position::{Resumed, answer_meta, event_id};
+use super::position::{Resumed, event_id, load_response_meta};
 use super::session::{
     Session, SessionConfig, Sessions, Stored, Usage, check_session_id, unknown_session,
 };
@@ -125,7 +125,7 @@ pub(super) async fn load(
     };
     let mut result = ObjectWriter::new().rest(state);
     if was_asked {
-        result = result.raw("_meta", answer_meta(is_resumed).get());
+        result = result.raw("_meta", load_response_meta(is_resumed).get());
     }
     Ok(Answer { result: result.finish(), after: Some(after.boxed()) })
 }

@@ -61,7 +61,7 @@ pub(super) fn event_id(meta: Option<&Meta>) -> Option<EventId> {
 }
 
 /// The `_meta` of the response to `session/load` with an event id.
-pub(super) fn answer_meta(is_resumed: bool) -> Json {
+pub(super) fn load_response_meta(is_resumed: bool) -> Json {
     threadway_translate::json::raw(json!({META: {IS_RESUMED: is_resumed}}).to_string())
 }
 

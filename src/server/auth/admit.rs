@@ -25,7 +25,7 @@ use crate::audit::MAX_NAME_BYTES;
 use crate::metrics::Memory;
 use crate::server::browser::cors::{self, Cors};
 use crate::server::browser::host::{self, HostName};
-use crate::server::browser::refused::RefusedPages;
+use crate::server::browser::refused::PageRefusals;
 use crate::server::limits::caller_id::{CallerId, Fingerprint, fingerprint_key};
 use crate::server::limits::rates::{
     Callers, Charge, Exceeded, Rates, RequestRate, SlotId, StreamSlot,
@@ -73,7 +73,7 @@ pub(in crate::server) struct CallerState {
     accepted: Accepted,
     digest: hmac::Key,
     /// Limits log lines about refused pages, since anybody who opens a page can cause one.
-    refused_pages: RefusedPages,
+    refused_pages: PageRefusals,
 }
 
 /// The streams that one caller may have.
@@ -193,7 +193,7 @@ impl Admission {
         Ok(())
     }
 
-    pub(in crate::server) fn refused_pages(&self) -> &RefusedPages {
+    pub(in crate::server) fn refused_pages(&self) -> &PageRefusals {
         &self.state.refused_pages
     }
 
@@ -377,7 +377,7 @@ fn bearer(headers: &HeaderMap) -> Result<&str, CredentialError> {
 impl CallerState {
     pub(in crate::server) fn new() -> Self {
         let (callers, failed, accepted) = Default::default();
-        let (digest, refused_pages) = (fingerprint_key(), RefusedPages::default());
+        let (digest, refused_pages) = (fingerprint_key(), PageRefusals::default());
         Self { callers, failed, accepted, digest, refused_pages }
     }
 }

@@ -34,7 +34,7 @@ const MAX_ORIGIN_BYTES: usize = 300;
 
 /// Logs refused pages, each origin rarely. Clones share their state.
 #[derive(Clone, Debug, Default)]
-pub(in crate::server) struct RefusedPages {
+pub(in crate::server) struct PageRefusals {
     /// When each origin was logged last.
     logged: Arc<Mutex<HashMap<String, Instant>>>,
     /// Limits the lines that name no origin.
@@ -44,7 +44,7 @@ pub(in crate::server) struct RefusedPages {
 /// Answers the preflight of a page that is not allowed. Browsers show the status and the body of
 /// that response to a developer.
 pub(in crate::server) async fn preflight(
-    State((cors, pages)): State<(Cors, RefusedPages)>,
+    State((cors, pages)): State<(Cors, PageRefusals)>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -64,9 +64,9 @@ pub(in crate::server) async fn preflight(
     next.run(Request::from_parts(head, body)).await
 }
 
-// === impl RefusedPages ===
+// === impl PageRefusals ===
 
-impl RefusedPages {
+impl PageRefusals {
     /// Refuses a request of a page of another origin, and logs how to allow the page.
     pub(in crate::server) fn refuse_page(&self, cors: &Cors, headers: &HeaderMap) -> Reject {
         let message = match origin_of(headers) {
