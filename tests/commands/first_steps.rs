@@ -174,8 +174,8 @@ async fn check_and_serve_say_what_a_server_lacks() {
     for (info, server, lacks) in [
         (r#"{"version":"0.16.7","langgraph_py_version":"1.2.22"}"#, "for Python", 0),
         (r#"{"version":"1.5.1","langgraph_js_version":"1.7.3"}"#, "for JavaScript", 5),
-        (r#"{"name":"Aegra","version":"0.11.0"}"#, "an aegra server, version 0.11.0", 3),
-        (r#"{"name":"Another","version":"1"}"#, unknown, 5),
+        (r#"{"name":"Aegra","version":"0.11.0"}"#, "an aegra server, version 0.11.0", 4),
+        (r#"{"name":"Another","version":"1"}"#, unknown, 6),
     ] {
         let upstream = Server::in_place_of(Upstream::telling(info).await, 200);
         let output = ended(&["check", "--upstream", &upstream.url], &[]).await;

@@ -171,7 +171,7 @@ impl Capabilities {
             drops_run_metadata,
             keeps_runs_apart,
             interrupts_to_ask: _,
-            copies_threads: _,
+            copies_threads,
             fails_to_describe,
         } = self;
         let limits = [
@@ -202,6 +202,7 @@ impl Capabilities {
                 "a second run of a thread is refused, whatever its `multitask_strategy`; two \
                  callers or two replicas that start one at the same moment start both",
             ),
+            (!copies_threads, "an editor cannot fork a session, because it copies no threads"),
             (
                 fails_to_describe,
                 "a graph that the server cannot describe gets every key of a client's state",
@@ -262,7 +263,7 @@ mod tests {
             Capabilities::default(),
         ]
         .map(count);
-        assert_eq!((python, aegra, javascript, unknown), (0, 3, 5, 5));
+        assert_eq!((python, aegra, javascript, unknown), (0, 4, 5, 6));
     }
 
     #[test]
