@@ -15,9 +15,9 @@ use crate::offload::offload;
 use crate::runs::conversation;
 use crate::threads::{self, Newest, Thread, Waits};
 use crate::upstream::{Error as UpstreamError, Line};
-use threadway_translate::acp::cursor::{CursorAnchor, CursorCapabilities, anchors};
+use threadway_translate::acp::cursor::anchors;
 use threadway_translate::acp::rpc::{Code, Error};
-use threadway_translate::acp::{StopReason, Update};
+use threadway_translate::acp::{CursorAnchor, CursorCapabilities, StopReason, Update};
 
 /// A cursor's id, and what a client shows before it.
 type Cursor = (String, CursorAnchor);

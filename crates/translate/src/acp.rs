@@ -50,17 +50,17 @@ mod update;
 use serde::Serialize;
 
 pub use call::Verdict;
-pub use ending::{StopReason, result_of, stop_reason};
+pub use ending::{result_of, stop_reason};
 pub use glob::{Glob, GlobError};
 pub use limit::MAX_LINE_BYTES;
 pub use profile::{GraphProfile, Paths, UnknownPaths};
 pub use project::{NoticeForms, PlanForm, Projector};
 pub use prompt_planner::{PromptMessage, PromptPlanner};
 pub use update::{
-    AvailableCommand, AvailableCommandInput, CompactionStatus, ContentBlock, EmbeddedFile,
-    FileContents, IdleReason, Location, NoticeSeverity, Plan, PlanEntry, PlanStatus, Priority,
-    StateError, SubagentState, SubagentUpdate, ToolCall, ToolContent, ToolKind, ToolStatus,
-    UnknownKind, Update,
+    AvailableCommand, AvailableCommandInput, CompactionStatus, ContentBlock, CursorAnchor,
+    CursorCapabilities, CursorPosition, EmbeddedFile, FileContents, IdleReason, Location,
+    NoticeSeverity, Plan, PlanEntry, PlanStatus, Priority, StateError, StopReason, SubagentState,
+    SubagentUpdate, ToolCall, ToolContent, ToolKind, ToolStatus, UnknownKind, Update,
 };
 
 /// Writes a `session/update` notification, as one line or several that are not too long for any

@@ -4,41 +4,9 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use super::project::{NoticeForms, Projector};
-use super::update::Update;
+use super::update::{CursorAnchor, CursorPosition, Update};
 use crate::run::{Message, RunEvent};
-
-/// The methods that accept a cursor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct CursorCapabilities {
-    fork: Supported,
-}
-
-/// The empty object by which ACP says that something is supported.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-struct Supported {}
-
-/// What a client shows immediately before a cursor.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
-#[expect(missing_docs, reason = "the names are the specification's, which defines them")]
-pub enum CursorAnchor {
-    UserMessage { message_id: String, position: CursorPosition },
-    AgentMessage { message_id: String, position: CursorPosition },
-    AgentThought { message_id: String, position: CursorPosition },
-    ToolCall { tool_call_id: String, position: CursorPosition },
-    Compaction { compaction_id: String, position: CursorPosition },
-}
-
-/// On which side of its anchor a cursor is. A turn ends after something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the names are the specification's, which defines them")]
-pub enum CursorPosition {
-    After,
-}
 
 /// The anchors in a conversation, in the order in which a client shows them. The last is that of a
 /// cursor at the end.

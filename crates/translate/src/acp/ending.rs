@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::limit;
 use super::rpc::{self, Code, Error};
 use super::tool::one_line;
+use super::update::StopReason;
 use crate::json::Json;
 use crate::langgraph::Finish;
 use crate::run::{ErrorReport, Failure, Outcome};
@@ -17,18 +18,6 @@ const MAX_CODE_CHARS: usize = 200;
 
 /// The longest details of a failed run's error, in bytes.
 const MAX_DETAILS_BYTES: usize = 64 * 1024;
-
-/// Why a turn ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the names are the specification's, which defines them")]
-pub enum StopReason {
-    EndTurn,
-    MaxTokens,
-    MaxTurnRequests,
-    Refusal,
-    Cancelled,
-}
 
 /// The stop reason for a run's outcome, or the error for a failed run.
 ///

@@ -231,7 +231,7 @@ pub fn answered_by_prompt(action: &Action, prompt: &str) -> Option<Decision> {
         None
     };
     known.or_else(|| {
-        let only_its = decisions_of_graph(action);
+        let only_its = action.decisions_of_graph();
         let named = only_its.iter().find(|kind| kind.eq_ignore_ascii_case(prompt.trim()));
         let other = |kind: &str, message| Decision::Other { kind: kind.to_owned(), message };
         match (named, &*only_its, &*action.decisions) {
@@ -240,14 +240,6 @@ pub fn answered_by_prompt(action: &Action, prompt: &str) -> Option<Decision> {
             (None, ..) => None,
         }
     })
-}
-
-/// The allowed decisions whose meaning only the graph knows.
-pub(super) fn decisions_of_graph(action: &Action) -> Vec<&str> {
-    const KNOWN: [&str; 7] =
-        ["approve", "accept", "edit", "reject", "ignore", "respond", "response"];
-    let allowed = action.decisions.iter().map(|kind| &**kind);
-    allowed.filter(|kind| !KNOWN.contains(kind)).collect()
 }
 
 /// Whether a graph allows a kind of decision. A graph that names none allows approval and

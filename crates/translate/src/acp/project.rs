@@ -16,13 +16,12 @@ use children::Children;
 use message::{ChunkKind, MessageState, SentMessage, chunk_kind};
 
 use super::call::{CallResult, Calls, Verdict};
-use super::cursor::CursorAnchor;
 use super::notice::{Notice, SUMMARY};
 use super::plan::PlanState;
 use super::profile::GraphProfile;
 use super::tool::Reader;
 use super::update::{
-    CompactionStatus, ContentBlock, Plan, PlanEntry, SubagentState, ToolCall, Update,
+    CompactionStatus, ContentBlock, CursorAnchor, Plan, PlanEntry, SubagentState, ToolCall, Update,
 };
 use super::{content, limit, strict};
 use crate::json::{Json, Text, TextBuf};

@@ -8,7 +8,6 @@ use std::fmt::Write as _;
 
 use serde_json::value::RawValue;
 
-use super::permission;
 use crate::json::{self, Members, Text};
 use crate::run::{self, Action};
 
@@ -108,7 +107,7 @@ pub fn of_action(action: &Action) -> String {
     if action.call_id.is_none() && words_before_call(action).is_none() {
         text.part(|| called(action));
     }
-    match &*permission::decisions_of_graph(action) {
+    match &*action.decisions_of_graph() {
         [] => {}
         [only] if action.decisions.len() == 1 => {
             text.part(|| {

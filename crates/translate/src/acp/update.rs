@@ -7,8 +7,6 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
-use super::cursor::{CursorAnchor, CursorCapabilities};
-use super::ending::StopReason;
 use crate::json::{Json, Text};
 
 /// One update. It borrows from the run event that it projects.
@@ -354,6 +352,48 @@ pub struct AvailableCommand {
 pub struct AvailableCommandInput {
     /// The placeholder that is shown while the input is empty.
     pub hint: String,
+}
+
+/// The methods that accept a cursor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CursorCapabilities {
+    fork: Supported,
+}
+
+/// The empty object by which ACP says that something is supported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+struct Supported {}
+
+/// What a client shows immediately before a cursor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
+#[expect(missing_docs, reason = "the names are the specification's, which defines them")]
+pub enum CursorAnchor {
+    UserMessage { message_id: String, position: CursorPosition },
+    AgentMessage { message_id: String, position: CursorPosition },
+    AgentThought { message_id: String, position: CursorPosition },
+    ToolCall { tool_call_id: String, position: CursorPosition },
+    Compaction { compaction_id: String, position: CursorPosition },
+}
+
+/// On which side of its anchor a cursor is. A turn ends after something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names are the specification's, which defines them")]
+pub enum CursorPosition {
+    After,
+}
+
+/// Why a turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names are the specification's, which defines them")]
+pub enum StopReason {
+    EndTurn,
+    MaxTokens,
+    MaxTurnRequests,
+    Refusal,
+    Cancelled,
 }
 
 // === impl ContentBlock ===

@@ -211,6 +211,16 @@ impl Interrupt {
 
 // === impl Action ===
 
+impl Action {
+    /// The allowed decisions whose meaning only the graph knows.
+    pub(crate) fn decisions_of_graph(&self) -> Vec<&str> {
+        const KNOWN: [&str; 7] =
+            ["approve", "accept", "edit", "reject", "ignore", "respond", "response"];
+        let allowed = self.decisions.iter().map(|kind| &**kind);
+        allowed.filter(|kind| !KNOWN.contains(kind)).collect()
+    }
+}
+
 impl From<ApprovalRequest> for Action {
     fn from(request: ApprovalRequest) -> Self {
         let ApprovalRequest { name, args, description, decisions, call_id, schema, details } =
