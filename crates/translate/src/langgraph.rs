@@ -18,7 +18,7 @@
 //! - `dialect`: the stream modes that carry messages, each as a state machine. `copilotkit`: the names
 //!   that CopilotKit gives its events and metadata.
 //! - `message`, `block`, `media`, `origin`: LangChain's messages, their content, and which model call
-//!   they come from. `messages_key`: the key of the state that has the messages.
+//!   they come from. `suppressed`: what of such a call is not streamed. `messages_key`: the key of the state that has the messages.
 //! - `values`, `task`, `interrupt`, `run_error`: the other parts of a stream.
 //! - `approval`: interrupts that ask whether a tool may be called, and their answers. `kept`:
 //!   answers that wait for others.
@@ -44,6 +44,7 @@ mod record;
 mod replay;
 mod request;
 mod run_error;
+mod suppressed;
 mod task;
 mod thread_state;
 mod values;
@@ -62,7 +63,7 @@ pub use message::{CallChunk, Finish, Message, MessageType, WholeCall};
 pub use messages_key::{GraphLevel, MessagesKey, ParseMessagesKeyError};
 pub(crate) use model::MODEL_KEYS;
 pub use model::ModelInput;
-pub(crate) use origin::{Origin, Suppressed, SuppressedCalls};
+pub(crate) use origin::Origin;
 pub use part::{Body, Part, StreamForm, has_values};
 pub use record::{
     ARCHIVED, Assistant, CLIENT_THREAD_ID, Capabilities, GraphKeys, InputKeys, Joins, RunRecord,
@@ -71,6 +72,7 @@ pub use record::{
 pub use replay::{Novelty, Replay, Taken};
 pub use request::{Multitask, RunRequest, Start};
 pub use run_error::{ErrorDetail, ErrorReport, ErrorSource, RunError};
+pub(crate) use suppressed::{Suppressed, SuppressedCalls};
 pub use task::Task;
 pub(crate) use task::is_internal_node;
 pub use thread_state::{

@@ -4,8 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::dialect::dialect_event::Emitted;
-use super::origin::{Suppressed, SuppressedCalls};
+use super::suppressed::{Suppressed, SuppressedCalls};
 use crate::json::{self, Json, Members, Text};
 
 /// The key of the state under which CopilotKit's clients put their tools.
@@ -29,6 +28,32 @@ const EXIT_EVENT: &str = "Exit";
 
 /// The prefix of the names of CopilotKit's own events. Its older packages leave it out.
 const EVENT_PREFIX: &str = "copilotkit_";
+
+/// A message, call, state or event that a graph sends outside of a model's call.
+pub(crate) enum Emitted<'u> {
+    /// A message of the assistant.
+    Message {
+        /// Its id.
+        id: Cow<'u, str>,
+        /// Its text.
+        text: Text,
+    },
+    /// A tool call, which is also a message of its own.
+    Call {
+        /// The id of both.
+        id: Cow<'u, str>,
+        /// The tool.
+        name: Cow<'u, str>,
+        /// The arguments, as JSON.
+        args: Text,
+    },
+    /// The state.
+    State(Json),
+    /// Anything else, under its name.
+    Custom(&'u str, Json),
+    /// An event without the members that its name promises. Its producer has begun all the same.
+    Malformed,
+}
 
 /// Reads which pieces of a call its metadata ask not to show.
 ///

@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 
 use super::copilotkit;
 use super::message::HARNESS_SOURCE;
+use super::suppressed::Suppressed;
 use crate::json;
 
 /// The metadata of a model or tool call.
@@ -30,28 +31,6 @@ pub(crate) struct Origin {
     pub(crate) is_harness: bool,
     /// `predict_state`: the tool arguments that predict keys of the state, not parsed.
     pub(crate) predict_state: Option<json::Json>,
-}
-
-/// What the graph asked not to stream of a model's call. A state that contains the message still
-/// shows it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Suppressed {
-    /// Its text and reasoning.
-    pub(crate) text: bool,
-    /// Its tool calls.
-    pub(crate) calls: SuppressedCalls,
-}
-
-/// Which tool calls of a model's call are not streamed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum SuppressedCalls {
-    /// None.
-    #[default]
-    None,
-    /// All but those of these tools.
-    AllBut(Arc<[String]>),
-    /// All.
-    All,
 }
 
 /// The last origin that was read, and the bytes that it was read from.
@@ -106,29 +85,6 @@ impl Origin {
     /// The task of the call: the last segment of the path.
     pub(crate) fn task(&self) -> Option<&str> {
         self.checkpoint_ns.rsplit('|').next().filter(|segment| !segment.is_empty())
-    }
-}
-
-// === impl Suppressed ===
-
-/// See [`Suppressed::ALL`].
-static ALL: Suppressed = Suppressed { text: true, calls: SuppressedCalls::All };
-
-impl Suppressed {
-    /// Nothing is streamed.
-    pub(crate) const ALL: &'static Self = &ALL;
-}
-
-// === impl SuppressedCalls ===
-
-impl SuppressedCalls {
-    /// Whether the calls of this tool are not streamed.
-    pub(crate) fn has(&self, tool: &str) -> bool {
-        match self {
-            Self::None => false,
-            Self::AllBut(shown) => shown.iter().all(|name| name != tool),
-            Self::All => true,
-        }
     }
 }
 

@@ -1,8 +1,7 @@
 //! What the dialects yield: one form for all of them.
 
-use std::borrow::Cow;
-
-use crate::json::{Json, Members, Text};
+use crate::json::{Members, Text};
+use crate::langgraph::copilotkit::Emitted;
 use crate::langgraph::{CallChunk, Finish, Message, Origin, Reasoning};
 
 /// One thing that a part says.
@@ -110,32 +109,6 @@ pub(crate) enum Cost<'p> {
         /// The provider's metadata, which name the model.
         metadata: Option<&'p Members<'p>>,
     },
-}
-
-/// A message, call, state or event that a graph sends outside of a model's call.
-pub(crate) enum Emitted<'u> {
-    /// A message of the assistant.
-    Message {
-        /// Its id.
-        id: Cow<'u, str>,
-        /// Its text.
-        text: Text,
-    },
-    /// A tool call, which is also a message of its own.
-    Call {
-        /// The id of both.
-        id: Cow<'u, str>,
-        /// The tool.
-        name: Cow<'u, str>,
-        /// The arguments, as JSON.
-        args: Text,
-    },
-    /// The state.
-    State(Json),
-    /// Anything else, under its name.
-    Custom(&'u str, Json),
-    /// An event without the members that its name promises. Its producer has begun all the same.
-    Malformed,
 }
 
 /// Whether something begins or ends.
