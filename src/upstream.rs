@@ -14,7 +14,7 @@
 //!   answers. `answer_text`: a body that was read.
 //! - `stream`: the response body of a run.
 //! - `http1`: HTTP/1.1. `dial`: its connections, and those of a WebSocket. `tls`: certificates.
-//! - `error`: why a request failed. `availability`: log lines for outages.
+//! - `error`: why a request failed. `transport_error`: why HTTP itself failed. `availability`: log lines for outages.
 //! - `caller`: the client's headers that are forwarded. `until`: how long it is admitted.
 //! - `base_url`, `api_key`: checked settings. `key_set`: the public keys of a token issuer.
 
@@ -41,6 +41,7 @@ mod states_below;
 mod stream;
 mod thread;
 mod tls;
+mod transport_error;
 mod turns;
 mod until;
 

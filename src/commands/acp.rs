@@ -27,7 +27,7 @@ use threadway::upstream::{BaseUrl, Caller};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::lines::{complain, explain_stdin, use_format_in};
+use super::lines::{complain, explain_editors, use_format_in};
 use super::{bridge, failed, misused, runtime, say, signal, start_log};
 
 /// An upstream and what is configured for it.
@@ -156,15 +156,6 @@ where
     // A pending read of stdin may never end.
     runtime.shutdown_background();
     served
-}
-
-/// People type the command to see what it does, and nothing else is printed before an editor writes.
-pub(super) fn explain_editors() {
-    explain_stdin(
-        "waiting for an editor's ACP messages on stdin, one JSON object a line; editors start this \
-         command themselves: `threadway acp --print-config zed` prints the settings for one (ctrl-c \
-         exits)",
-    );
 }
 
 fn print_config(args: &cli::Acp, editor: Editor, store: &Store) -> Result<(), u8> {

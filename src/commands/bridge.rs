@@ -14,8 +14,7 @@ use threadway::editors;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::acp::explain_editors;
-use super::lines::start_log_of_flag;
+use super::lines::{explain_editors, start_log_of_flag};
 use super::{failed, misused, runtime, say, signal};
 
 /// What a person can do if `--login` cannot ask for the token.

@@ -98,6 +98,15 @@ pub(super) fn explain_stdin(explanation: &str) {
     }
 }
 
+/// People type the command to see what it does, and nothing else is printed before an editor writes.
+pub(super) fn explain_editors() {
+    explain_stdin(
+        "waiting for an editor's ACP messages on stdin, one JSON object a line; editors start this \
+         command themselves: `threadway acp --print-config zed` prints the settings for one (ctrl-c \
+         exits)",
+    );
+}
+
 /// Prints the result of a command on stdout, a line for each of its parts.
 pub(super) fn report(level: Level, lines: &[String]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tower_service::Service;
 use url::{Position, Url};
 
-use super::http1::SendError;
+use super::transport_error::SendError;
 use super::{CONNECT_TIMEOUT, Error, SetupError, Tls};
 
 /// How long a connection carries nothing before the system probes it, and the pause between probes.

@@ -12,11 +12,10 @@
 //!   new connection, if the pool is empty
 //! ```
 //!
-//! - `body`: a response body with its connection. `pool`: the idle connections. `error`: failures.
+//! - `body`: a response body with its connection. `pool`: the idle connections.
 //!   `super::dial` makes the connections.
 
 mod body;
-mod error;
 mod pool;
 
 use std::fmt;
@@ -34,10 +33,10 @@ use hyper::client::conn::http1 as conn;
 use url::{Position, Url};
 
 pub(super) use body::Body;
-pub(super) use error::SendError;
 use pool::Pool;
 
 use super::dial::{Dialer, HttpSocket};
+use super::transport_error::SendError;
 
 /// A client of one server. Clones share its connections.
 #[derive(Clone)]

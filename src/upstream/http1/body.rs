@@ -10,9 +10,9 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
-use super::error::BodyError;
 use super::{Connection, Pool};
 use crate::upstream::SILENCE_TIMEOUT;
+use crate::upstream::transport_error::BodyError;
 
 /// How many bytes of a body are taken at once. Other tasks run before more is taken, so that the
 /// viewers of a fast run keep up with it.
