@@ -583,4 +583,4 @@ impl Reading {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

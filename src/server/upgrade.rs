@@ -90,10 +90,10 @@ pub(super) fn take_token(headers: &mut HeaderMap) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::server) mod tests {
     use super::*;
 
-    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+    pub(in crate::server) fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
         let mut map = HeaderMap::new();
         for (name, value) in lines {
             map.append(*name, HeaderValue::from_static(value));
@@ -101,7 +101,7 @@ mod tests {
         map
     }
 
-    const UPGRADES: [(&str, &str); 2] =
+    pub(in crate::server) const UPGRADES: [(&str, &str); 2] =
         [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")];
 
     #[test]

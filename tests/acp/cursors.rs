@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use threadway::sessions::{Settings, Unstable};
 
+use crate::fork::takes_a_prompt;
 use crate::support::clock::{HeldClock, within};
 use crate::support::editor::{CWD, Editor, Setup, open_with, outline};
 use crate::support::langgraph::{LangGraph, state};
@@ -317,13 +318,7 @@ async fn a_fork_at_a_cursor_has_exactly_the_conversation_of_that_turn() {
     assert_eq!(server.books().threads[&fork].state.as_ref().unwrap()["values"], values);
 
     // The next prompt goes on from there.
-    let prompt = editor.prompt(&fork, "go on").await;
-    let mut run = server.run().await;
-    assert_eq!(run.thread, fork);
-    run.says("b", "done").await;
-    run.ends("success", None).await;
-    let told = editor.until(prompt).await;
-    assert_eq!(outline(&told.of(&fork)), ["agent_message_chunk b done"]);
+    takes_a_prompt(&mut server, &mut editor, &fork).await;
 
     // A fork of the fork.
     let again = id_of(&editor.call("session/fork", to_fork(&fork, copy)).await);

@@ -48,6 +48,18 @@ async fn listed(editor: &mut Editor, cwd: &str) -> Vec<(String, Value)> {
 
 // === forks ===
 
+/// Prompts a fork, which sends the answer and nothing of the conversation before.
+pub(crate) async fn takes_a_prompt(server: &mut LangGraph, editor: &mut Editor, fork: &str) {
+    let prompt = editor.prompt(fork, "go on").await;
+    let mut run = server.run().await;
+    assert_eq!(run.thread, fork);
+    run.says("b", "done").await;
+    run.ends("success", None).await;
+    let told = editor.until(prompt).await;
+    assert_eq!(told.stop_reason(), "end_turn");
+    assert_eq!(outline(&told.of(fork)), ["agent_message_chunk b done"]);
+}
+
 #[tokio::test]
 async fn initialize_offers_forks_and_additional_directories() {
     let server = LangGraph::start().await;
@@ -82,14 +94,7 @@ async fn a_fork_has_the_conversation_and_the_settings_and_goes_on_by_itself() {
     assert_eq!(server.books().threads[SOURCE].metadata["acp_always/0"]["name"], "write");
 
     // The fork takes a prompt at once, and sends nothing of the conversation again.
-    let prompt = editor.prompt(&fork, "go on").await;
-    let mut run = server.run().await;
-    assert_eq!(run.thread, fork);
-    run.says("b", "done").await;
-    run.ends("success", None).await;
-    let told = editor.until(prompt).await;
-    assert_eq!(told.stop_reason(), "end_turn");
-    assert_eq!(outline(&told.of(&fork)), ["agent_message_chunk b done"]);
+    takes_a_prompt(&mut server, &mut editor, &fork).await;
     assert!(server.books().threads[SOURCE].runs.is_empty());
     // Another process loads it with its conversation.
     let mut other = Editor::initialized(&server.url, &Setup::with_modes(&["ask", "auto"])).await;

@@ -4,9 +4,10 @@
 //!
 //! In the steps below `A` is a session, `r` a run, `q` a request from the agent, `x` a request from
 //! the editor, and `h` a held request to LangGraph. `$A`, `$r`, `$q` and `$x` are their ids, and
-//! `$prompt` is that of the last prompt. `let $a JSON` names a text. Before all other steps, `rows $a $b`
-//! plays the script for each row behind it, and `setup NAME` is one of [`setup`]. `when true STEP`
-//! and `unless true STEP` are for rows.
+//! `$prompt` is that of the last prompt. `let $a JSON` names a text. Two lines may come before all
+//! other steps. `rows $a $b` is followed by rows of values, and the script is played once for each
+//! row. `setup NAME` opens the connection with the settings that [`setup`] has under this name.
+//! `when true STEP` and `unless true STEP` play a step in some of the rows.
 //!
 //! - The editor: `session A`, `prompt A TEXT [r]` (and its run), `cancel A`,
 //!   `request x [A] METHOD PARAMS`, `notify METHOD PARAMS`, `refused [A] METHOD PARAMS CODE TEXT`,

@@ -45,11 +45,12 @@ use crate::runs::ending::{EndStatus, Ending, FinalState};
 use crate::runs::feed::Coverage;
 use crate::runs::published::History;
 use crate::runs::reader::{Baseline, RunReader};
+use crate::runs::reading::tests::record;
 use crate::runs::reading::{Answer, Source};
 use crate::runs::{EventId, Feed, JoinedRun, OwnerPolicy, Runs};
 use crate::sync::turns;
 use crate::upstream::Seed;
-use threadway_translate::langgraph::{Capabilities, KeptAnswers, RunRecord, RunStatus};
+use threadway_translate::langgraph::{Capabilities, KeptAnswers, RunStatus};
 use threadway_translate::run::{Emit, View};
 
 /// How many interleavings each test runs, unless `THREADWAY_SCHEDULES` says otherwise.
@@ -448,7 +449,7 @@ impl Server {
                 });
             }
             Asked::State => Answer::State(Some(thread_state(&["hi"]))),
-            Asked::Record => Answer::Record(Ok(record())),
+            Asked::Record => Answer::Record(Ok(record(RunStatus::Running))),
             Asked::EndStatus { is_whole } => Answer::EndStatus(if self.said().is_over {
                 // The state shows the rest of a stream that was not read to its end.
                 let state = || FinalState::OfRun(thread_state(&["hi", TEXT]));
@@ -535,23 +536,6 @@ async fn moment() {
         Poll::Pending
     })
     .await;
-}
-
-fn record() -> RunRecord {
-    RunRecord {
-        id: "R".to_owned(),
-        status: RunStatus::Running,
-        start: None,
-        client_id: None,
-        created_at: String::new(),
-        has_request: true,
-        is_resumable: true,
-        has_values: Some(true),
-        input: None,
-        resumes: false,
-        answers: Vec::new(),
-        update: None,
-    }
 }
 
 fn values(texts: &[&str]) -> Value {
@@ -840,7 +824,7 @@ fn attach(
             upstream: &upstream,
             server: Capabilities::PYTHON,
             thread_id: "T",
-            record: record(),
+            record: record(RunStatus::Running),
             source: Source::Stream,
             emit: Emit::default(),
         });

@@ -1,6 +1,7 @@
 //! How a run ended, as a table.
 
 use super::*;
+use crate::runs::reading::tests::record;
 use RunStatus::{Error, Interrupted, Pending, Running, Success, Timeout, Unknown};
 
 /// The run's last state: over, stopped to ask, stopped at a breakpoint, failed.
@@ -13,23 +14,6 @@ const FAILED: &str = r#"{"values":{},"next":["a"],
 
 const UNEXPLAINED: &str = "failed run_failed: the run failed; LangGraph's log tells why";
 const TIMED_OUT: &str = "failed timeout: LangGraph stopped the run at its time limit";
-
-fn record(status: RunStatus) -> RunRecord {
-    RunRecord {
-        id: "R".to_owned(),
-        status,
-        start: None,
-        client_id: None,
-        created_at: String::new(),
-        has_request: true,
-        is_resumable: true,
-        has_values: Some(true),
-        input: None,
-        resumes: false,
-        answers: Vec::new(),
-        update: None,
-    }
-}
 
 /// A stream that has shown the whole run.
 fn whole() -> StreamSummary {

@@ -91,7 +91,7 @@ fn bytes(parts: &[Sent]) -> Vec<u8> {
 
 /// The record of a run that a gateway started: the server stores its stream, and the stream has
 /// the state.
-fn record(status: RunStatus) -> RunRecord {
+pub(in crate::runs) fn record(status: RunStatus) -> RunRecord {
     RunRecord {
         id: "R".to_owned(),
         status,

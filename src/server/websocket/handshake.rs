@@ -135,17 +135,7 @@ fn headers_of_turns(headers: &HeaderMap) -> HeaderMap {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
-        let mut map = HeaderMap::new();
-        for (name, value) in lines {
-            map.append(*name, HeaderValue::from_static(value));
-        }
-        map
-    }
-
-    const UPGRADES: [(&str, &str); 2] =
-        [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")];
+    use crate::server::upgrade::tests::{UPGRADES, headers};
 
     #[test]
     fn what_concerns_the_opening_alone_is_left_out_of_the_turns() {
