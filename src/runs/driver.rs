@@ -26,7 +26,7 @@ use super::batch::Events;
 use super::credential_ring::{CredentialRing, Lender};
 use super::ending::BodyEnd;
 use super::live::RunKey;
-use super::published::{Bar, History, Run};
+use super::published::{Bar, Run};
 use super::reading::{Action, Reading, ReadingEnd, Request};
 use super::recorder::RunRecorder;
 use super::retry::UPSTREAM_PATIENCE;
@@ -175,10 +175,9 @@ impl Driver {
                     }
                 }
                 () = timer.as_mut(), if due.is_some() => {
-                    let history = reading.history();
                     let mut events = Events::default();
                     reading.on_timeout(Instant::now(), &mut events);
-                    self.publish_news(&reading, history, events);
+                    self.publish(&reading, events);
                 }
             }
         }
@@ -213,12 +212,11 @@ impl Driver {
                 Some(body)
             }
             Response::Answer(answer) => {
-                let history = reading.history();
                 let mut events = Events::default();
                 offload(answer.bytes(), || {
                     reading.on_answer(answer, retry_after, now, &mut events);
                 });
-                self.publish_news(reading, history, events);
+                self.publish(reading, events);
                 None
             }
         }
@@ -241,13 +239,6 @@ impl Driver {
             callers,
             "ended the streams of callers whose credentials LangGraph refuses; others read on"
         );
-    }
-
-    /// Publishes events, and that the past was replayed, if `history` was the state before.
-    fn publish_news(&mut self, reading: &Reading, history: History, events: Events) {
-        if reading.history() != history || !events.is_empty() {
-            self.publish(reading, events);
-        }
     }
 
     fn publish(&mut self, reading: &Reading, events: Events) {

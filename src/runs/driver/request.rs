@@ -60,11 +60,14 @@ pub(super) fn send(
         match round(&request, &run, &ring).await {
             Ok((reply, refused)) => {
                 let barred = still_refused(refused, &run.thread_id).await;
-                let has_ended = matches!(
+                // The record may lag behind a stream that has shown the whole run.
+                let may_be_over = matches!(
                     reply.response,
-                    Response::Answer(Answer::EndStatus(EndStatus::Ended(_)))
+                    Response::Answer(Answer::EndStatus(
+                        EndStatus::Ended(_) | EndStatus::Running | EndStatus::Lagging
+                    ))
                 );
-                Answered { reply, barred, is_whole: is_whole && has_ended }
+                Answered { reply, barred, is_whole: is_whole && may_be_over }
             }
             Err(refusal) => {
                 // Without credentials nothing is hidden: what is missing was deleted.
