@@ -267,7 +267,8 @@ fn row(path: &[String]) -> Option<&'static Key> {
         let parts: Vec<_> = ["upstream"].into_iter().chain(rest.split('.')).collect();
         keys::find(&general(&parts).join("."))
     };
-    found.or_else(with_dots)
+    // Serde reads the table `acp`: a quoted key outside of it is none of its keys.
+    found.or_else(with_dots).filter(|key| key.kind != Kind::Acp)
 }
 
 /// The known key that an unknown one at this path probably stands for.

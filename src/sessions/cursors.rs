@@ -1,7 +1,7 @@
 //! Session cursors: the ends of a session's turns, at which a client can fork it.
 //!
 //! A cursor is the checkpoint with which a turn has ended, so nothing about it is stored. A client gets
-//! the cursor of each turn that it sees end, and all when it opens the session.
+//! the cursor of each turn that it sees end, and those of the newest states when it opens the session.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -109,7 +109,9 @@ pub(crate) fn end_of_run(
 ) -> Option<String> {
     let state = ThreadState::parse_under(key, state)?;
     // Another run may have begun.
-    let is_end = state.run_id.as_deref() == run_id && (is_stopped || state.next.is_empty());
+    let is_end = run_id.is_some()
+        && state.run_id.as_deref() == run_id
+        && (is_stopped || state.next.is_empty());
     (is_end && can_be_copied(&state)).then_some(state.checkpoint_id?.into_owned())
 }
 

@@ -117,6 +117,7 @@ pub(crate) async fn play(script: &str) {
     let rows = words(rows.unwrap_or("$once once"));
     let is_name = |word: &&Value| text(word).starts_with('$');
     let (names, rows) = rows.split_at(rows.iter().take_while(is_name).count());
+    assert!(!rows.is_empty() && rows.len().is_multiple_of(names.len()), "rows without values");
     for row in rows.chunks(names.len()) {
         let _at = At(&json!(row).to_string());
         let mut play = Play::new(named(names, row), &exchanges[0]).await;
@@ -293,6 +294,7 @@ impl Play {
             }
             ["let", name, text] => self.name(&name[1..], text),
             [word @ ("when" | "unless"), condition, ..] => {
+                assert!(["true", "false"].contains(condition), "{condition} is no condition");
                 if (*word == "when") == (*condition == "true") {
                     Box::pin(self.step(&words[2..])).await;
                 }
