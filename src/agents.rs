@@ -31,7 +31,7 @@ use crate::upstream::{Caller, Client, Error, Identity};
 use agent::{AgentKey, Presence};
 use facts::Facts;
 use threadway_translate::langgraph::{Capabilities, ServerInfo};
-use threadway_translate::run::Emit;
+use threadway_translate::run::EmitOptions;
 
 /// How long an upstream may take to say that it is ready. Orchestrators wait a few seconds.
 pub const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -56,9 +56,9 @@ pub type MessagesKeys = HashMap<String, MessagesKey>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Emits {
     /// For agents without an entry in `by_agent`.
-    pub default: Emit,
+    pub default: EmitOptions,
     /// By the name that clients use.
-    pub by_agent: HashMap<String, Emit>,
+    pub by_agent: HashMap<String, EmitOptions>,
 }
 
 /// The configured upstreams and aliases, and what is remembered of them.

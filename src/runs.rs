@@ -79,7 +79,7 @@ use reader::Baseline;
 use reading::{Reading, Source};
 use start::Begun;
 use threadway_translate::langgraph::{Capabilities, ErrorDetail, RunRecord, RunRequest, RunStatus};
-use threadway_translate::run::Emit;
+use threadway_translate::run::EmitOptions;
 
 /// How many bytes of a run's events are kept for slow readers, unless configured otherwise: about
 /// 3,000 tokens, or half a minute of a fast model. A slower reader is sent a keyframe, which costs
@@ -91,7 +91,7 @@ pub const DEFAULT_LOG_BYTES: usize = 1024 * 1024;
 pub struct Runs {
     shared: Arc<Shared>,
     /// The options that limit what viewers are shown, for runs read through this handle.
-    emit: Emit,
+    emit: EmitOptions,
 }
 
 /// How a run continues after its client has lost its connection.
@@ -150,7 +150,7 @@ struct JoinedRun<'a> {
     thread_id: &'a str,
     record: RunRecord,
     source: Source,
-    emit: Emit,
+    emit: EmitOptions,
 }
 
 // === impl Runs ===
@@ -174,14 +174,14 @@ impl Runs {
             metrics,
             shutdown,
         });
-        Self { shared, emit: Emit::default() }
+        Self { shared, emit: EmitOptions::default() }
     }
 
     /// The same runs, shown to viewers with these options.
     ///
     /// A run that is read with two sets of options is read from the upstream twice.
     #[must_use]
-    pub(crate) fn with_emit(&self, emit: Emit) -> Self {
+    pub(crate) fn with_emit(&self, emit: EmitOptions) -> Self {
         Self { shared: Arc::clone(&self.shared), emit }
     }
 

@@ -85,7 +85,7 @@ use poll::Polls;
 use start_lock::StartLocks;
 use starts::Starts;
 use thread::IfAbsent;
-use threadway_translate::run::Emit;
+use threadway_translate::run::EmitOptions;
 
 /// The longest thread id in log lines, in bytes. Clients choose these ids.
 const MAX_LOGGED_BYTES: usize = 128;
@@ -95,7 +95,7 @@ const MAX_LOGGED_BYTES: usize = 128;
 pub struct Threads {
     shared: Arc<Shared>,
     /// Which events readers get that are made through this handle.
-    emit: Emit,
+    emit: EmitOptions,
 }
 
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl Threads {
             start_locks: StartLocks::default(),
             starts: Starts::default(),
         });
-        Self { shared, emit: Emit::default() }
+        Self { shared, emit: EmitOptions::default() }
     }
 
     /// The runs of the threads.
@@ -166,7 +166,7 @@ impl Shared {
     /// Whether the upstream shows a thread to the caller. Callers that ask at the same time with
     /// equal credentials share a request, which is sent after all of them have asked.
     async fn visibility(&self, upstream: &Client, thread_id: &str) -> Result<Visibility, Error> {
-        let key = LookKey::new(upstream, thread_id, Emit::default());
+        let key = LookKey::new(upstream, thread_id, EmitOptions::default());
         let read =
             async || Box::pin(upstream.in_turn(Line::Looks, upstream.visibility(thread_id))).await;
         self.visibilities.share(key, read).await

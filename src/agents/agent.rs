@@ -13,7 +13,7 @@ use threadway_translate::agui::ClientProvided;
 use threadway_translate::langgraph::{
     Capabilities, ConfigField, InputKeys, ModelInput, ServerInfo,
 };
-use threadway_translate::run::Emit;
+use threadway_translate::run::EmitOptions;
 
 /// How long a run waits for its server's kind and for the keys of its agent's input. Without the
 /// keys only the client's messages are sent, and none of its state.
@@ -38,7 +38,7 @@ pub struct Agent {
     /// The agent's name on its server: a graph, or an assistant's id.
     pub assistant: String,
     /// Which events viewers of its runs get.
-    pub emit: Emit,
+    pub emit: EmitOptions,
     /// The index of its upstream in the configuration.
     pub(super) upstream_index: usize,
     pub(super) directory: Arc<Directory>,

@@ -3,12 +3,12 @@
 use super::keys;
 use super::raw::{Given, Mistake, Raw};
 use crate::agents::Emits;
-use threadway_translate::run::{Emit, Harness, MessageSnapshots, StateEvents, Subagents};
+use threadway_translate::run::{EmitOptions, Harness, MessageSnapshots, StateEvents, Subagents};
 
 impl Raw {
     /// What viewers are sent, by default and for agents with a table of their own.
     pub(super) fn emits(&mut self) -> Emits {
-        let mut default = Emit::default();
+        let mut default = EmitOptions::default();
         for (key, given) in self.take_all("emit.") {
             self.keep(set(&mut default, &key, given));
         }
@@ -35,7 +35,7 @@ pub(super) fn of_agent(key: &str) -> Option<(&str, &str)> {
     (!agent.is_empty() && is_known).then_some((agent, option))
 }
 
-fn set(emit: &mut Emit, option: &str, given: Given) -> Result<(), Mistake> {
+fn set(emit: &mut EmitOptions, option: &str, given: Given) -> Result<(), Mistake> {
     let switch = [("true", true), ("false", false)];
     match option {
         "state" => {

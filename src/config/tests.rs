@@ -14,7 +14,7 @@ use threadway_translate::acp::mcp::Secrets;
 use threadway_translate::acp::permission::Rule;
 use threadway_translate::agui::{Allowance, LostThread, OnMessage, SystemMessages};
 use threadway_translate::langgraph::{ErrorDetail, Multitask};
-use threadway_translate::run::{Emit, Harness, StateEvents};
+use threadway_translate::run::{EmitOptions, Harness, StateEvents};
 
 const EXAMPLE: &str = include_str!("../../config.toml.example");
 
@@ -621,11 +621,11 @@ fn an_agent_is_shown_as_it_says_and_else_as_all_are() {
     assert_eq!(config.aliases, [("help".to_owned(), "agent".to_owned())]);
     let agents = config.agents(&Metrics::default()).unwrap();
     let emit = |name: &str| agents.find(name, &Caller::default()).unwrap().emit;
-    let all = Emit { state: StateEvents::Final, steps: false, ..Emit::default() };
+    let all = EmitOptions { state: StateEvents::Final, steps: false, ..EmitOptions::default() };
     assert_eq!(emit("other"), all);
-    assert_eq!(emit("help"), Emit { steps: true, ..all });
+    assert_eq!(emit("help"), EmitOptions { steps: true, ..all });
     assert_eq!(emit("agent"), all, "the alias alone is shown otherwise");
-    assert_eq!(emit("a.b"), Emit { reasoning: false, harness: Harness::Show, ..all });
+    assert_eq!(emit("a.b"), EmitOptions { reasoning: false, harness: Harness::Show, ..all });
 }
 
 #[test]

@@ -19,7 +19,7 @@ use threadway_translate::langgraph::{
     KeptAnswers, MessagesKey, Novelty, Replay, RunError, RunRecord, StreamForm, Taken, ThreadState,
     Values,
 };
-use threadway_translate::run::{Emit, Outcome, RunEvent, StreamEnd, Translator, View};
+use threadway_translate::run::{EmitOptions, Outcome, RunEvent, StreamEnd, Translator, View};
 use threadway_translate::sse::{self, DecodeError, Decoder};
 
 pub(super) use keys::Watermark;
@@ -102,7 +102,7 @@ impl Feed {
             thread_id: thread_id.to_owned(),
             name: name.map(str::to_owned),
             messages_key: MessagesKey::default(),
-            emit: Emit::default(),
+            emit: EmitOptions::default(),
             form: StreamForm::default(),
             scratch: String::new(),
             translation: run_id.map(|run_id| Translation::new(thread_id, Some(run_id), name)),
@@ -147,7 +147,7 @@ impl Feed {
 
     /// Limits what viewers are shown. To be called before anything is read.
     #[must_use]
-    pub fn with_emit(mut self, emit: Emit) -> Self {
+    pub fn with_emit(mut self, emit: EmitOptions) -> Self {
         self.parts.emit = emit;
         let run = self.parts.translation;
         self.parts.translation = run.map(|run| run.with_emit(emit));
@@ -433,7 +433,7 @@ impl Feed {
     }
 
     /// The options that limit what viewers are shown.
-    pub(super) fn emit(&self) -> Emit {
+    pub(super) fn emit(&self) -> EmitOptions {
         self.parts.emit
     }
 

@@ -17,7 +17,7 @@ use threadway_translate::langgraph::{
     Capabilities, CheckpointSource, ErrorDetail, KeptAnswers, MessagesKey, RunRecord, RunStatus,
     ThreadState, ThreadStatus,
 };
-use threadway_translate::run::{Emit, LastRun, Message, StreamEnd};
+use threadway_translate::run::{EmitOptions, LastRun, Message, StreamEnd};
 
 /// The contents of an idle thread.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +34,7 @@ pub(crate) struct IdleThread {
 pub(super) struct Options {
     pub(super) metrics: Metrics,
     pub(super) detail: ErrorDetail,
-    pub(super) emit: Emit,
+    pub(super) emit: EmitOptions,
 }
 
 /// The preview of a pending run, by its record.
@@ -42,7 +42,7 @@ pub(super) async fn preview(
     upstream: &Client,
     thread_id: &str,
     record: &RunRecord,
-    emit: Emit,
+    emit: EmitOptions,
 ) -> Result<Preview, Error> {
     let state = upstream.thread_state(thread_id).await?;
     let feed = Feed::joined(thread_id, record).with_messages_key(upstream.messages_key().clone());

@@ -17,7 +17,9 @@ use super::batch::Events;
 use super::event_id::EventKey;
 use crate::offload::offload;
 use crate::sync::Mutex;
-use threadway_translate::run::{self, Emit, Interrupt, Open, Outcome, RunEvent, View, Viewer};
+use threadway_translate::run::{
+    self, EmitOptions, Interrupt, Open, Outcome, RunEvent, View, Viewer,
+};
 
 /// A keyframe is reused while the events written since weigh at most this fraction of it: an
 /// eighth.
@@ -40,7 +42,7 @@ pub(super) struct Keyframe {
     view: Option<Arc<View>>,
     /// About how many bytes of memory the view keeps.
     weight: usize,
-    emit: Emit,
+    emit: EmitOptions,
     end: Option<EndEvent>,
     /// The events for a client that holds nothing.
     for_newcomer: OnceEvents,
@@ -67,7 +69,7 @@ impl Keyframe {
         written: u64,
         key: Option<EventKey>,
         view: Option<Arc<View>>,
-        emit: Emit,
+        emit: EmitOptions,
         end: Option<EndEvent>,
     ) -> Self {
         let weight = view.as_ref().map_or(0, |view| view.weight());

@@ -9,7 +9,7 @@ use super::published::Run;
 use crate::sync::{Guard, Mutex};
 use crate::upstream::Client;
 use threadway_translate::langgraph::MessagesKey;
-use threadway_translate::run::Emit;
+use threadway_translate::run::EmitOptions;
 
 /// Names a reading of a run. Another upstream may have a copy of the run, with the same ids.
 ///
@@ -22,7 +22,7 @@ pub(super) struct RunKey {
     /// The key of the graph's state under which the conversation is read. This field and the next
     /// are the last, so that all readings of a run are neighbours in the map.
     messages_key: MessagesKey,
-    emit: Emit,
+    emit: EmitOptions,
 }
 
 /// The runs being read.
@@ -57,7 +57,7 @@ impl Live {
         thread_id: &str,
         run_id: &str,
     ) -> Vec<Arc<Run>> {
-        let first = RunKey::of(upstream, thread_id, run_id, Emit::MIN);
+        let first = RunKey::of(upstream, thread_id, run_id, EmitOptions::MIN);
         // The least of the run's keys.
         let first = RunKey { messages_key: MessagesKey::default(), ..first };
         let live = self.lock();
@@ -90,7 +90,7 @@ fn attach(live: &BTreeMap<RunKey, Arc<Run>>, key: &RunKey) -> Option<Attached> {
 // === impl RunKey ===
 
 impl RunKey {
-    pub(super) fn of(upstream: &Client, thread_id: &str, run_id: &str, emit: Emit) -> Self {
+    pub(super) fn of(upstream: &Client, thread_id: &str, run_id: &str, emit: EmitOptions) -> Self {
         Self {
             upstream: upstream.base().to_string(),
             thread_id: thread_id.to_owned(),

@@ -17,13 +17,13 @@ use super::log::{Retained, RunLog, Segment};
 use crate::metrics::{Charge, Metrics};
 use crate::offload::offload;
 use crate::sync::{Guard, Mutex};
-use threadway_translate::run::{self, Emit, Failure, Loss, Open, Outcome, RunEvent};
+use threadway_translate::run::{self, EmitOptions, Failure, Loss, Open, Outcome, RunEvent};
 
 /// A run that is being read, or an idle thread shown as a run.
 pub(crate) struct Run {
     pub(super) thread_id: String,
     /// The options that limit what viewers are shown.
-    pub(super) emit: Emit,
+    pub(super) emit: EmitOptions,
     pub(super) metrics: Metrics,
     published: Mutex<Published>,
     /// Notified when more is published. The driver holds the only strong reference: when the driver

@@ -39,7 +39,7 @@ use crate::runs::{CredentialRing, Run};
 use crate::sync::{Guard, Mutex};
 use crate::upstream::{Caller, Client, Error, Line, Turn, Visibility};
 use threadway_translate::langgraph::{Capabilities, MessagesKey};
-use threadway_translate::run::Emit;
+use threadway_translate::run::EmitOptions;
 
 pub(super) use follower::Follower;
 use recent_runs::RecentRuns;
@@ -56,7 +56,7 @@ struct FollowKey {
     upstream: String,
     thread_id: String,
     messages_key: MessagesKey,
-    emit: Emit,
+    emit: EmitOptions,
     /// The caller, if the thread is hidden from it. Callers that may see the thread share a key.
     hidden_from: Option<Caller>,
 }
@@ -87,7 +87,7 @@ pub(super) async fn join(
     upstream: &Client,
     known: AgentServer,
     thread_id: &str,
-    emit: Emit,
+    emit: EmitOptions,
 ) -> Result<(Arc<Run>, Follower), Refusal> {
     let mut key = FollowKey {
         upstream: upstream.base().to_string(),

@@ -2,7 +2,7 @@
 
 use crate::upstream::{Access, Client};
 use threadway_translate::langgraph::MessagesKey;
-use threadway_translate::run::Emit;
+use threadway_translate::run::EmitOptions;
 
 /// A thread of one upstream, for one caller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,7 +16,7 @@ pub(super) struct CallerThread {
 pub(super) struct LookKey {
     thread: CallerThread,
     messages_key: MessagesKey,
-    emit: Emit,
+    emit: EmitOptions,
 }
 
 // === impl CallerThread ===
@@ -30,7 +30,7 @@ impl CallerThread {
 // === impl LookKey ===
 
 impl LookKey {
-    pub(super) fn new(upstream: &Client, thread_id: &str, emit: Emit) -> Self {
+    pub(super) fn new(upstream: &Client, thread_id: &str, emit: EmitOptions) -> Self {
         let thread = CallerThread::new(upstream, thread_id);
         Self { thread, messages_key: upstream.messages_key().clone(), emit }
     }

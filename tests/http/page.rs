@@ -6,7 +6,7 @@ use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use threadway::agents::Emits;
 use threadway::server::{Auth, Page, Settings};
-use threadway_translate::run::Emit;
+use threadway_translate::run::EmitOptions;
 
 use crate::support::gateway::{Gateway, RUN, Response, agents, input, part, refusal, refused};
 
@@ -23,7 +23,7 @@ fn on() -> Settings {
 }
 
 /// A gateway with these settings, whose agents have this `[emit]`.
-async fn gateway(settings: Settings, emit: Emit) -> Gateway {
+async fn gateway(settings: Settings, emit: EmitOptions) -> Gateway {
     let gateway = Gateway::start().await;
     let emits = Emits { default: emit, ..Emits::default() };
     let agents = agents(&[("default", &gateway.upstream.url())], &[]);
@@ -51,7 +51,7 @@ async fn bytes(response: &mut Response) -> Vec<u8> {
 
 #[tokio::test]
 async fn each_file_of_the_page_is_served_compressed_plain_and_once() {
-    let gateway = gateway(on(), Emit::default()).await;
+    let gateway = gateway(on(), EmitOptions::default()).await;
     for (path, media) in FILES {
         let mut plain = ask(&gateway, "GET", path, "").await;
         assert!(plain.head.starts_with("HTTP/1.1 200 OK\r\n"), "{}", plain.head);
@@ -98,7 +98,7 @@ async fn each_file_of_the_page_is_served_compressed_plain_and_once() {
 
 #[tokio::test]
 async fn the_page_may_run_and_ask_nothing_but_what_the_gateway_serves() {
-    let gateway = gateway(on(), Emit::default()).await;
+    let gateway = gateway(on(), EmitOptions::default()).await;
     for (path, _) in FILES {
         let response = ask(&gateway, "GET", path, "").await;
         let policy = header(&response, "content-security-policy").unwrap().to_owned();
@@ -131,7 +131,7 @@ async fn the_page_may_run_and_ask_nothing_but_what_the_gateway_serves() {
 
 #[tokio::test]
 async fn what_is_no_file_of_the_page_is_refused_as_ever() {
-    let gateway = gateway(on(), Emit::default()).await;
+    let gateway = gateway(on(), EmitOptions::default()).await;
     for path in ["/page/nothing.js", "/page/", "/page/..", "/index.html", "/favicon.ico"] {
         let what = format!(
             "there is no route {path}; runs are started with POST /agui/agent/{{agent}}/run, and \
@@ -161,7 +161,7 @@ async fn without_the_page_there_is_nothing_at_its_address() {
 async fn the_page_itself_needs_no_key_and_what_it_asks_does() {
     let keys = "ada=0123456789abcdef".parse().unwrap();
     let settings = Settings { auth: Auth::Bearer(keys), ..on() };
-    let gateway = gateway(settings, Emit::default()).await;
+    let gateway = gateway(settings, EmitOptions::default()).await;
     let page = ask(&gateway, "GET", "/", "").await;
     assert!(page.head.starts_with("HTTP/1.1 200 OK\r\n"), "{}", page.head);
     let info = ask(&gateway, "GET", "/agui/info", "").await;
@@ -201,12 +201,12 @@ async fn stream(gateway: &Gateway, query: &str) -> String {
 
 #[tokio::test]
 async fn the_inspector_is_shown_parts_and_run_events_where_nothing_is_hidden() {
-    let quiet = Emit { reasoning: false, ..Emit::default() };
+    let quiet = EmitOptions { reasoning: false, ..EmitOptions::default() };
     for (query, page, emit, is_shown) in [
-        ("?raw=true", Page::On, Emit::default(), true),
-        ("", Page::On, Emit::default(), false),
-        ("?raw=false", Page::On, Emit::default(), false),
-        ("?raw=true", Page::Off, Emit::default(), false),
+        ("?raw=true", Page::On, EmitOptions::default(), true),
+        ("", Page::On, EmitOptions::default(), false),
+        ("?raw=false", Page::On, EmitOptions::default(), false),
+        ("?raw=true", Page::Off, EmitOptions::default(), false),
         ("?raw=true", Page::On, quiet, false),
     ] {
         let gateway = gateway(Settings { page, ..Settings::default() }, emit).await;

@@ -12,7 +12,7 @@ use threadway::runs::{Feed, translate};
 use threadway_translate::agui::Projector;
 use threadway_translate::langgraph::ThreadState;
 use threadway_translate::run::{
-    self, Emit, Harness, LastRun, Loss, MessageSnapshots, Open, Outcome, Role, RunEvent,
+    self, EmitOptions, Harness, LastRun, Loss, MessageSnapshots, Open, Outcome, Role, RunEvent,
     StateEvents, StreamEnd, Subagents, View, Viewer, ViewerMessages,
 };
 
@@ -20,31 +20,31 @@ use threadway_translate::run::{
 const RUNS: u32 = 1_500;
 
 /// Each value of an option other than the default, with its key and value in the configuration.
-fn options() -> Vec<(&'static str, Emit)> {
-    let default = Emit::default();
+fn options() -> Vec<(&'static str, EmitOptions)> {
+    let default = EmitOptions::default();
     vec![
         ("state = \"delta\"", default),
-        ("state = \"initial\"", Emit { state: StateEvents::Initial, ..default }),
-        ("state = \"final\"", Emit { state: StateEvents::Final, ..default }),
-        ("state = \"all\"", Emit { state: StateEvents::All, ..default }),
-        ("state = \"none\"", Emit { state: StateEvents::None, ..default }),
-        ("messages = \"always\"", Emit { messages: MessageSnapshots::Always, ..default }),
-        ("messages = \"none\"", Emit { messages: MessageSnapshots::None, ..default }),
-        ("tool_results = false", Emit { tool_results: false, ..default }),
-        ("max_tool_result_bytes = 20", Emit { max_tool_result_bytes: 20, ..default }),
-        ("max_event_bytes = 100", Emit { max_event_bytes: 100, ..default }),
-        ("reasoning = \"hide\"", Emit { reasoning: false, ..default }),
-        ("steps = false", Emit { steps: false, ..default }),
-        ("activities = false", Emit { activities: false, ..default }),
-        ("subagents = \"inline\"", Emit { subagents: Subagents::Inline, ..default }),
-        ("subagents = \"hidden\"", Emit { subagents: Subagents::Hidden, ..default }),
-        ("harness = \"show\"", Emit { harness: Harness::Show, ..default }),
-        ("harness = \"hide\"", Emit { harness: Harness::Hide, ..default }),
+        ("state = \"initial\"", EmitOptions { state: StateEvents::Initial, ..default }),
+        ("state = \"final\"", EmitOptions { state: StateEvents::Final, ..default }),
+        ("state = \"all\"", EmitOptions { state: StateEvents::All, ..default }),
+        ("state = \"none\"", EmitOptions { state: StateEvents::None, ..default }),
+        ("messages = \"always\"", EmitOptions { messages: MessageSnapshots::Always, ..default }),
+        ("messages = \"none\"", EmitOptions { messages: MessageSnapshots::None, ..default }),
+        ("tool_results = false", EmitOptions { tool_results: false, ..default }),
+        ("max_tool_result_bytes = 20", EmitOptions { max_tool_result_bytes: 20, ..default }),
+        ("max_event_bytes = 100", EmitOptions { max_event_bytes: 100, ..default }),
+        ("reasoning = \"hide\"", EmitOptions { reasoning: false, ..default }),
+        ("steps = false", EmitOptions { steps: false, ..default }),
+        ("activities = false", EmitOptions { activities: false, ..default }),
+        ("subagents = \"inline\"", EmitOptions { subagents: Subagents::Inline, ..default }),
+        ("subagents = \"hidden\"", EmitOptions { subagents: Subagents::Hidden, ..default }),
+        ("harness = \"show\"", EmitOptions { harness: Harness::Show, ..default }),
+        ("harness = \"hide\"", EmitOptions { harness: Harness::Hide, ..default }),
     ]
 }
 
 /// The events of a capture with these options.
-fn shown(bytes: &[u8], input: &Value, emit: Emit) -> Translated {
+fn shown(bytes: &[u8], input: &Value, emit: EmitOptions) -> Translated {
     let mut events = Vec::new();
     let feed = Feed::new("T", Some("R"), None).with_emit(emit);
     let mut bytes = bytes;
@@ -95,7 +95,7 @@ fn the_page_says_what_each_option_costs() {
         let bytes = captures.iter().map(|c| shown(&c.bytes, &c.input(), emit).bytes.len());
         u32::try_from(bytes.sum::<usize>()).unwrap()
     };
-    let all = bytes(Emit::default());
+    let all = bytes(EmitOptions::default());
     let mut table = String::new();
     for (option, emit) in options() {
         let bytes = bytes(emit);
@@ -113,7 +113,7 @@ fn the_page_says_what_each_option_costs() {
     }
 }
 
-fn any_emit() -> impl Strategy<Value = Emit> {
+fn any_emit() -> impl Strategy<Value = EmitOptions> {
     let state = prop_oneof![
         Just(StateEvents::Delta),
         Just(StateEvents::Initial),
@@ -139,7 +139,7 @@ fn any_emit() -> impl Strategy<Value = Emit> {
             [tool_results, reasoning, steps, activities],
             result,
             event,
-        )| Emit {
+        )| EmitOptions {
             state,
             messages,
             tool_results,
@@ -162,7 +162,7 @@ struct Run {
     shown: Vec<RunEvent>,
 }
 
-fn run(bytes: &[u8], state: Option<(usize, &str)>, end: StreamEnd, emit: Emit) -> Run {
+fn run(bytes: &[u8], state: Option<(usize, &str)>, end: StreamEnd, emit: EmitOptions) -> Run {
     let translator = run::Translator::new("T", "R").showing(emit.harness);
     let (translator, all) = run_events_of(translator, bytes, bytes.len().max(1), state, end);
     let conversation = translator.conversation();
@@ -186,7 +186,7 @@ fn wire(events: &[RunEvent]) -> Vec<Value> {
 }
 
 /// Checks that the events have nothing that these options exclude.
-fn keeps_to(emit: Emit, events: &[Value]) -> Result<(), String> {
+fn keeps_to(emit: EmitOptions, events: &[Value]) -> Result<(), String> {
     let mut states = 0;
     for event in events {
         let kind = event["type"].as_str().unwrap();
@@ -228,7 +228,7 @@ fn keeps_to(emit: Emit, events: &[Value]) -> Result<(), String> {
 }
 
 /// Whether a tool's result, without the note about its size, is within the limit.
-fn is_short(emit: Emit, content: &Value) -> bool {
+fn is_short(emit: EmitOptions, content: &Value) -> bool {
     let note = " bytes left out by the gateway";
     match content.as_str() {
         Some(text) if !emit.tool_results => text.is_empty(),
@@ -241,7 +241,7 @@ fn is_short(emit: Emit, content: &Value) -> bool {
 }
 
 /// Checks the client's final messages and state, as the options allow them.
-fn ends_as_promised(emit: Emit, run: &Run, view: &View) -> Result<(), String> {
+fn ends_as_promised(emit: EmitOptions, run: &Run, view: &View) -> Result<(), String> {
     let state = |view: &View| -> Value {
         let state = view.state().map(run::State::to_json);
         state.map_or(Value::Null, |state| serde_json::from_str(state.get()).unwrap())
@@ -391,7 +391,7 @@ proptest! {
             prop_assert_eq!(is_legal(&wire), Ok(()));
             if told == 0 {
                 // Generated ids collide: a text may continue a message that was a tool's.
-                let emit = Emit { tool_results: true, max_tool_result_bytes: 0, ..emit };
+                let emit = EmitOptions { tool_results: true, max_tool_result_bytes: 0, ..emit };
                 prop_assert_eq!(keeps_to(emit, &wire), Ok(()));
             }
             for event in &seen {

@@ -221,7 +221,7 @@ fn goes_up(input: &Value, state: &Value, keys: &InputKeys) -> Value {
         input: &input,
         on_message: OnMessage::AskAgain,
         allowance: &allowance,
-        emit: run::Emit::default(),
+        emit: run::EmitOptions::default(),
         messages_key: &key,
     };
     let thread = ThreadState::parse_under(&key, &state);

@@ -11,18 +11,18 @@ use serde_json::{Value, json};
 use threadway::agents::Emits;
 use threadway::runs::OwnerPolicy;
 use threadway::server::{Limits, Settings};
-use threadway_translate::run::{Emit, StateEvents};
+use threadway_translate::run::{EmitOptions, StateEvents};
 
 /// Serves the agent a second time as `quiet`: no state, no reasoning, short results.
 fn with_a_quiet_one(gateway: &Gateway) {
-    let quiet = Emit {
+    let quiet = EmitOptions {
         state: StateEvents::None,
         reasoning: false,
         max_tool_result_bytes: 5,
-        ..Emit::default()
+        ..EmitOptions::default()
     };
     let by_agent = HashMap::from([("quiet".to_owned(), quiet)]);
-    let emits = Emits { default: Emit::default(), by_agent };
+    let emits = Emits { default: EmitOptions::default(), by_agent };
     let agents = agents(&[("default", &gateway.upstream.url())], &[("quiet", "agent")]);
     gateway.server.reload(agents.with_emits(emits), Settings::default());
 }
@@ -92,7 +92,8 @@ async fn one_run_is_shown_as_each_agent_says() {
 #[tokio::test]
 async fn parts_of_the_upstream_are_sent_raw_where_that_is_wanted() {
     let gateway = Gateway::start().await;
-    let emits = Emits { default: Emit { raw: true, ..Emit::default() }, ..Emits::default() };
+    let emits =
+        Emits { default: EmitOptions { raw: true, ..EmitOptions::default() }, ..Emits::default() };
     let agents = agents(&[("default", &gateway.upstream.url())], &[]);
     gateway.server.reload(agents.with_emits(emits), Settings::default());
     let (mut owner, mut run) = gateway.run().await;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use threadway::agents::{Agents, Emits};
 use threadway::server::Settings;
 use threadway_translate::langgraph::ErrorDetail;
-use threadway_translate::run::{Emit, MessageSnapshots, StateEvents};
+use threadway_translate::run::{EmitOptions, MessageSnapshots, StateEvents};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -280,7 +280,12 @@ async fn an_older_view_gets_what_is_new_where_it_is_kept_and_else_the_thread() {
 // === what the id depends on ===
 
 /// The id of the idle thread's end, as a gateway with these options gives it.
-async fn id_of(server: &LangGraph, emit: Emit, key: &str, error_detail: ErrorDetail) -> String {
+async fn id_of(
+    server: &LangGraph,
+    emit: EmitOptions,
+    key: &str,
+    error_detail: ErrorDetail,
+) -> String {
     let keys = HashMap::from([("agent".to_owned(), key.parse().unwrap())]);
     let emits = Emits { default: emit, by_agent: HashMap::new() };
     let agents = agents(&[("default", &server.url)], &[]);
@@ -320,7 +325,8 @@ async fn the_id_of_an_end_is_another_as_soon_as_anything_else_is_shown() {
         server.thread(THREAD, metadata.clone(), Some(state.clone()));
         server.books().threads.get_mut(THREAD).unwrap().runs.push(run.clone());
     };
-    let plain = async || id_of(&server, Emit::default(), "messages", ErrorDetail::Message).await;
+    let plain =
+        async || id_of(&server, EmitOptions::default(), "messages", ErrorDetail::Message).await;
     shows(&metadata, &state, &run);
     let mut ids = BTreeMap::from([(plain().await, "as it is".to_owned())]);
     // The same, in another order, with another time, and by another gateway.
@@ -378,22 +384,22 @@ async fn the_id_of_an_end_is_another_as_soon_as_anything_else_is_shown() {
         note(error, plain().await);
         if error == "ValueError('no')" {
             for detail in [ErrorDetail::Full, ErrorDetail::Code, ErrorDetail::None] {
-                let id = id_of(&server, Emit::default(), "messages", detail).await;
+                let id = id_of(&server, EmitOptions::default(), "messages", detail).await;
                 note(&format!("{error} with {detail:?}"), id);
             }
         }
     }
     shows(&metadata, &state, &run);
-    let default = Emit::default();
+    let default = EmitOptions::default();
     for emit in [
-        Emit { state: StateEvents::None, ..default },
-        Emit { messages: MessageSnapshots::Always, ..default },
-        Emit { tool_results: false, ..default },
-        Emit { max_tool_result_bytes: 5, ..default },
-        Emit { max_event_bytes: 5, ..default },
-        Emit { reasoning: false, ..default },
-        Emit { steps: false, ..default },
-        Emit { activities: false, ..default },
+        EmitOptions { state: StateEvents::None, ..default },
+        EmitOptions { messages: MessageSnapshots::Always, ..default },
+        EmitOptions { tool_results: false, ..default },
+        EmitOptions { max_tool_result_bytes: 5, ..default },
+        EmitOptions { max_event_bytes: 5, ..default },
+        EmitOptions { reasoning: false, ..default },
+        EmitOptions { steps: false, ..default },
+        EmitOptions { activities: false, ..default },
     ] {
         note(&format!("{emit:?}"), id_of(&server, emit, "messages", ErrorDetail::Message).await);
     }

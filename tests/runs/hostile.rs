@@ -30,7 +30,7 @@ use threadway::upstream;
 use threadway_translate::agui::{self, ClientMessages, Projector, RunId};
 use threadway_translate::json::Json;
 use threadway_translate::langgraph::{Capabilities, RunRequest, Start};
-use threadway_translate::run::Emit;
+use threadway_translate::run::EmitOptions;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -455,7 +455,7 @@ impl<'a> Reader<'a> {
         };
         let resumes = self.last_id.is_some();
         let mut encoder = if resumes {
-            Encoder::resuming(Wire::Sse, client, Emit::default())
+            Encoder::resuming(Wire::Sse, client, EmitOptions::default())
         } else {
             Encoder::new(Wire::Sse, Projector::new(client, ClientMessages::Unknown))
         };

@@ -95,7 +95,8 @@ pub(crate) fn with_a_gap(events: &[RunEvent], missed: (Index, Index)) -> Option<
         open.apply(event);
     }
     let view = fold(&events[..to]);
-    let Some(resync) = run::resync(&view, Viewer::Lagging(&open), run::Emit::default()) else {
+    let Some(resync) = run::resync(&view, Viewer::Lagging(&open), run::EmitOptions::default())
+    else {
         assert!(!view.messages().is_empty());
         assert!(!events[..to].iter().any(|event| matches!(event, RunEvent::Messages(_))));
         return None;

@@ -51,7 +51,7 @@ use crate::runs::{EventId, Feed, JoinedRun, OwnerPolicy, Runs};
 use crate::sync::turns;
 use crate::upstream::Seed;
 use threadway_translate::langgraph::{Capabilities, KeptAnswers, RunStatus};
-use threadway_translate::run::{Emit, View};
+use threadway_translate::run::{EmitOptions, View};
 
 /// How many interleavings each test runs, unless `THREADWAY_SCHEDULES` says otherwise.
 const SCHEDULES: u64 = 300;
@@ -826,14 +826,14 @@ fn attach(
             thread_id: "T",
             record: record(RunStatus::Running),
             source: Source::Stream,
-            emit: Emit::default(),
+            emit: EmitOptions::default(),
         });
         if let Some((driver, reading)) = driver {
             drives(schedule, driver, reading, None);
         }
         attached
     } else {
-        shared.live.find(&RunKey::of(&world.upstream, "T", "R", Emit::default()))?
+        shared.live.find(&RunKey::of(&world.upstream, "T", "R", EmitOptions::default()))?
     };
     pass();
     let event = last.and_then(|last| last.parse::<EventId>().ok());

@@ -3,7 +3,7 @@
 use threadway_translate::buffer;
 use threadway_translate::json::Json;
 use threadway_translate::langgraph::{self, Body, Cursor, MessagesKey, StreamForm};
-use threadway_translate::run::{Emit, Filter, RunEvent, Translator};
+use threadway_translate::run::{EmitOptions, Filter, RunEvent, Translator};
 use threadway_translate::sse::Frame;
 
 use super::keys::KeySequence;
@@ -20,7 +20,7 @@ pub(super) struct Parts {
     pub(super) name: Option<String>,
     /// The key of the graph's state under which it keeps its conversation.
     pub(super) messages_key: MessagesKey,
-    pub(super) emit: Emit,
+    pub(super) emit: EmitOptions,
     pub(super) form: StreamForm,
     pub(super) scratch: String,
     pub(super) translation: Option<Translation>,
@@ -187,7 +187,7 @@ impl Translation {
         Self { translator: self.translator.under(key), ..self }
     }
 
-    pub(super) fn with_emit(self, emit: Emit) -> Self {
+    pub(super) fn with_emit(self, emit: EmitOptions) -> Self {
         let translator = self.translator.showing(emit.harness);
         Self { translator, filter: Filter::new(emit), ..self }
     }

@@ -11,7 +11,7 @@ use crate::runs::{Batch, ENCODINGS, EventKey};
 use threadway_translate::agui::{Client, ClientMessages, Projector, ProtoEncoder, Version};
 use threadway_translate::buffer;
 use threadway_translate::json::Json;
-use threadway_translate::run::{Emit, Id, RunEvent};
+use threadway_translate::run::{EmitOptions, Id, RunEvent};
 use threadway_translate::sse;
 
 /// Writes the events of one run for one client.
@@ -94,7 +94,7 @@ impl Encoder {
     }
 
     /// Writes for a client that resumes after an event. `emit` says what such clients are sent.
-    pub fn resuming(wire: Wire, client: Client, emit: Emit) -> Self {
+    pub fn resuming(wire: Wire, client: Client, emit: EmitOptions) -> Self {
         // A client that was sent no reasoning has none to delete.
         let projector = if emit.reasoning {
             Projector::new(client, ClientMessages::Returning)

@@ -7,7 +7,7 @@ use super::wire::Wire;
 use crate::runs::EventId;
 use crate::server::request::query::param;
 use threadway_translate::agui::{Client, Projector};
-use threadway_translate::run::Emit;
+use threadway_translate::run::EmitOptions;
 
 /// The event that a client names as its last one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl LastEvent {
         &self,
         wire: Wire,
         client: Client,
-        emit: Emit,
+        emit: EmitOptions,
         for_new: impl FnOnce(Client) -> Projector,
     ) -> Encoder {
         match self {

@@ -90,7 +90,7 @@ fn check_request(body: &[u8], state: &str, schemas: &str) {
             input: &input,
             on_message,
             allowance: &allowance,
-            emit: threadway_translate::run::Emit::default(),
+            emit: threadway_translate::run::EmitOptions::default(),
             messages_key: &MessagesKey::MESSAGES,
         };
         let _ = asking(OnMessage::AskAgain).needs_keys(thread);

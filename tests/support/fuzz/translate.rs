@@ -293,7 +293,7 @@ fn check_gap(events: &[RunEvent], from: usize, to: usize) {
     let before = View::with(before.messages().to_vec(), before.state().cloned());
     let view = fold(&events[..to]);
     for holds in [Viewer::New, Viewer::Holds(&before), Viewer::Lagging(&open)] {
-        let Some(resync) = run::resync(&view, holds, run::Emit::default()) else { continue };
+        let Some(resync) = run::resync(&view, holds, run::EmitOptions::default()) else { continue };
         // A reader that has read nothing gets the start, as all others do.
         let read = if matches!(holds, Viewer::Lagging(_)) { from.max(1) } else { 1 };
         let seen: Vec<_> =

@@ -105,7 +105,7 @@ struct SeenSubagent {
 }
 
 /// Where updates go.
-type Emit<'a> = &'a mut dyn FnMut(&Update<'_>);
+type EmitOptions<'a> = &'a mut dyn FnMut(&Update<'_>);
 
 // === impl Projector ===
 
@@ -173,7 +173,7 @@ impl Projector {
     }
 
     /// Projects one event.
-    pub fn project(&mut self, event: &RunEvent, emit: Emit<'_>) {
+    pub fn project(&mut self, event: &RunEvent, emit: EmitOptions<'_>) {
         match self.child_of(event) {
             Some(child) => {
                 self.in_child(&child, emit, |child, emit| child.project(event, emit));
@@ -183,7 +183,7 @@ impl Projector {
         self.after_event(event, emit);
     }
 
-    fn apply(&mut self, event: &RunEvent, emit: Emit<'_>) {
+    fn apply(&mut self, event: &RunEvent, emit: EmitOptions<'_>) {
         let reader = Reader { profile: &self.profile, cwd: &self.cwd };
         match event {
             RunEvent::TextDelta { message_id, delta }
@@ -260,7 +260,7 @@ impl Projector {
         interrupt_id: &Id,
         at: usize,
         action: &Action,
-        emit: Emit<'_>,
+        emit: EmitOptions<'_>,
     ) -> ToolCall<'static> {
         let call_id = call_id_of(interrupt_id, at, action);
         if let Some(child) = self.child_of_call(&call_id) {
@@ -282,7 +282,7 @@ impl Projector {
         at: usize,
         action: &Action,
         args: &Json,
-        emit: Emit<'_>,
+        emit: EmitOptions<'_>,
     ) {
         let call_id = call_id_of(interrupt_id, at, action);
         if let Some(child) = self.child_of_call(&call_id) {
@@ -302,7 +302,7 @@ impl Projector {
         at: usize,
         action: &Action,
         verdict: Verdict,
-        emit: Emit<'_>,
+        emit: EmitOptions<'_>,
     ) {
         let call_id = call_id_of(interrupt_id, at, action);
         match self.child_of_call(&call_id) {
@@ -316,14 +316,14 @@ impl Projector {
     }
 
     /// Ends the turn: ends open texts, and marks open calls as failed.
-    pub fn settle(&mut self, emit: Emit<'_>) {
+    pub fn settle(&mut self, emit: EmitOptions<'_>) {
         self.settle_children(emit);
         self.end_texts(emit);
         let reader = Reader { profile: &self.profile, cwd: &self.cwd };
         self.calls.settle(reader, emit);
     }
 
-    fn end_texts(&mut self, emit: Emit<'_>) {
+    fn end_texts(&mut self, emit: EmitOptions<'_>) {
         for id in std::mem::take(&mut self.unsettled) {
             self.end(&id, emit);
         }
@@ -351,7 +351,7 @@ impl Projector {
         }
     }
 
-    fn push(&mut self, id: &Id, piece: &Text, emit: Emit<'_>) {
+    fn push(&mut self, id: &Id, piece: &Text, emit: EmitOptions<'_>) {
         let Some(MessageState::Shown(sent)) = self.messages.get_mut(id) else { return };
         let piece = sent.text.push(id, piece);
         sent.emit(piece, emit);
@@ -361,7 +361,7 @@ impl Projector {
     }
 
     /// Ends a text, and sends what is left of it.
-    fn end(&mut self, id: &Id, emit: Emit<'_>) {
+    fn end(&mut self, id: &Id, emit: EmitOptions<'_>) {
         let Some(MessageState::Shown(sent)) = self.messages.get_mut(id) else { return };
         while let Some(piece) = sent.text.end(id) {
             sent.emit(Some(piece), emit);
@@ -369,7 +369,7 @@ impl Projector {
     }
 
     /// Sends what is new in a snapshot. Messages that it lacks may be streamed again.
-    fn snapshot(&mut self, messages: &[Arc<Message>], emit: Emit<'_>) {
+    fn snapshot(&mut self, messages: &[Arc<Message>], emit: EmitOptions<'_>) {
         let ids: HashSet<_> = messages.iter().map(|message| &message.id).collect();
         self.rename(messages, &ids);
         let owns_reasoning = messages.iter().any(|message| message.role == Role::Reasoning);
@@ -387,7 +387,7 @@ impl Projector {
     }
 
     /// Sends what is new in messages of the conversation, and in their calls.
-    fn show(&mut self, messages: &[Arc<Message>], emit: Emit<'_>) {
+    fn show(&mut self, messages: &[Arc<Message>], emit: EmitOptions<'_>) {
         let mut results = HashMap::new();
         for message in messages.iter().filter(|message| message.role == Role::Tool) {
             if let Some(call_id) = &message.call_id {
@@ -444,7 +444,7 @@ impl Projector {
     }
 
     /// Sends the beginning of a message's text. The rest follows.
-    fn beginning(&mut self, message: &Message, at: usize, emit: Emit<'_>) {
+    fn beginning(&mut self, message: &Message, at: usize, emit: EmitOptions<'_>) {
         let Content::Text(text) = &message.content else { return };
         let beginning = text.escaped().get(..at).filter(|beginning| !beginning.is_empty());
         let Some(beginning) = beginning else { return };
@@ -487,7 +487,7 @@ impl Projector {
     }
 
     /// Sends what is new in a message of the conversation.
-    fn message(&mut self, message: &Message, emit: Emit<'_>) {
+    fn message(&mut self, message: &Message, emit: EmitOptions<'_>) {
         let id = &message.id;
         let Some(kind) = chunk_kind(message.role) else { return };
         match self.visibility(message.agent.as_ref()) {
@@ -523,7 +523,7 @@ impl Projector {
     }
 
     /// Sends a notice, unless the client was sent the same.
-    fn notice(&mut self, id: &Id, notice: &HarnessNotice, emit: Emit<'_>) {
+    fn notice(&mut self, id: &Id, notice: &HarnessNotice, emit: EmitOptions<'_>) {
         let fingerprint = content::fingerprint_of_notice(notice);
         match self.messages.insert(Arc::clone(id), MessageState::Notice(fingerprint)) {
             Some(MessageState::Notice(sent)) if sent == fingerprint => return,
@@ -544,7 +544,7 @@ impl Projector {
 
     /// A subagent starts. If a tool call started it, it works for that call, and so do its own
     /// subagents.
-    fn subagent_started(&mut self, subagent: &Subagent, emit: Emit<'_>) {
+    fn subagent_started(&mut self, subagent: &Subagent, emit: EmitOptions<'_>) {
         let Subagent { id, name: _, parent, call_id } = subagent;
         let (parent, call_id) = (parent.clone(), call_id.clone());
         let seen = SeenSubagent { parent, call_id, is_over: false };
@@ -592,7 +592,7 @@ impl Projector {
         std::iter::successors(self.subagents.get(agent), parent).take(self.subagents.len())
     }
 
-    fn spent(&mut self, usage: &Usage, agent: Option<&Id>, emit: Emit<'_>) {
+    fn spent(&mut self, usage: &Usage, agent: Option<&Id>, emit: EmitOptions<'_>) {
         if self.visibility(agent) != Some(Visibility::Shown) {
             return;
         }
@@ -605,7 +605,7 @@ impl Projector {
     }
 
     /// The run ends. Open calls stay open if it waits for a person.
-    fn ended(&mut self, outcome: &Outcome, emit: Emit<'_>) {
+    fn ended(&mut self, outcome: &Outcome, emit: EmitOptions<'_>) {
         self.children_end(outcome, emit);
         match outcome {
             Outcome::Interrupted(_) => self.end_texts(emit),

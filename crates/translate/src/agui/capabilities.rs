@@ -8,7 +8,7 @@
 use super::client_keys::takes_client_tools;
 use crate::json::{Json, ObjectWriter};
 use crate::langgraph::InputKeys;
-use crate::run::{Emit, StateEvents};
+use crate::run::{EmitOptions, StateEvents};
 
 /// The optional features of the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ fn flags(flags: &[(&str, bool)]) -> Json {
 
 impl GatewayFeatures {
     /// The features for clients that get these events.
-    pub fn of(emit: Emit) -> Self {
+    pub fn of(emit: EmitOptions) -> Self {
         let state = match emit.state {
             StateEvents::Delta => StateSupport::SnapshotsAndDeltas,
             StateEvents::Initial | StateEvents::Final | StateEvents::All => StateSupport::Snapshots,

@@ -29,8 +29,8 @@ use crate::json::{self, Json, Text};
 use crate::langgraph::{self, InputKeys, MessagesKey, Start, ThreadState};
 use crate::run::plan::{Conversation, OpenCall, Turn};
 use crate::run::{
-    self, Dropped, Emit, Evidence, Look, Message, NewRun, Plan, Planner, Role, RunConfig, Step,
-    WhyDropped,
+    self, Dropped, EmitOptions, Evidence, Look, Message, NewRun, Plan, Planner, Role, RunConfig,
+    Step, WhyDropped,
 };
 
 /// A request, and the settings that decide which run it becomes.
@@ -43,7 +43,7 @@ pub struct RequestPlanner<'a> {
     /// What a client may set.
     pub allowance: &'a Allowance,
     /// Which events the client was sent of the thread.
-    pub emit: Emit,
+    pub emit: EmitOptions,
     /// The key of the state that holds the graph's conversation. The thread's state must have been
     /// parsed with the same key.
     pub messages_key: &'a MessagesKey,

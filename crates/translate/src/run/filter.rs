@@ -10,13 +10,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::emit::{Emit, Harness, MessageSnapshots, StateEvents, Subagents};
+use super::emit_options::{EmitOptions, Harness, MessageSnapshots, StateEvents, Subagents};
 use super::{Failure, Id, Loss, Message, Outcome, Role, RunEvent, Snapshot, State, View, commit};
 
 /// Removes from a run's events what `[emit]` hides.
 #[derive(Debug)]
 pub struct Filter {
-    emit: Emit,
+    emit: EmitOptions,
     /// What a viewer holds after all shown events.
     view: Arc<View>,
     /// The whole state of the run, for options that need it.
@@ -36,9 +36,9 @@ pub struct Filter {
 
 impl Filter {
     /// `None` if the options show everything.
-    pub fn new(emit: Emit) -> Option<Self> {
+    pub fn new(emit: EmitOptions) -> Option<Self> {
         // The translator has applied the option for the harness.
-        if (Emit { harness: Harness::default(), ..emit }) == Emit::default() {
+        if (EmitOptions { harness: Harness::default(), ..emit }) == EmitOptions::default() {
             return None;
         }
         // Without snapshots a viewer must not wait for one.
@@ -56,7 +56,7 @@ impl Filter {
     }
 
     /// The options.
-    pub(super) fn options(&self) -> Emit {
+    pub(super) fn options(&self) -> EmitOptions {
         self.emit
     }
 
@@ -106,7 +106,7 @@ impl Filter {
     }
 
     fn is_left_out(&self, event: &RunEvent) -> bool {
-        let Emit { reasoning, steps, activities, subagents, .. } = self.emit;
+        let EmitOptions { reasoning, steps, activities, subagents, .. } = self.emit;
         let is_reasoning = matches!(
             event,
             RunEvent::ReasoningStarted { .. }

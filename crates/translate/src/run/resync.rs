@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use super::commit::{self, ViewerMessages};
-use super::emit::{Emit, MessageSnapshots, StateEvents};
+use super::emit_options::{EmitOptions, MessageSnapshots, StateEvents};
 use super::open::Open;
 use super::{Activity, Content, Id, Message, Role, RunEvent, Subagent, View};
 
@@ -32,7 +32,7 @@ pub enum Viewer<'a> {
 /// `None` if the view has messages but not the whole conversation: it cannot be made into a
 /// snapshot. If the view has no messages at all, as for a graph without any, the viewer keeps what
 /// it holds.
-pub fn resync(view: &View, reader: Viewer<'_>, emit: Emit) -> Option<Vec<RunEvent>> {
+pub fn resync(view: &View, reader: Viewer<'_>, emit: EmitOptions) -> Option<Vec<RunEvent>> {
     if !view.is_based() && !view.messages().is_empty() {
         return None;
     }

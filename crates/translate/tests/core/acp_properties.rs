@@ -390,7 +390,7 @@ proptest! {
         // The client receives an earlier state of the thread, then the current run.
         let held = View::with(loaded.messages().to_vec(), loaded.state().cloned());
         for holds in [Viewer::New, Viewer::Holds(&held)] {
-            let Some(resync) = run::resync(&view, holds, run::Emit::default()) else { continue };
+            let Some(resync) = run::resync(&view, holds, run::EmitOptions::default()) else { continue };
             // The messages that were sent before are complete: real runs do not continue them,
             // generated ones may.
             let later = &events[joined.max(1)..];

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use threadway_translate::agui::Projector;
 use threadway_translate::langgraph::ThreadState;
 use threadway_translate::run::{
-    self, Emit, LastRun, Loss, Open, Outcome, RunError, RunEvent, StreamEnd, Translator, View,
-    Viewer,
+    self, EmitOptions, LastRun, Loss, Open, Outcome, RunError, RunEvent, StreamEnd, Translator,
+    View, Viewer,
 };
 
 fn part(event: &str, data: &Value) -> ScriptPart {
@@ -361,13 +361,13 @@ fn who_comes_late_sees_what_goes_on_and_what_has_become_of_what_it_saw() {
     let at = events.iter().position(is_result).unwrap() + 2;
     let view = fold(&events[..at]);
     let plan = r#"T:plan {"todos":[{"content":"look","status":"pending"}]}"#.to_owned();
-    let newcomer = run::resync(&view, Viewer::New, Emit::default()).unwrap();
+    let newcomer = run::resync(&view, Viewer::New, EmitOptions::default()).unwrap();
     assert_eq!(told(&newcomer), [plan.clone(), begins("c", "completed"), begins("d", "running")]);
     let mut open = Open::default();
     events[..at - 2].iter().for_each(|event| open.apply(event));
-    let straggler = run::resync(&view, Viewer::Lagging(&open), Emit::default()).unwrap();
+    let straggler = run::resync(&view, Viewer::Lagging(&open), EmitOptions::default()).unwrap();
     assert_eq!(told(&straggler), [plan, begins("c", "completed"), begins("d", "running")]);
-    let follower = run::resync(&view, Viewer::Holds(&view), Emit::default()).unwrap();
+    let follower = run::resync(&view, Viewer::Holds(&view), EmitOptions::default()).unwrap();
     assert_eq!(told(&follower), [""; 0], "it holds them all");
 }
 
@@ -383,7 +383,7 @@ fn a_viewer_of_the_earlier_messages_sees_which_of_the_new_results_is_an_error() 
     let is_result = |event: &RunEvent| matches!(event, RunEvent::CallResult { .. });
     let before = fold(&events[..events.iter().position(is_result).unwrap()]);
     let view = fold(&events);
-    let resync = run::resync(&view, Viewer::Holds(&before), Emit::default()).unwrap();
+    let resync = run::resync(&view, Viewer::Holds(&before), EmitOptions::default()).unwrap();
     assert_eq!(resync.iter().filter(|event| is_result(event)).count(), 2, "results are events");
     // An AG-UI client reads the error of such a result from the activity alone.
     assert_eq!(told(&resync), [begins("c", "failed"), begins("d", "completed")]);
@@ -396,7 +396,7 @@ fn a_viewer_of_the_earlier_messages_sees_which_result_of_an_earlier_run_is_an_er
     let parts = [state(&json!({"messages": [calls(&["c"]), answer("c", "error"), after]}))];
     let view = fold(&events(&parts, StreamEnd::Succeeded));
     let before = View::with(view.messages()[..1].to_vec(), None);
-    let resync = run::resync(&view, Viewer::Holds(&before), Emit::default()).unwrap();
+    let resync = run::resync(&view, Viewer::Holds(&before), EmitOptions::default()).unwrap();
     let snapshot = wire(&resync).into_iter().find(|event| event["type"] == "MESSAGES_SNAPSHOT");
     assert_eq!(snapshot.unwrap()["messages"][1]["error"], "found");
 }

@@ -226,7 +226,7 @@ fn asking<'a>(input: &'a Input, allowance: &'a Allowance) -> RequestPlanner<'a> 
         input,
         on_message: OnMessage::AskAgain,
         allowance,
-        emit: run::Emit::default(),
+        emit: run::EmitOptions::default(),
         messages_key: &MessagesKey::MESSAGES,
     }
 }
@@ -1172,9 +1172,13 @@ fn a_state_that_is_older_than_the_threads_does_not_go_up() {
         input.as_object_mut().unwrap().remove("messages");
         input
     };
-    let initial = run::Emit { state: run::StateEvents::Initial, ..run::Emit::default() };
+    let initial =
+        run::EmitOptions { state: run::StateEvents::Initial, ..run::EmitOptions::default() };
     // The placeholder of a value that was too large never replaces the value.
-    assert_eq!(sent(run::Emit::default(), thread.as_ref()), json!({"count": 1, "own": true}));
+    assert_eq!(
+        sent(run::EmitOptions::default(), thread.as_ref()),
+        json!({"count": 1, "own": true})
+    );
     // The client has the state with which an earlier run began.
     assert_eq!(sent(initial, thread.as_ref()), json!({}));
     assert_eq!(sent(initial, None), json!({"count": 1, "own": true}));

@@ -336,7 +336,7 @@ fn activities_do_not_go_up_and_their_message_is_not_edited() {
         input: &input,
         on_message: OnMessage::AskAgain,
         allowance: &allowance,
-        emit: run::Emit::default(),
+        emit: run::EmitOptions::default(),
         messages_key: &MessagesKey::MESSAGES,
     };
     let run = plan(&asking, Some(&state), &InputKeys::Unknown).unwrap().run.unwrap();
@@ -378,7 +378,8 @@ fn a_follower_gets_the_next_runs_attachments_without_a_snapshot() {
     all.extend([human("v"), ai("n", json!([image(), {"type": "text", "text": "Here."}]))]);
     let run = events(&[values(&all)]);
     let view = fold(&run);
-    let resync = run::resync(&view, Viewer::Holds(&told_before), run::Emit::default()).unwrap();
+    let resync =
+        run::resync(&view, Viewer::Holds(&told_before), run::EmitOptions::default()).unwrap();
     assert!(!resync.iter().any(|event| matches!(event, RunEvent::Messages(_))), "{resync:?}");
     let mut follower: View = told_before.clone();
     for event in &resync {

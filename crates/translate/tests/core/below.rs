@@ -505,7 +505,7 @@ proptest! {
             prop_assert_eq!(waiting(idle, &root), open);
             prop_assert_eq!(digest(&thread, &late_events), digest(&run, &events));
             for view in [idle, view] {
-                let resync = run::resync(view, Viewer::New, run::Emit::default()).unwrap();
+                let resync = run::resync(view, Viewer::New, run::EmitOptions::default()).unwrap();
                 let mut all = vec![events[0].clone()];
                 all.extend(resync);
                 all.push(events.last().unwrap().clone());

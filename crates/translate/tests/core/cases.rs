@@ -114,7 +114,7 @@ fn planned(input: &Input, allowance: &Allowance, state: Option<&ThreadState<'_>>
         input,
         on_message: OnMessage::AskAgain,
         allowance,
-        emit: threadway_translate::run::Emit::default(),
+        emit: threadway_translate::run::EmitOptions::default(),
         messages_key: &MessagesKey::MESSAGES,
     };
     plan(&asking, state, &InputKeys::Unknown).unwrap().run.expect("a run is started")

@@ -222,7 +222,7 @@ fn every_capture_is_legal_with_child_sessions_and_says_the_same() {
         projector.settle(&mut |update| live.push(update));
         let plain = session::project(&mut session::newcomer(), &events);
         let mut late = Shown::default();
-        let shown = resync(&view, Viewer::New, threadway_translate::run::Emit::default());
+        let shown = resync(&view, Viewer::New, threadway_translate::run::EmitOptions::default());
         late.project(&mut nesting(), &shown.unwrap_or_default());
         let told = live.texts();
         let root = |(session, _): &(&str, &str)| *session == SESSION;

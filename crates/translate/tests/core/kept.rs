@@ -92,7 +92,7 @@ impl Thread {
             input: &input,
             on_message,
             allowance: &allowance,
-            emit: run::Emit::default(),
+            emit: run::EmitOptions::default(),
             messages_key: &MessagesKey::MESSAGES,
         };
         plan(&asking, Some(&state), &InputKeys::Undescribed)

@@ -15,7 +15,9 @@ use serde_json::{Value, json};
 use threadway_translate::acp::{NoticeForms, Projector as AcpProjector};
 use threadway_translate::agui::{Allowance, Input, OnMessage, Projector, RequestPlanner};
 use threadway_translate::langgraph::{Finish, InputKeys, MessagesKey, ThreadState};
-use threadway_translate::run::{Emit, Harness, Outcome, RunEvent, Start, StreamEnd, Translator};
+use threadway_translate::run::{
+    EmitOptions, Harness, Outcome, RunEvent, Start, StreamEnd, Translator,
+};
 
 /// The events of a run that succeeded.
 fn run(harness: Harness, parts: &[(&str, Value)]) -> (Vec<RunEvent>, Translator) {
@@ -345,7 +347,7 @@ fn planned(thread: &[Value], sent: &[Value], harness: Harness) -> (Vec<String>, 
         input: &input,
         on_message: OnMessage::AskAgain,
         allowance: &Allowance::default(),
-        emit: Emit { harness, ..Emit::default() },
+        emit: EmitOptions { harness, ..EmitOptions::default() },
         messages_key: &MessagesKey::MESSAGES,
     };
     let plan = plan(&planner, Some(&state), &InputKeys::Undescribed).unwrap();

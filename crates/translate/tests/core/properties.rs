@@ -134,7 +134,7 @@ proptest! {
         // All viewers end with the same activities.
         let at = joined.index(events.len());
         let (view, truth) = (fold(&events[..at]), fold(&events));
-        if let Some(resync) = run::resync(&view, Viewer::New, run::Emit::default()) {
+        if let Some(resync) = run::resync(&view, Viewer::New, run::EmitOptions::default()) {
             let late = fold(&[&resync[..], &events[at..]].concat());
             for event in &events {
                 let RunEvent::Activity { id, .. } = event else { continue };
@@ -301,7 +301,7 @@ proptest! {
         for (holds, mut held) in
             [(Viewer::New, View::default()), (Viewer::Holds(&before), before.clone())]
         {
-            let Some(resync) = run::resync(&view, holds, run::Emit::default()) else { continue };
+            let Some(resync) = run::resync(&view, holds, run::EmitOptions::default()) else { continue };
             let mut seen = vec![events[0].clone()];
             seen.extend(resync);
             seen.extend(events[now.max(1)..].iter().cloned());

@@ -13,7 +13,7 @@ use threadway_translate::agui::{Allowance, Input, LostThread, OnMessage, Request
 use threadway_translate::json::raw;
 use threadway_translate::langgraph::{InputKeys, MessagesKey, ThreadState};
 use threadway_translate::run::{
-    Emit, Harness, LiveRun, MessageSnapshots, NewRun, Start, StateEvents,
+    EmitOptions, Harness, LiveRun, MessageSnapshots, NewRun, Start, StateEvents,
 };
 
 /// The number of sessions, unless `PROPTEST_CASES` overrides it.
@@ -67,7 +67,7 @@ struct Step {
 /// A client's copy of the thread.
 #[derive(Clone, Debug, Default)]
 struct Client {
-    emit: Emit,
+    emit: EmitOptions,
     is_legacy: bool,
     messages: Vec<Value>,
     state: Map<String, Value>,
@@ -124,7 +124,7 @@ fn client() -> impl Strategy<Value = Client> {
         1 => Just(Harness::Hide),
     ];
     (messages, state, harness, any::<bool>()).prop_map(|(messages, state, harness, is_legacy)| {
-        let emit = Emit { messages, state, harness, ..Emit::default() };
+        let emit = EmitOptions { messages, state, harness, ..EmitOptions::default() };
         Client { emit, is_legacy, ..Client::default() }
     })
 }

@@ -11,7 +11,7 @@ use threadway_translate::agui::{Allowance, Input, LostThread, OnMessage, Request
 use threadway_translate::json::raw;
 use threadway_translate::langgraph::{InputKeys, MessagesKey, ThreadState};
 use threadway_translate::run::{
-    Emit, LiveRun, MessagePast, MessageSnapshots, SentMessage, Start, StateEvents,
+    EmitOptions, LiveRun, MessagePast, MessageSnapshots, SentMessage, Start, StateEvents,
 };
 
 use crate::support::plan::{Past, plan_with};
@@ -22,7 +22,7 @@ struct Row {
     state: Value,
     /// Members of the request beside its ids.
     asks: Value,
-    emit: Emit,
+    emit: EmitOptions,
     lost: LostThread,
     live: Vec<Value>,
     past: Told,
@@ -78,7 +78,7 @@ impl Row {
             situation,
             state: json!({"values": {"messages": messages}, "next": []}),
             asks,
-            emit: Emit::default(),
+            emit: EmitOptions::default(),
             lost: LostThread::Restore,
             live: Vec::new(),
             past: Told { before: json!([]), ..Told::default() },
@@ -262,7 +262,7 @@ fn a_copy_that_is_old_is_no_edit() {
     let copy = |more: &[Value]| json!({"messages": ([&[user("u", "mail bob@example.com"), said("a", "ok")], more].concat())});
     let new = [user("v", "more")];
     let arrived = || Told { sent: vec![human("u", "mail bob@example.com")], ..Told::default() };
-    let quiet = Emit { messages: MessageSnapshots::None, ..Emit::default() };
+    let quiet = EmitOptions { messages: MessageSnapshots::None, ..EmitOptions::default() };
     let row =
         |situation| Row { past: arrived(), ..Row::new(situation, redacted.clone(), copy(&new)) };
     row("a redacted message").sends(json!([human("v", "more")])).check();
@@ -377,7 +377,7 @@ fn a_state_that_nobody_changed_does_not_go_up() {
         row.input = input;
         row.check();
     };
-    let emit = |state| Emit { state, ..Emit::default() };
+    let emit = |state| EmitOptions { state, ..EmitOptions::default() };
     let message = human("u", "go");
     let go = json!({"messages": [message]});
     for quiet in [StateEvents::None, StateEvents::Initial] {
@@ -405,7 +405,7 @@ fn a_state_that_nobody_changed_does_not_go_up() {
         state["messages"] = json!([message]);
         state
     };
-    let delta = Emit::default();
+    let delta = EmitOptions::default();
     row("a shortened value, unchanged", delta, doc(1, 1), short(1, 1), go.clone());
     row("a change beside it", delta, doc(1, 1), short(2, 1), up(doc(2, 1)));
     row("a change below it", delta, doc(1, 1), short(1, 2), up(doc(1, 2)));

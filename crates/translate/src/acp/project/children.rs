@@ -13,7 +13,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
-use super::{Emit, NoticeForms, Projector, Scope};
+use super::{EmitOptions, NoticeForms, Projector, Scope};
 use crate::acp::ending::stop_reason;
 use crate::acp::update::{IdleReason, StateError, SubagentState, SubagentUpdate, Update};
 use crate::acp::{StopReason, content};
@@ -90,7 +90,7 @@ impl Children {
     }
 
     /// Sends an update of a child's state, title or description in the session that contains it.
-    fn tell(&self, child: &Child, update: SubagentUpdate<'_>, emit: Emit<'_>) {
+    fn tell(&self, child: &Child, update: SubagentUpdate<'_>, emit: EmitOptions<'_>) {
         let update =
             Update::SubagentUpdate(SubagentUpdate { session_id: &child.session_id, ..update });
         match child.parent.as_ref().and_then(|parent| self.known.get(parent)) {
@@ -101,7 +101,7 @@ impl Children {
         }
     }
 
-    fn set_state(&mut self, id: &Id, state: &SubagentState, emit: Emit<'_>) {
+    fn set_state(&mut self, id: &Id, state: &SubagentState, emit: EmitOptions<'_>) {
         match self.known.get_mut(id) {
             Some(child) if child.state != *state => child.state = state.clone(),
             Some(_) | None => return,
@@ -203,15 +203,15 @@ impl Projector {
     pub(super) fn in_child<T>(
         &mut self,
         child: &Id,
-        emit: Emit<'_>,
-        act: impl FnOnce(&mut Self, Emit<'_>) -> T,
+        emit: EmitOptions<'_>,
+        act: impl FnOnce(&mut Self, EmitOptions<'_>) -> T,
     ) -> Option<T> {
         let Child { session_id, projector, .. } = self.children.as_mut()?.known.get_mut(child)?;
         Some(act(projector, &mut |update| emit(&Update::OfChild { session_id, update })))
     }
 
     /// A run starts.
-    pub(super) fn children_start(&mut self, started: &RunEvent, emit: Emit<'_>) {
+    pub(super) fn children_start(&mut self, started: &RunEvent, emit: EmitOptions<'_>) {
         let Some(children) = &mut self.children else { return };
         children.messages.clear();
         children.calls.clear();
@@ -223,7 +223,7 @@ impl Projector {
 
     /// A subagent starts, in the session of the call that it works for. Returns whether it is a
     /// child.
-    pub(super) fn child_started(&mut self, subagent: &Subagent, emit: Emit<'_>) -> bool {
+    pub(super) fn child_started(&mut self, subagent: &Subagent, emit: EmitOptions<'_>) -> bool {
         let Subagent { id, name, parent, call_id } = subagent;
         let Some(call_id) = call_id else { return false };
         let parent = self.owner(parent.as_ref());
@@ -281,7 +281,7 @@ impl Projector {
     }
 
     /// Sends the description of a child, from the arguments of its call.
-    fn describe(&mut self, id: &Id, args: &str, emit: Emit<'_>) {
+    fn describe(&mut self, id: &Id, args: &str, emit: EmitOptions<'_>) {
         let Some(description) = description_in(args) else { return };
         let Some(children) = &mut self.children else { return };
         match children.known.get_mut(id) {
@@ -297,7 +297,7 @@ impl Projector {
 
     /// The messages of a snapshot that belong to the session itself. Those of children are sent in
     /// their sessions, after the session's own: their calls are there.
-    pub(super) fn snapshot_nested(&mut self, messages: &[Arc<Message>], emit: Emit<'_>) {
+    pub(super) fn snapshot_nested(&mut self, messages: &[Arc<Message>], emit: EmitOptions<'_>) {
         let mut own = Vec::new();
         let mut theirs: IndexMap<Id, Vec<Arc<Message>>> = IndexMap::new();
         for message in messages {
@@ -331,7 +331,12 @@ impl Projector {
 
     /// Sends what is new in the messages of a child. Its human messages are what its parent has sent
     /// to it.
-    pub(super) fn child_snapshot(&mut self, child: &Id, messages: &[Arc<Message>], emit: Emit<'_>) {
+    pub(super) fn child_snapshot(
+        &mut self,
+        child: &Id,
+        messages: &[Arc<Message>],
+        emit: EmitOptions<'_>,
+    ) {
         let Some(children) = &mut self.children else { return };
         let parent = children.known.get(child).and_then(|child| child.parent.clone());
         let sender = children.session_of(parent.as_ref());
@@ -359,7 +364,12 @@ impl Projector {
     }
 
     /// Sends messages of a subagent that came before it was announced.
-    pub(super) fn attribute(&mut self, agent: &Id, messages: &[Arc<Message>], emit: Emit<'_>) {
+    pub(super) fn attribute(
+        &mut self,
+        agent: &Id,
+        messages: &[Arc<Message>],
+        emit: EmitOptions<'_>,
+    ) {
         match self.owner(Some(agent)) {
             _ if messages.is_empty() => {}
             Some(child) => self.child_snapshot(&child, messages, emit),
@@ -368,7 +378,7 @@ impl Projector {
     }
 
     /// What an event means for the states of the children.
-    pub(super) fn after_event(&mut self, event: &RunEvent, emit: Emit<'_>) {
+    pub(super) fn after_event(&mut self, event: &RunEvent, emit: EmitOptions<'_>) {
         if self.children.is_none() {
             return;
         }
@@ -396,7 +406,7 @@ impl Projector {
     }
 
     /// Ends the work of children that are over and whose calls have their results.
-    fn end_answered(&mut self, emit: Emit<'_>) {
+    fn end_answered(&mut self, emit: EmitOptions<'_>) {
         self.end_over(Self::is_answered, emit);
     }
 
@@ -413,7 +423,7 @@ impl Projector {
         }
     }
 
-    fn end_over(&mut self, is_done: impl Fn(&Self, &Id) -> bool, emit: Emit<'_>) {
+    fn end_over(&mut self, is_done: impl Fn(&Self, &Id) -> bool, emit: EmitOptions<'_>) {
         let Some(children) = &self.children else { return };
         let is_over = |id: &&Id| children.known.get(*id).is_some_and(|child| child.is_over);
         let working = children.working();
@@ -423,7 +433,7 @@ impl Projector {
         }
     }
 
-    pub(super) fn set_state(&mut self, id: &Id, state: &SubagentState, emit: Emit<'_>) {
+    pub(super) fn set_state(&mut self, id: &Id, state: &SubagentState, emit: EmitOptions<'_>) {
         if let SubagentState::Idle { .. } = state {
             self.in_child(id, emit, Self::end_texts);
         }
@@ -433,7 +443,7 @@ impl Projector {
     }
 
     /// The run has ended, and so has the work of the children, unless they wait for a person.
-    pub(super) fn children_end(&mut self, outcome: &Outcome, emit: Emit<'_>) {
+    pub(super) fn children_end(&mut self, outcome: &Outcome, emit: EmitOptions<'_>) {
         let state = match outcome {
             Outcome::Interrupted(_) => SubagentState::RequiresAction,
             Outcome::Finished { .. } | Outcome::Idle { .. } => {
@@ -460,7 +470,7 @@ impl Projector {
     }
 
     /// The turn has ended.
-    pub(super) fn settle_children(&mut self, emit: Emit<'_>) {
+    pub(super) fn settle_children(&mut self, emit: EmitOptions<'_>) {
         let Some(children) = &self.children else { return };
         let ids: Vec<_> = children.known.keys().cloned().collect();
         for id in &ids {

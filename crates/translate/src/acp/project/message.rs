@@ -1,6 +1,6 @@
 //! One message: what the client was sent of it.
 
-use super::Emit;
+use super::EmitOptions;
 use crate::acp::content;
 use crate::acp::sent_text::{Piece, SentText};
 use crate::acp::update::{ContentBlock, Update};
@@ -63,7 +63,13 @@ impl SentMessage {
     }
 
     /// Sends what is new in a whole content. `number` is that of the message, if it is an attachment.
-    pub(super) fn show(&mut self, id: &Id, content: &Content, number: usize, emit: Emit<'_>) {
+    pub(super) fn show(
+        &mut self,
+        id: &Id,
+        content: &Content,
+        number: usize,
+        emit: EmitOptions<'_>,
+    ) {
         let parts = match content {
             Content::Text(text) if self.text.is_sent(text) => return,
             Content::Absent | Content::Text(_) => &[],
@@ -98,7 +104,7 @@ impl SentMessage {
     }
 
     /// Sends a piece of the text, if there is one.
-    pub(super) fn emit(&self, piece: Piece<'_>, emit: Emit<'_>) {
+    pub(super) fn emit(&self, piece: Piece<'_>, emit: EmitOptions<'_>) {
         let Some(text) = piece else { return };
         match self.kind {
             ChunkKind::User => {
@@ -112,7 +118,7 @@ impl SentMessage {
         }
     }
 
-    fn chunk(&self, content: ContentBlock<'_>, emit: Emit<'_>) {
+    fn chunk(&self, content: ContentBlock<'_>, emit: EmitOptions<'_>) {
         let message_id = self.text.wire_id();
         emit(&match self.kind {
             ChunkKind::User => Update::UserMessageChunk { content, message_id },

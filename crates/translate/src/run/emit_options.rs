@@ -8,7 +8,7 @@ use crate::json::{self, Json, ObjectWriter, Text, TextBuf};
 /// Which events of a run its viewers see. By default they see all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option that stands for itself")]
-pub struct Emit {
+pub struct EmitOptions {
     /// When viewers get the state.
     pub state: StateEvents,
     /// When viewers get the whole conversation.
@@ -90,9 +90,9 @@ pub enum Harness {
 /// bytes.
 pub(crate) const TRUNCATED: &str = "threadway:truncated";
 
-// === impl Emit ===
+// === impl EmitOptions ===
 
-impl Default for Emit {
+impl Default for EmitOptions {
     fn default() -> Self {
         Self {
             state: StateEvents::default(),
@@ -110,7 +110,7 @@ impl Default for Emit {
     }
 }
 
-impl Emit {
+impl EmitOptions {
     /// The smallest value in the order of `Ord`, for ranges of a map.
     pub const MIN: Self = Self {
         state: StateEvents::Delta,
