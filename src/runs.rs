@@ -3,12 +3,12 @@
 //! Each run has one task (the driver), one upstream connection, and any number of readers.
 //!
 //! ```text
-//!  upstream::Body --> driver { Reading { Feed } } --publishes--> Run { log, keyframe }
+//!  upstream::Body --> driver { Reading { RunDecoder } } --publishes--> Run { log, keyframe }
 //!                                                                   |  notifies
 //!                                                                   v
 //!                                                               RunReader, ..  each pulls
 //! ```
-//! The driver owns the reading and the feed. It ends with its run, at shutdown, or when the last
+//! The driver owns the reading and the decoder. It ends with its run, at shutdown, or when the last
 //! reader leaves. It never waits for a reader, and no reader waits for another. The log is bounded
 //! in bytes. A reader that joins late, or falls off the log, is sent a keyframe: the run frozen at a
 //! position of the log. It is never sent the history.
@@ -16,7 +16,7 @@
 //! From upstream to reader:
 //! - `start`: the request that starts a run, and whether it did if it was interrupted.
 //! - `driver`: the task of a run. `reading`: how a run is read, as a state machine without IO.
-//! - `feed`: bytes in, events out. `retry`: pauses between attempts. `ending`: how a run ended.
+//! - `decoder`: bytes in, events out. `retry`: pauses between attempts. `ending`: how a run ended.
 //! - `published`: what readers see of a run. `log`: its newest events. `keyframe`: a frozen run.
 //! - `reader`: one reader. `batch`: events with their keys. `event_id`: the ids of events.
 //!
@@ -29,10 +29,10 @@ mod answers;
 mod batch;
 mod capture;
 mod credential_ring;
+mod decoder;
 mod driver;
 mod ending;
 mod event_id;
-mod feed;
 mod idle;
 mod keyframe;
 mod live;
@@ -54,9 +54,9 @@ use tokio_util::task::TaskTracker;
 
 pub use batch::{Batch, Events};
 pub use capture::{IncompleteCapture, translate};
+pub use decoder::RunDecoder;
 pub use driver::LINGER;
 pub use event_id::{EventId, NotAnEventId};
-pub use feed::Feed;
 pub use reader::RunReader;
 pub use recorder::{DEFAULT_BYTES, DEFAULT_FILES, Recorder, Recording};
 pub use retry::UPSTREAM_PATIENCE;
@@ -224,13 +224,14 @@ impl Runs {
             };
             let started = begun.map(|begun| match begun {
                 Begun::Stream(stream) => {
-                    let feed = Feed::new(&thread_id, stream.run_id.as_deref(), Some(&name));
-                    runs.own_stream(upstream, server, feed, begins, stream)
+                    let decoder =
+                        RunDecoder::new(&thread_id, stream.run_id.as_deref(), Some(&name));
+                    runs.own_stream(upstream, server, decoder, begins, stream)
                 }
                 Begun::Found(run_id) => {
-                    let feed = Feed::new(&thread_id, Some(&run_id), Some(&name));
-                    let found = |feed| (Reading::found(feed, server, Seed::random()), None);
-                    runs.own(upstream, feed, begins, None, found)
+                    let decoder = RunDecoder::new(&thread_id, Some(&run_id), Some(&name));
+                    let found = |decoder| (Reading::found(decoder, server, Seed::random()), None);
+                    runs.own(upstream, decoder, begins, None, found)
                 }
             });
             // The run is listed now, so that a task that waits for `held` finds it.
@@ -260,21 +261,21 @@ impl Runs {
         name: &str,
         stream: RunStream,
     ) -> RunReader {
-        let feed = Feed::new(thread_id, stream.run_id.as_deref(), Some(name));
-        self.own_stream(upstream, server, feed, Begins::Anew, stream)
+        let decoder = RunDecoder::new(thread_id, stream.run_id.as_deref(), Some(name));
+        self.own_stream(upstream, server, decoder, Begins::Anew, stream)
     }
 
     fn own_stream(
         &self,
         upstream: Client,
         server: Capabilities,
-        feed: Feed,
+        decoder: RunDecoder,
         begins: Begins,
         stream: RunStream,
     ) -> RunReader {
         let RunStream { run_id: _, date: _, body, affinity } = stream;
-        self.own(upstream, feed, begins, affinity, |feed| {
-            (Reading::started(feed, server, Seed::random(), Instant::now()), Some(body))
+        self.own(upstream, decoder, begins, affinity, |decoder| {
+            (Reading::started(decoder, server, Seed::random(), Instant::now()), Some(body))
         })
     }
 
@@ -282,18 +283,19 @@ impl Runs {
     fn own(
         &self,
         upstream: Client,
-        feed: Feed,
+        decoder: RunDecoder,
         begins: Begins,
         affinity: Option<Affinity>,
-        begin: impl FnOnce(Feed) -> (Reading, Option<Body>),
+        begin: impl FnOnce(RunDecoder) -> (Reading, Option<Body>),
     ) -> RunReader {
-        let mut feed = feed.with_messages_key(upstream.messages_key().clone()).with_emit(self.emit);
+        let mut decoder =
+            decoder.with_messages_key(upstream.messages_key().clone()).with_emit(self.emit);
         if begins == Begins::AfterQuestion {
-            feed = feed.resuming();
+            decoder = decoder.resuming();
         }
         let credentials = Arc::new(CredentialRing::new(upstream.clone(), true));
-        let (run, changed) = self.shared.open(&mut feed, History::Complete, &credentials);
-        let (reading, body) = begin(feed);
+        let (run, changed) = self.shared.open(&mut decoder, History::Complete, &credentials);
+        let (reading, body) = begin(decoder);
         let reader = RunReader::for_owner(Arc::clone(&run)).for_caller(&upstream);
         let shared = Arc::clone(&self.shared);
         let origin = Origin::Started;
@@ -462,13 +464,13 @@ impl Runs {
 impl Shared {
     fn open(
         &self,
-        feed: &mut Feed,
+        decoder: &mut RunDecoder,
         history: History,
         credentials: &Arc<CredentialRing<Bar>>,
     ) -> (Arc<Run>, Arc<watch::Sender<()>>) {
         let changed = Arc::new(watch::Sender::new(()));
         let (weak, metrics) = (Arc::downgrade(&changed), self.metrics.clone());
-        let run = Run::new(feed, self.log_bytes, history, weak, metrics);
+        let run = Run::new(decoder, self.log_bytes, history, weak, metrics);
         (Arc::new(run.read_with(Arc::clone(credentials))), changed)
     }
 
@@ -497,18 +499,19 @@ impl Shared {
             return (attached, None);
         }
         let messages_key = upstream.messages_key().clone();
-        let feed = Feed::joined(thread_id, &record).with_messages_key(messages_key);
-        let mut feed = feed.with_emit(emit);
+        let decoder = RunDecoder::joined(thread_id, &record).with_messages_key(messages_key);
+        let mut decoder = decoder.with_emit(emit);
         if record.resumes || !record.answers.is_empty() {
-            feed = feed.resuming();
+            decoder = decoder.resuming();
         }
         let credentials = Arc::new(CredentialRing::new(upstream.clone(), false));
-        let (run, changed) = self.open(&mut feed, History::Replaying, &credentials);
+        let (run, changed) = self.open(&mut decoder, History::Replaying, &credentials);
         let receiver = changed.subscribe();
         if let Some(attached) = self.live.find_or_list(key, &run) {
             return (attached, None);
         }
-        let reading = Reading::joined(feed, record, server, source, Seed::random(), Instant::now());
+        let reading =
+            Reading::joined(decoder, record, server, source, Seed::random(), Instant::now());
         let driver = Driver::new(DriverParts {
             upstream: upstream.clone(),
             credentials,

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use threadway::cli::{self, Target};
-use threadway::runs::{self, Feed};
+use threadway::runs::{self, RunDecoder};
 use threadway::server::{Encoder, Wire};
 use threadway_translate::acp::{self, rpc};
 use threadway_translate::agui::{Client, Input, Projector, RunId, Version};
@@ -39,9 +39,9 @@ fn to_agui(args: &cli::Translate) -> Result<(), u8> {
     let held = input.as_ref().map(Input::held).unwrap_or_default();
     let wire = if args.ndjson { Wire::Ndjson } else { Wire::Sse };
     let thread_id = args.thread_id.as_deref().unwrap_or(&client.thread_id);
-    let feed = feed(args, thread_id);
+    let decoder = decoder(args, thread_id);
     let mut encoder = Encoder::new(wire, Projector::new(client.clone(), held));
-    translate_stdin(feed, |events, out| encoder.encode_bare(events, out))
+    translate_stdin(decoder, |events, out| encoder.encode_bare(events, out))
 }
 
 /// Writes the recording as one turn of a session: its updates, then the response to its prompt.
@@ -56,9 +56,9 @@ fn to_acp(args: &cli::Translate) -> Result<(), u8> {
         Some(cwd) => cwd.clone(),
         None => env::current_dir().map_err(failed)?.to_string_lossy().into_owned(),
     };
-    let feed = feed(args, session_id);
+    let decoder = decoder(args, session_id);
     let mut projector = acp::Projector::new(Arc::default(), &cwd);
-    translate_stdin(feed, |events, out| {
+    translate_stdin(decoder, |events, out| {
         for event in events {
             projector.project(event, &mut |update| acp::notification(session_id, update, out));
             if let RunEvent::Ended { outcome, .. } = event {
@@ -70,14 +70,14 @@ fn to_acp(args: &cli::Translate) -> Result<(), u8> {
     })
 }
 
-fn feed(args: &cli::Translate, thread_id: &str) -> Feed {
-    let feed = Feed::new(thread_id, None, args.run_id.as_deref());
-    feed.with_messages_key(args.messages_key.clone().unwrap_or_default())
+fn decoder(args: &cli::Translate, thread_id: &str) -> RunDecoder {
+    let decoder = RunDecoder::new(thread_id, None, args.run_id.as_deref());
+    decoder.with_messages_key(args.messages_key.clone().unwrap_or_default())
 }
 
 /// Translates the recording on stdin, and writes the encoded events to stdout.
 fn translate_stdin(
-    feed: Feed,
+    decoder: RunDecoder,
     mut encode: impl FnMut(&[RunEvent], &mut Vec<u8>),
 ) -> Result<(), u8> {
     explain_stdin(
@@ -85,7 +85,7 @@ fn translate_stdin(
     );
     let mut stdout = io::stdout().lock();
     let mut out = Vec::new();
-    let translated = runs::translate(&mut io::stdin().lock(), feed, &mut |events| {
+    let translated = runs::translate(&mut io::stdin().lock(), decoder, &mut |events| {
         encode(events, &mut out);
         stdout.write_all(&out)?;
         out.clear();

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use memchr::memmem;
 
 use super::recorder::{ANSWERED, JOINED};
-use super::{Events, Feed};
+use super::{Events, RunDecoder};
 use threadway_translate::run::{Failure, Loss, Outcome, RunEvent, StreamEnd};
 use threadway_translate::sse::{DecodeError, Ending};
 
@@ -24,25 +24,25 @@ pub struct IncompleteCapture(String);
 /// outer error is one of reading or of `each`.
 pub fn translate(
     input: &mut dyn Read,
-    mut feed: Feed,
+    mut decoder: RunDecoder,
     each: &mut dyn FnMut(&[RunEvent]) -> io::Result<()>,
 ) -> io::Result<Result<(), IncompleteCapture>> {
     let mut buffer = vec![0; READ_BYTES];
     let mut splitter = JoinSplitter::default();
     let mut events = Events::default();
-    feed.start(&mut events);
+    decoder.start(&mut events);
     let fault = loop {
         let count = match input.read(&mut buffer) {
             Ok(0) => {
-                if let Err(error) = splitter.finish(&mut feed, &mut events) {
+                if let Err(error) = splitter.finish(&mut decoder, &mut events) {
                     break Some(error.to_string());
                 }
                 each(&events)?;
                 events.clear();
-                if feed.finish() != Ending::Clean {
+                if decoder.finish() != Ending::Clean {
                     break Some("it ends inside an event".to_owned());
                 }
-                let is_langgraph = feed.is_langgraph();
+                let is_langgraph = decoder.is_langgraph();
                 break (!is_langgraph).then(|| "it has no part of a LangGraph stream".to_owned());
             }
             Ok(count) => count,
@@ -50,7 +50,7 @@ pub fn translate(
             Err(error) => return Err(error),
         };
         let new = buffer.get(..count).unwrap_or_default();
-        let pushed = splitter.read(new, &mut feed, &mut events);
+        let pushed = splitter.read(new, &mut decoder, &mut events);
         each(&events)?;
         events.clear();
         if let Err(error) = pushed {
@@ -61,7 +61,7 @@ pub fn translate(
         Some(message) => StreamEnd::Lost { loss: Loss::Incomplete, message },
         None => StreamEnd::Complete,
     };
-    feed.end(None, end, &mut events);
+    decoder.end(None, end, &mut events);
     each(&events)?;
     Ok(verdict(&events))
 }
@@ -90,39 +90,49 @@ struct JoinSplitter {
 // === impl JoinSplitter ===
 
 impl JoinSplitter {
-    /// Reads the next bytes. The feed is prepared for each new connection.
-    fn read(&mut self, new: &[u8], feed: &mut Feed, out: &mut Events) -> Result<(), DecodeError> {
+    /// Reads the next bytes. The decoder is prepared for each new connection.
+    fn read(
+        &mut self,
+        new: &[u8],
+        decoder: &mut RunDecoder,
+        out: &mut Events,
+    ) -> Result<(), DecodeError> {
         self.held.extend_from_slice(new);
         while let Some(at) = self.find() {
             let Some(end) = memchr::memchr(b'\n', self.held.get(at..).unwrap_or_default()) else {
                 if self.held.len() - at > MAX_COMMENT_BYTES {
                     break;
                 }
-                return self.pass(at, feed, out);
+                return self.pass(at, decoder, out);
             };
-            self.pass(at, feed, out)?;
+            self.pass(at, decoder, out)?;
             let line = String::from_utf8_lossy(self.held.get(..end).unwrap_or_default());
             let answered_at = line.rsplit_once(ANSWERED).and_then(|(_, at)| at.trim().parse().ok());
-            feed.recorded_join(answered_at);
-            self.pass(end + 1, feed, out)?;
+            decoder.recorded_join(answered_at);
+            self.pass(end + 1, decoder, out)?;
         }
         let held = self.tail();
-        self.pass(self.held.len() - held, feed, out)
+        self.pass(self.held.len() - held, decoder, out)
     }
 
     /// Reads the bytes that are held.
-    fn finish(&mut self, feed: &mut Feed, out: &mut Events) -> Result<(), DecodeError> {
-        self.pass(self.held.len(), feed, out)
+    fn finish(&mut self, decoder: &mut RunDecoder, out: &mut Events) -> Result<(), DecodeError> {
+        self.pass(self.held.len(), decoder, out)
     }
 
-    /// Passes the first `count` held bytes to the feed.
-    fn pass(&mut self, count: usize, feed: &mut Feed, out: &mut Events) -> Result<(), DecodeError> {
+    /// Passes the first `count` held bytes to the decoder.
+    fn pass(
+        &mut self,
+        count: usize,
+        decoder: &mut RunDecoder,
+        out: &mut Events,
+    ) -> Result<(), DecodeError> {
         let rest = self.held.split_off(count);
         let passed = std::mem::replace(&mut self.held, rest);
         if let Some(last) = passed.last() {
             self.is_line = *last == b'\n';
         }
-        feed.read(&passed, out)
+        decoder.read(&passed, out)
     }
 
     /// The position of the first comment that begins a line.
@@ -169,9 +179,9 @@ mod tests {
 
     fn texts(recording: &str, size: usize) -> Vec<String> {
         let mut texts = Vec::new();
-        let feed = Feed::new("T", None, None);
+        let decoder = RunDecoder::new("T", None, None);
         let read = &mut Slowly(recording.as_bytes(), size);
-        let translated = translate(read, feed, &mut |events| {
+        let translated = translate(read, decoder, &mut |events| {
             for event in events {
                 if let RunEvent::TextDelta { delta, .. } = event {
                     texts.push(delta.decode().into_owned());

@@ -146,7 +146,7 @@ impl Driver {
                 }
                 () = self.run.stop_noted() => reading.on_stop(Instant::now()),
                 () = self.run.keyframe_wanted() => {
-                    self.run.publish_keyframe(reading.feed());
+                    self.run.publish_keyframe(reading.decoder());
                     self.changed.send_replace(());
                 }
                 response = response(&mut pending) => {
@@ -161,7 +161,7 @@ impl Driver {
                             if let Some(recorder) = &mut self.recorder {
                                 recorder.push(&chunks);
                             }
-                            let weight = reading.feed().readable(&chunks);
+                            let weight = reading.decoder().readable(&chunks);
                             let mut events = Events::read_at(Some(now));
                             offload(weight, || reading.on_bytes(&chunks, now, &mut events));
                             chunks.clear();
@@ -242,7 +242,7 @@ impl Driver {
     }
 
     fn publish(&mut self, reading: &Reading, events: Events) {
-        let has_news = self.run.publish(reading.feed(), reading.history(), events);
+        let has_news = self.run.publish(reading.decoder(), reading.history(), events);
         self.list();
         if has_news {
             self.changed.send_replace(());

@@ -5,7 +5,7 @@
 
 mod gather;
 
-use super::feed::{Asks, Coverage, StreamSummary};
+use super::decoder::{Asks, Coverage, StreamSummary};
 use crate::offload::offload;
 use threadway_translate::langgraph::{
     ErrorReport, ErrorSource, KeptAnswers, RunError, RunRecord, RunStatus, ThreadState,

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use super::batch::Events;
+use super::decoder::RunDecoder;
 use super::ending;
-use super::feed::Feed;
 use super::published::Run;
 use super::reader::Preview;
 use crate::metrics::{LARGE, Metrics};
@@ -45,27 +45,28 @@ pub(super) async fn preview(
     emit: EmitOptions,
 ) -> Result<Preview, Error> {
     let state = upstream.thread_state(thread_id).await?;
-    let feed = Feed::joined(thread_id, record).with_messages_key(upstream.messages_key().clone());
-    let mut feed = feed.with_emit(emit);
-    feed.start(&mut Events::default());
+    let decoder =
+        RunDecoder::joined(thread_id, record).with_messages_key(upstream.messages_key().clone());
+    let mut decoder = decoder.with_emit(emit);
+    decoder.start(&mut Events::default());
     let mut events = Events::default();
     match &state {
-        Some(state) => state.read(|state| feed.base(state, &mut events)),
-        None => feed.base("{}", &mut events),
+        Some(state) => state.read(|state| decoder.base(state, &mut events)),
+        None => decoder.base("{}", &mut events),
     }
     if let Some(input) = &record.input {
-        offload(input.get().len(), || feed.input(input, &mut events));
+        offload(input.get().len(), || decoder.input(input, &mut events));
     }
-    Ok(Preview { events, view: feed.shared_view().unwrap_or_default() })
+    Ok(Preview { events, view: decoder.shared_view().unwrap_or_default() })
 }
 
 /// The conversation of a state, under the ids that readers of the thread get.
 pub(crate) fn conversation(thread_id: &str, key: &MessagesKey, state: &str) -> Vec<Arc<Message>> {
-    let mut feed = Feed::idle(thread_id, thread_id).with_messages_key(key.clone());
+    let mut decoder = RunDecoder::idle(thread_id, thread_id).with_messages_key(key.clone());
     let mut events = Events::default();
-    feed.start(&mut events);
-    feed.base(state, &mut events);
-    feed.shared_view().map(|view| view.messages().to_vec()).unwrap_or_default()
+    decoder.start(&mut events);
+    decoder.base(state, &mut events);
+    decoder.shared_view().map(|view| view.messages().to_vec()).unwrap_or_default()
 }
 
 /// An idle thread as a run that is over: a snapshot, and an end.
@@ -117,9 +118,10 @@ pub(super) async fn idle(
         }
         let checkpoint = state.as_ref().and_then(|state| state.checkpoint_id.as_deref());
         let name = format!("connect-{}", checkpoint.unwrap_or(thread_id));
-        let feed = Feed::idle(thread_id, &name).with_messages_key(key.clone()).with_emit(emit);
-        let run = Run::idle(feed, metrics, charge, |feed, events| {
-            feed.finish_with(state.as_ref(), StreamEnd::Idle { last }, events);
+        let decoder =
+            RunDecoder::idle(thread_id, &name).with_messages_key(key.clone()).with_emit(emit);
+        let run = Run::idle(decoder, metrics, charge, |decoder, events| {
+            decoder.finish_with(state.as_ref(), StreamEnd::Idle { last }, events);
         });
         Ok(Arc::new(run))
     };

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::batch::Events;
 use super::credential_ring::CredentialRing;
+use super::decoder::{RunDecoder, Watermark};
 use super::event_id::{EventId, EventKey, Shown};
-use super::feed::{Feed, Watermark};
 use super::keyframe::{EndEvent, Keyframe};
 use super::log::{Retained, RunLog, Segment};
 use crate::metrics::{Charge, Metrics};
@@ -114,12 +114,12 @@ pub(super) enum History {
 }
 
 /// Puts into the key of the run's end what viewers hold then.
-fn name_end(feed: &Feed, events: &mut Events) {
+fn name_end(decoder: &RunDecoder, events: &mut Events) {
     if let Some(RunEvent::Ended { outcome, .. }) = events.last()
         && let Some(key) = events.last_key()
     {
-        let weight = feed.shared_view().map_or(0, |view| view.weight());
-        let shown = offload(weight, || feed.shown(outcome));
+        let weight = decoder.shared_view().map_or(0, |view| view.weight());
+        let shown = offload(weight, || decoder.shown(outcome));
         events.set_last_key(key.showing(shown.unwrap_or_default()));
     }
 }
@@ -127,9 +127,9 @@ fn name_end(feed: &Feed, events: &mut Events) {
 // === impl Run ===
 
 impl Run {
-    /// A run, with the events that its feed can already make. `changed` is the driver's.
+    /// A run, with the events that its decoder can already make. `changed` is the driver's.
     pub(super) fn new(
-        feed: &mut Feed,
+        decoder: &mut RunDecoder,
         log_bytes: usize,
         history: History,
         changed: Weak<watch::Sender<()>>,
@@ -147,11 +147,11 @@ impl Run {
             run_id: None,
             history,
             knows_conversation: false,
-            watermark: feed.watermark(),
+            watermark: decoder.watermark(),
         };
         let run = Self {
-            thread_id: feed.thread_id().to_owned(),
-            emit: feed.emit(),
+            thread_id: decoder.thread_id().to_owned(),
+            emit: decoder.emit(),
             metrics,
             published: Mutex::new(published),
             changed,
@@ -163,8 +163,8 @@ impl Run {
             _charge: None,
         };
         let mut events = Events::default();
-        feed.start(&mut events);
-        run.publish(feed, history, events);
+        decoder.start(&mut events);
+        run.publish(decoder, history, events);
         run
     }
 
@@ -193,24 +193,29 @@ impl Run {
 
     /// An idle thread as a run that is over. `end` makes its events.
     pub(super) fn idle(
-        mut feed: Feed,
+        mut decoder: RunDecoder,
         metrics: Metrics,
         charge: Option<Arc<Charge>>,
-        end: impl FnOnce(&mut Feed, &mut Events),
+        end: impl FnOnce(&mut RunDecoder, &mut Events),
     ) -> Self {
-        let run = Self::new(&mut feed, 0, History::Complete, Weak::new(), metrics);
+        let run = Self::new(&mut decoder, 0, History::Complete, Weak::new(), metrics);
         let run = Self { is_idle: true, _charge: charge, ..run };
         let mut events = Events::default();
-        end(&mut feed, &mut events);
-        run.publish(&feed, History::Complete, events);
+        end(&mut decoder, &mut events);
+        run.publish(&decoder, History::Complete, events);
         run
     }
 
-    /// Publishes new events and the feed's state. Only the feed's owner does. Returns whether
+    /// Publishes new events and the decoder's state. Only the decoder's owner does. Returns whether
     /// readers have to look.
-    pub(super) fn publish(&self, feed: &Feed, history: History, mut events: Events) -> bool {
-        name_end(feed, &mut events);
-        let (knows_conversation, watermark) = (feed.knows_conversation(), feed.watermark());
+    pub(super) fn publish(
+        &self,
+        decoder: &RunDecoder,
+        history: History,
+        mut events: Events,
+    ) -> bool {
+        name_end(decoder, &mut events);
+        let (knows_conversation, watermark) = (decoder.knows_conversation(), decoder.watermark());
         let start =
             events.first().filter(|first| matches!(first, RunEvent::Started { .. })).cloned();
         let (last, key) = (events.last(), events.last_key());
@@ -224,7 +229,7 @@ impl Run {
             let published = self.published();
             let (at, written) = (published.log.end() + added.0, published.log.written() + added.1);
             drop(published);
-            let (view, emit) = (feed.shared_view(), feed.emit());
+            let (view, emit) = (decoder.shared_view(), decoder.emit());
             Arc::new(Keyframe::new(at, written, key, view, emit, Some(end.clone())))
         });
         let (is_new, is_keyframe_wanted, _dropped) = {
@@ -244,7 +249,7 @@ impl Run {
                 published.start = start;
             }
             if published.run_id.is_none() {
-                published.run_id = feed.run_id().map(Arc::from);
+                published.run_id = decoder.run_id().map(Arc::from);
             }
             let evicted = segment.map(|segment| published.log.push(segment));
             let replaced = published.set_keyframe(final_keyframe);
@@ -252,19 +257,19 @@ impl Run {
             (is_new, published.is_keyframe_wanted, (evicted, replaced))
         };
         if is_keyframe_wanted {
-            self.publish_keyframe(feed);
+            self.publish_keyframe(decoder);
         }
         is_new || is_keyframe_wanted
     }
 
-    /// Publishes a keyframe of the run as it is now. Only the feed's owner does.
-    pub(super) fn publish_keyframe(&self, feed: &Feed) {
+    /// Publishes a keyframe of the run as it is now. Only the decoder's owner does.
+    pub(super) fn publish_keyframe(&self, decoder: &RunDecoder) {
         let (at, written, key, end) = {
             let published = self.published();
             let Published { log, last_key, end, .. } = &*published;
             (log.end(), log.written(), *last_key, end.clone())
         };
-        let (view, emit) = (feed.shared_view(), feed.emit());
+        let (view, emit) = (decoder.shared_view(), decoder.emit());
         let keyframe = Arc::new(Keyframe::new(at, written, key, view, emit, end));
         self.metrics.keyframe_made();
         let replaced = self.published().set_keyframe(Some(keyframe));

@@ -34,8 +34,8 @@ mod source;
 mod transitions;
 
 use super::batch::Events;
+use super::decoder::RunDecoder;
 use super::ending::{BodyEnd, EndStatus, Ending, FinalState};
-use super::feed::Feed;
 use super::published::History;
 use super::retry::{EndReads, Retry, StateReads, obeyed};
 use crate::metrics::Rejoin;
@@ -94,7 +94,7 @@ const PROVEN: Duration = Duration::from_secs(1);
 /// Reads one run.
 #[derive(Debug)]
 pub(super) struct Reading {
-    feed: Feed,
+    decoder: RunDecoder,
     history: History,
     /// The record of a run that somebody else started.
     record: Option<RunRecord>,
@@ -185,22 +185,27 @@ enum StateReason {
 
 impl Reading {
     /// For a run that was just started. The response's body is its stream.
-    pub(super) fn started(feed: Feed, server: Capabilities, seed: Seed, now: Instant) -> Self {
-        let mut reading = Self::new(feed, History::Complete, None, server, Source::Stream, seed);
+    pub(super) fn started(
+        decoder: RunDecoder,
+        server: Capabilities,
+        seed: Seed,
+        now: Instant,
+    ) -> Self {
+        let mut reading = Self::new(decoder, History::Complete, None, server, Source::Stream, seed);
         reading.stream(now);
         reading
     }
 
     /// For a run that was just started, whose response was lost.
-    pub(super) fn found(feed: Feed, server: Capabilities, seed: Seed) -> Self {
-        let mut reading = Self::new(feed, History::Complete, None, server, Source::Stream, seed);
+    pub(super) fn found(decoder: RunDecoder, server: Capabilities, seed: Seed) -> Self {
+        let mut reading = Self::new(decoder, History::Complete, None, server, Source::Stream, seed);
         reading.join(None);
         reading
     }
 
     /// For a run that somebody else started.
     pub(super) fn joined(
-        feed: Feed,
+        decoder: RunDecoder,
         record: RunRecord,
         server: Capabilities,
         source: Source,
@@ -208,7 +213,7 @@ impl Reading {
         now: Instant,
     ) -> Self {
         let known = Some(record.clone());
-        let mut reading = Self::new(feed, History::Replaying, known, server, source, seed);
+        let mut reading = Self::new(decoder, History::Replaying, known, server, source, seed);
         match source {
             Source::Stream => reading.join(None),
             Source::Record => reading.on_record(Ok(record), now),
@@ -217,7 +222,7 @@ impl Reading {
     }
 
     fn new(
-        feed: Feed,
+        decoder: RunDecoder,
         history: History,
         record: Option<RunRecord>,
         server: Capabilities,
@@ -225,7 +230,7 @@ impl Reading {
         seed: Seed,
     ) -> Self {
         Self {
-            feed,
+            decoder,
             history,
             record,
             server,
@@ -239,8 +244,8 @@ impl Reading {
         }
     }
 
-    pub(super) fn feed(&self) -> &Feed {
-        &self.feed
+    pub(super) fn decoder(&self) -> &RunDecoder {
+        &self.decoder
     }
 
     pub(super) fn history(&self) -> History {
@@ -320,10 +325,10 @@ impl Reading {
 
     /// The stream is open. `date` is when the server answered, in milliseconds of its clock.
     pub(super) fn on_open(&mut self, date: Option<u64>, now: Instant) {
-        self.feed.answered_at(date);
+        self.decoder.answered_at(date);
         self.stream(now);
         // The state is read after the join, so that nothing is lost between the two.
-        if self.feed.count() == 0
+        if self.decoder.count() == 0
             && let Some(record) = &self.record
             && record.status == RunStatus::Running
             && !(record.is_resumable && record.may_have_values())
@@ -346,7 +351,7 @@ impl Reading {
             && let Answer::NoState(error) = &answer
             && let Some(pause) = reads.next_pause(now)
         {
-            let thread_id = self.feed.thread_id();
+            let thread_id = self.decoder.thread_id();
             tracing::debug!(thread_id, error, "a run's thread state is read again");
             *again_at = Some(now + wait.unwrap_or_default() + pause);
             return;
@@ -362,7 +367,7 @@ impl Reading {
             Answer::NoStream(end) => self.on_closed(end, now),
             Answer::State(state) => self.on_state(state.as_deref(), now, out),
             Answer::NoState(error) => {
-                let thread_id = self.feed.thread_id();
+                let thread_id = self.decoder.thread_id();
                 tracing::warn!(thread_id, error, "could not read a run's thread state");
                 self.on_state(None, now, out);
             }
@@ -374,19 +379,19 @@ impl Reading {
     /// The next bytes of the stream.
     pub(super) fn on_bytes(&mut self, chunks: &[Bytes], now: Instant, out: &mut Events) {
         for bytes in chunks {
-            self.feed.push(bytes);
+            self.decoder.push(bytes);
         }
         if let Phase::Streaming(stream) = &mut self.phase {
             stream.last_bytes_at = now;
         }
-        let (frames, heartbeats) = (self.feed.frames(), self.feed.heartbeats());
+        let (frames, heartbeats) = (self.decoder.frames(), self.decoder.heartbeats());
         self.advance(now, out);
         let partless = if self.server.ends_streams { PARTLESS_BEFORE_END } else { PARTLESS };
         if let Phase::Streaming(stream) | Phase::ReadingState { stream, .. } = &mut self.phase {
-            if self.feed.frames() > frames {
+            if self.decoder.frames() > frames {
                 stream.beats = Beats::None;
                 stream.partless_at = now + partless;
-            } else if self.feed.heartbeats() > heartbeats && stream.beats == Beats::None {
+            } else if self.decoder.heartbeats() > heartbeats && stream.beats == Beats::None {
                 stream.beats = Beats::Some;
             }
         }
@@ -398,7 +403,7 @@ impl Reading {
         | Phase::ReadingState { stream, .. }
         | Phase::CheckingBeat { stream } = &self.phase
         {
-            if self.feed.count() > stream.count {
+            if self.decoder.count() > stream.count {
                 self.retry.reset();
             } else if now - stream.opened_at >= self.longest_silence() {
                 self.retry.was_silent();
@@ -413,7 +418,7 @@ impl Reading {
     fn on_state(&mut self, state: Option<&str>, now: Instant, out: &mut Events) {
         match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::ReadingState { stream, why, .. } => {
-                self.feed.base(state.unwrap_or("{}"), out);
+                self.decoder.base(state.unwrap_or("{}"), out);
                 self.phase = Phase::Streaming(Streaming { last_bytes_at: now, ..stream });
                 match why {
                     StateReason::Lacking => self.advance(now, out),
@@ -428,7 +433,7 @@ impl Reading {
             }
             Phase::Polling => {
                 if let Some(state) = state {
-                    self.feed.checkpoint(state, out);
+                    self.decoder.checkpoint(state, out);
                     self.caught_up();
                 }
                 self.phase = Phase::Pausing { until: now + STATUS_INTERVAL };
@@ -485,7 +490,7 @@ impl Reading {
         match status {
             EndStatus::Ended(ending) => self.finish(ReadingEnd::Ended(ending)),
             EndStatus::Unconfirmed(end) => {
-                let (thread_id, run_id) = (self.feed.thread_id(), self.feed.run_id());
+                let (thread_id, run_id) = (self.decoder.thread_id(), self.decoder.run_id());
                 tracing::info!(
                     thread_id,
                     run_id,
@@ -516,7 +521,7 @@ impl Reading {
             }
             Phase::CheckingEnd { reads, again_at } if again_at.is_some_and(|at| now >= at) => {
                 *again_at = None;
-                let (seen, end) = (self.feed.summary().into(), reads.end.clone());
+                let (seen, end) = (self.decoder.summary().into(), reads.end.clone());
                 self.action = Some(Action::Ask(Request::EndStatus { seen, end }));
             }
             Phase::Pausing { until } if now >= *until => {
@@ -556,7 +561,7 @@ impl Reading {
         let Ending { state, kept, end } = match end {
             ReadingEnd::Ended(ending) => ending,
             ReadingEnd::OutOfReach(why) => {
-                let error = self.feed.summary().error.map(|error| error.redacted(detail));
+                let error = self.decoder.summary().error.map(|error| error.redacted(detail));
                 let message = match error {
                     Some(RunError { code, message, .. }) => format!(
                         "the run failed ({code}: {message}), and has been out of reach since: {why}"
@@ -571,13 +576,13 @@ impl Reading {
         let own = match state {
             Some(FinalState::OfRun(state)) => Some(state),
             Some(FinalState::OfThread(state)) => {
-                self.feed.base_without_run(&state, out);
+                self.decoder.base_without_run(&state, out);
                 None
             }
             None => None,
         };
-        self.feed.keep(&kept);
-        self.feed.end(own.as_deref(), end, out);
+        self.decoder.keep(&kept);
+        self.decoder.end(own.as_deref(), end, out);
         out.redact_failure(detail);
     }
 }

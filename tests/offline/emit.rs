@@ -8,7 +8,7 @@ use crate::support::verify::Verifier;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
-use threadway::runs::{Feed, translate};
+use threadway::runs::{RunDecoder, translate};
 use threadway_translate::agui::Projector;
 use threadway_translate::langgraph::ThreadState;
 use threadway_translate::run::{
@@ -46,9 +46,9 @@ fn options() -> Vec<(&'static str, EmitOptions)> {
 /// The events of a capture with these options.
 fn shown(bytes: &[u8], input: &Value, emit: EmitOptions) -> Translated {
     let mut events = Vec::new();
-    let feed = Feed::new("T", Some("R"), None).with_emit(emit);
+    let decoder = RunDecoder::new("T", Some("R"), None).with_emit(emit);
     let mut bytes = bytes;
-    let read = translate(&mut bytes, feed, &mut |more| {
+    let read = translate(&mut bytes, decoder, &mut |more| {
         events.extend_from_slice(more);
         Ok(())
     });

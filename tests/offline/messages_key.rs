@@ -9,7 +9,7 @@ use crate::support::plan::plan;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
-use threadway::runs::{Events, Feed};
+use threadway::runs::{Events, RunDecoder};
 use threadway_translate::agui::{Allowance, Input, OnMessage, Projector, RequestPlanner};
 use threadway_translate::langgraph::{
     Capabilities, InputKeys, MessagesKey, Part, ThreadRecord, ThreadState,
@@ -25,11 +25,11 @@ fn key() -> MessagesKey {
 
 /// Translates parts with this messages key; also returns the id of each event, if it has one.
 fn told(parts: &[ScriptPart], key: MessagesKey) -> (Vec<RunEvent>, Events) {
-    let mut feed = Feed::new("T", None, Some("r1")).with_messages_key(key);
+    let mut decoder = RunDecoder::new("T", None, Some("r1")).with_messages_key(key);
     let mut events = Events::default();
-    feed.start(&mut events);
-    feed.read(&generate::bytes(parts, false), &mut events).unwrap();
-    feed.end(None, StreamEnd::Complete, &mut events);
+    decoder.start(&mut events);
+    decoder.read(&generate::bytes(parts, false), &mut events).unwrap();
+    decoder.end(None, StreamEnd::Complete, &mut events);
     (events.to_vec(), events)
 }
 

@@ -41,13 +41,13 @@ use super::request::Refusal;
 use super::*;
 use crate::metrics::Metrics;
 use crate::runs::credential_ring::CredentialRing;
+use crate::runs::decoder::Coverage;
 use crate::runs::ending::{EndStatus, Ending, FinalState};
-use crate::runs::feed::Coverage;
 use crate::runs::published::History;
 use crate::runs::reader::{Baseline, RunReader};
 use crate::runs::reading::tests::record;
 use crate::runs::reading::{Answer, Source};
-use crate::runs::{EventId, Feed, JoinedRun, OwnerPolicy, Runs};
+use crate::runs::{EventId, JoinedRun, OwnerPolicy, RunDecoder, Runs};
 use crate::sync::turns;
 use crate::upstream::Seed;
 use threadway_translate::langgraph::{Capabilities, KeptAnswers, RunStatus};
@@ -712,11 +712,11 @@ impl ClientView {
 fn uncut() -> &'static (String, Vec<RunEvent>) {
     static UNCUT: OnceLock<(String, Vec<RunEvent>)> = OnceLock::new();
     UNCUT.get_or_init(|| {
-        let mut feed = Feed::new("T", Some("R"), Some("R"));
+        let mut decoder = RunDecoder::new("T", Some("R"), Some("R"));
         let mut events = Events::default();
-        feed.start(&mut events);
-        feed.read(parts().concat().as_bytes(), &mut events).unwrap();
-        feed.end(None, StreamEnd::Succeeded, &mut events);
+        decoder.start(&mut events);
+        decoder.read(parts().concat().as_bytes(), &mut events).unwrap();
+        decoder.end(None, StreamEnd::Succeeded, &mut events);
         let mut client = ClientView::default();
         events.iter().for_each(|event| client.view.apply(event));
         (client.holds(), events.to_vec())
@@ -1022,11 +1022,11 @@ fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
     let world = &schedule.world;
     let Runs { shared, .. } = &world.runs;
     // As `Runs::started` does.
-    let mut feed = Feed::new("T", Some("R"), Some("R"));
+    let mut decoder = RunDecoder::new("T", Some("R"), Some("R"));
     let upstream = for_caller(&world.upstream, 0);
     let credentials = Arc::new(CredentialRing::new(upstream.clone(), true));
-    let (run, changed) = shared.open(&mut feed, History::Complete, &credentials);
-    let reading = Reading::started(feed, Capabilities::PYTHON, Seed::fixed(), Instant::now());
+    let (run, changed) = shared.open(&mut decoder, History::Complete, &credentials);
+    let reading = Reading::started(decoder, Capabilities::PYTHON, Seed::fixed(), Instant::now());
     let reader = RunReader::for_owner(Arc::clone(&run)).for_caller(&upstream);
     let driver = Driver::new(DriverParts {
         upstream,

@@ -6,7 +6,7 @@ use super::{
     with_task,
 };
 use crate::runs::answers::kept_answers;
-use crate::runs::feed::StreamSummary;
+use crate::runs::decoder::StreamSummary;
 use crate::upstream::{AnswerText, Client, Error};
 use threadway_translate::langgraph::{ErrorSource, RunError, RunRecord, RunStatus};
 

@@ -1,8 +1,8 @@
 //! The actions that the reading asks its driver to perform.
 
 use crate::metrics::Rejoin;
+use crate::runs::decoder::StreamSummary;
 use crate::runs::ending::{BodyEnd, EndStatus, Ending};
-use crate::runs::feed::StreamSummary;
 use threadway_translate::langgraph::RunRecord;
 
 /// The driver's next action.

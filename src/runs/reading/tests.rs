@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::runs::UPSTREAM_PATIENCE;
-use crate::runs::feed::{BEGINNING, Coverage, StreamSummary};
+use crate::runs::decoder::{BEGINNING, Coverage, StreamSummary};
 use threadway_translate::langgraph::KeptAnswers;
 use threadway_translate::run::{Outcome, RunEvent, View};
 use threadway_translate::sse;
@@ -138,8 +138,8 @@ impl Rig {
     }
 
     fn started_on(server: Capabilities) -> Self {
-        let (feed, now) = (Feed::new("T", Some("R"), None), Instant::now());
-        Self::new(|feed| Reading::started(feed, server, Seed::fixed(), now), feed, now)
+        let (decoder, now) = (RunDecoder::new("T", Some("R"), None), Instant::now());
+        Self::new(|decoder| Reading::started(decoder, server, Seed::fixed(), now), decoder, now)
     }
 
     fn joined(record: RunRecord) -> Self {
@@ -155,18 +155,22 @@ impl Rig {
     }
 
     fn joined_on(server: Capabilities, record: RunRecord, source: Source) -> Self {
-        let (feed, now) = (Feed::joined("T", &record), Instant::now());
+        let (decoder, now) = (RunDecoder::joined("T", &record), Instant::now());
         Self::new(
-            |feed| Reading::joined(feed, record, server, source, Seed::fixed(), now),
-            feed,
+            |decoder| Reading::joined(decoder, record, server, source, Seed::fixed(), now),
+            decoder,
             now,
         )
     }
 
-    fn new(begin: impl FnOnce(Feed) -> Reading, mut feed: Feed, now: Instant) -> Self {
+    fn new(
+        begin: impl FnOnce(RunDecoder) -> Reading,
+        mut decoder: RunDecoder,
+        now: Instant,
+    ) -> Self {
         let mut events = Events::default();
-        feed.start(&mut events);
-        let (reading, arrows) = (begin(feed), BTreeSet::new());
+        decoder.start(&mut events);
+        let (reading, arrows) = (begin(decoder), BTreeSet::new());
         let mut rig =
             Self { reading, now, events: events.to_vec(), asked: None, end: None, arrows };
         rig.take_action();
@@ -174,7 +178,7 @@ impl Rig {
     }
 
     /// Passes an input to the reading, and takes the next action.
-    fn feed(&mut self, step: impl FnOnce(&mut Reading, Instant, &mut Events)) {
+    fn decoder(&mut self, step: impl FnOnce(&mut Reading, Instant, &mut Events)) {
         let before = phase(&self.reading);
         let mut events = Events::default();
         step(&mut self.reading, self.now, &mut events);
@@ -219,11 +223,11 @@ impl Rig {
     fn sends_bytes(&mut self, bytes: &[u8]) {
         assert!(self.reading.takes_bytes(), "{:?}", self.reading.phase);
         let chunks = [Bytes::copy_from_slice(bytes)];
-        self.feed(|reading, now, out| reading.on_bytes(&chunks, now, out));
+        self.decoder(|reading, now, out| reading.on_bytes(&chunks, now, out));
     }
 
     fn closes(&mut self, end: BodyEnd) {
-        self.feed(|reading, now, _| reading.on_closed(end, now));
+        self.decoder(|reading, now, _| reading.on_closed(end, now));
     }
 
     fn opens(&mut self) {
@@ -232,7 +236,7 @@ impl Rig {
 
     fn opens_at(&mut self, date: Option<u64>) {
         let Some(Request::Stream { .. }) = self.asked.take() else { panic!("no join") };
-        self.feed(|reading, now, _| reading.on_open(date, now));
+        self.decoder(|reading, now, _| reading.on_open(date, now));
     }
 
     /// The stream could not be opened.
@@ -243,17 +247,17 @@ impl Rig {
 
     fn holds(&mut self, state: Option<&str>) {
         let Some(Request::State) = self.asked.take() else { panic!("the state is not wanted") };
-        self.feed(|reading, now, out| reading.on_state(state, now, out));
+        self.decoder(|reading, now, out| reading.on_state(state, now, out));
     }
 
     fn records(&mut self, record: Result<RunRecord, BodyEnd>) {
         let Some(Request::Record { .. }) = self.asked.take() else { panic!("no record") };
-        self.feed(|reading, now, _| reading.on_record(record, now));
+        self.decoder(|reading, now, _| reading.on_record(record, now));
     }
 
     fn looks(&mut self, status: EndStatus) {
         let Some(Request::EndStatus { .. }) = self.asked.take() else { panic!("no status") };
-        self.feed(|reading, now, _| reading.on_end_status(status, now));
+        self.decoder(|reading, now, _| reading.on_end_status(status, now));
     }
 
     /// The record says that the run goes on, each time that it is read.
@@ -268,7 +272,7 @@ impl Rig {
 
     fn answers(&mut self, answer: Answer, retry_after: Option<Duration>) {
         assert!(self.asked.take().is_some(), "{answer:?} is not wanted");
-        self.feed(|reading, now, out| reading.on_answer(answer, retry_after, now, out));
+        self.decoder(|reading, now, out| reading.on_answer(answer, retry_after, now, out));
     }
 
     /// Lets time pass, until the reading makes a request.
@@ -282,7 +286,7 @@ impl Rig {
             at_once = if due == self.now { at_once + 1 } else { 0 };
             assert!(at_once < 3, "it is due for ever: {self:?}");
             self.now = due;
-            self.feed(Reading::on_timeout);
+            self.decoder(Reading::on_timeout);
         }
         self.now = end.max(self.now);
     }
@@ -294,16 +298,16 @@ impl Rig {
         let pause = until - self.now;
         // A millisecond earlier nothing happens.
         self.now = until.checked_sub(MILLISECOND).unwrap();
-        self.feed(Reading::on_timeout);
+        self.decoder(Reading::on_timeout);
         assert_eq!(self.next(), "a pause");
         self.now = until;
-        self.feed(Reading::on_timeout);
+        self.decoder(Reading::on_timeout);
         pause
     }
 
     fn ends(&mut self) {
         let end = self.end.take().expect("it is over");
-        self.feed(|reading, _, out| reading.end(end, ErrorDetail::Full, out));
+        self.decoder(|reading, _, out| reading.end(end, ErrorDetail::Full, out));
     }
 
     // --- outputs ---
@@ -708,7 +712,7 @@ fn a_state_that_cannot_be_read_for_a_moment_is_read_again_for_a_minute() {
     back.pause();
     back.answers(Answer::State(Some(thread_state(&["hi"]))), None);
     assert_eq!(back.next(), "bytes");
-    assert!(back.reading.feed().knows_conversation());
+    assert!(back.reading.decoder().knows_conversation());
 }
 
 const HEARTBEAT: &[u8] = b": heartbeat\r\n\r\n";
@@ -787,7 +791,7 @@ fn a_run_is_read_by_its_record_after_a_part_that_could_not_be_counted() {
         rig.records(Ok(record(RunStatus::Running)));
         rig.holds(Some(&thread_state(&["hi", "one two three "])));
         let shown = |rig: &Rig| {
-            let view = rig.reading.feed().view().unwrap();
+            let view = rig.reading.decoder().view().unwrap();
             view.messages()[1].content.text().decode().into_owned()
         };
         assert_eq!(shown(&rig), "one two three ");
@@ -810,8 +814,8 @@ fn a_run_is_read_by_its_record_after_a_part_that_could_not_be_counted() {
 #[test]
 fn a_run_whose_first_part_could_not_be_counted_is_read_by_its_record() {
     let now = Instant::now();
-    let start = |feed| Reading::started(feed, Capabilities::AEGRA, Seed::fixed(), now);
-    let mut rig = Rig::new(start, Feed::new("T", None, None), now);
+    let start = |decoder| Reading::started(decoder, Capabilities::AEGRA, Seed::fixed(), now);
+    let mut rig = Rig::new(start, RunDecoder::new("T", None, None), now);
     rig.sends(&[metadata("R_event_1798000000000")]);
     assert_eq!(rig.next(), "the record");
     rig.records(Ok(record(RunStatus::Running)));
@@ -944,10 +948,10 @@ fn a_stream_that_cannot_be_read_is_not_read_again_unless_the_record_wants_it() {
 
 #[test]
 fn a_run_without_a_name_cannot_be_asked_for() {
-    let (feed, now) = (Feed::new("T", None, None), Instant::now());
+    let (decoder, now) = (RunDecoder::new("T", None, None), Instant::now());
     let mut rig = Rig::new(
-        |feed| Reading::started(feed, Capabilities::default(), Seed::fixed(), now),
-        feed,
+        |decoder| Reading::started(decoder, Capabilities::default(), Seed::fixed(), now),
+        decoder,
         now,
     );
     rig.closes(cut());
@@ -1486,7 +1490,7 @@ impl Rig {
             }
             self.sends_bytes(piece);
             // A replay that is silent before its first part counts as empty.
-            if self.reading.feed().count() > 0 {
+            if self.reading.decoder().count() > 0 {
                 self.passes(Duration::from_millis(visit.lag));
             }
         }
@@ -1541,7 +1545,7 @@ impl Rig {
                 return self.succeeds();
             }
             match visit.loss {
-                Break::Silence if self.reading.feed().count() > 0 => {
+                Break::Silence if self.reading.decoder().count() > 0 => {
                     self.passes(SILENCE_WITHOUT_HEARTBEATS);
                 }
                 Break::Cut | Break::Silence => self.closes(cut()),

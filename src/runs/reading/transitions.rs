@@ -11,8 +11,8 @@ use super::{
 };
 use crate::metrics::Rejoin;
 use crate::runs::batch::Events;
+use crate::runs::decoder::Progress;
 use crate::runs::ending::BodyEnd;
-use crate::runs::feed::Progress;
 use crate::runs::published::History;
 use crate::runs::retry::EndReads;
 use threadway_translate::langgraph::RunStatus;
@@ -21,7 +21,7 @@ use threadway_translate::sse;
 impl Reading {
     /// Reads the buffered bytes.
     pub(super) fn advance(&mut self, now: Instant, out: &mut Events) {
-        match self.feed.advance(out) {
+        match self.decoder.advance(out) {
             Ok(Progress::Done) => self.on_progress(now),
             Ok(Progress::NeedsState) => self.read_state(StateReason::Lacking, now),
             Ok(Progress::NeedsRejoin) => {
@@ -29,7 +29,7 @@ impl Reading {
                 self.on_closed(BodyEnd::Cut("the stream may repeat itself".to_owned()), now);
             }
             Ok(Progress::NeedsRecord) => {
-                let run_id = self.feed.run_id();
+                let run_id = self.decoder.run_id();
                 tracing::info!(
                     run_id,
                     "the server sends no more parts of a run: its record is read"
@@ -48,8 +48,8 @@ impl Reading {
             self.retry.in_reach();
         }
         // A heartbeat is no part of a replay.
-        if stream.quiet_at.is_some() && self.feed.has_begun() {
-            let is_over = self.feed.is_history_over();
+        if stream.quiet_at.is_some() && self.decoder.has_begun() {
+            let is_over = self.decoder.is_history_over();
             let (pause, longest) = match is_over {
                 None => (QUIET, CATCH_UP),
                 Some(_) => (TIMED_QUIET, TIMED_CATCH_UP),
@@ -65,7 +65,7 @@ impl Reading {
     /// A replay is silent, so the readers can be shown the run. A pending run has no replay: its
     /// readers are shown a preview until it starts.
     pub(super) fn on_quiet(&mut self, now: Instant) {
-        if self.feed.has_begun() {
+        if self.decoder.has_begun() {
             self.caught_up();
         } else if self.record.as_ref().is_some_and(|run| run.status == RunStatus::Pending) {
             if let Phase::Streaming(stream) = &mut self.phase {
@@ -100,7 +100,7 @@ impl Reading {
             quiet_at: is_replayed.then(|| now + CATCH_UP),
             beats: Beats::None,
             partless_at: now + partless,
-            count: self.feed.count(),
+            count: self.decoder.count(),
         });
     }
 
@@ -113,32 +113,32 @@ impl Reading {
     }
 
     pub(super) fn join(&mut self, again: Option<Rejoin>) {
-        let Some(run_id) = self.feed.run_id().map(str::to_owned) else {
+        let Some(run_id) = self.decoder.run_id().map(str::to_owned) else {
             // A stream is requested by the run's id.
             return self.check_end(BodyEnd::Clean);
         };
         self.phase = Phase::Opening;
         self.is_joined = true;
         self.rejoin = Rejoin::Cut;
-        let cursor = self.feed.rejoin();
+        let cursor = self.decoder.rejoin();
         self.action = Some(Action::Ask(Request::Stream { run_id, cursor, again }));
     }
 
     /// Asks whether the run is over whose open stream brings heartbeats alone.
     pub(super) fn check_beat(&mut self, stream: Streaming, now: Instant) {
-        if self.feed.run_id().is_none() {
+        if self.decoder.run_id().is_none() {
             // A run is asked about by its id.
             self.phase = Phase::Streaming(Streaming { partless_at: now + PARTLESS, ..stream });
             return;
         }
         self.phase = Phase::CheckingBeat { stream };
-        let seen = self.feed.summary().into();
+        let seen = self.decoder.summary().into();
         let end = BodyEnd::Cut("the stream has heartbeats alone".to_owned());
         self.action = Some(Action::Ask(Request::EndStatus { seen, end }));
     }
 
     pub(super) fn read_record(&mut self) {
-        let Some(run_id) = self.feed.run_id().map(str::to_owned) else {
+        let Some(run_id) = self.decoder.run_id().map(str::to_owned) else {
             // A record is requested by the run's id.
             return self.check_end(BodyEnd::Clean);
         };
@@ -149,7 +149,7 @@ impl Reading {
     fn check_end(&mut self, end: BodyEnd) {
         let reads = EndReads::after(end.clone());
         self.phase = Phase::CheckingEnd { reads, again_at: None };
-        let seen = self.feed.summary().into();
+        let seen = self.decoder.summary().into();
         self.action = Some(Action::Ask(Request::EndStatus { seen, end }));
     }
 
@@ -169,7 +169,7 @@ impl Reading {
 
     /// Waits for the next attempt, or gives up.
     pub(super) fn pause(&mut self, why: String, now: Instant) {
-        let run_id = self.feed.run_id();
+        let run_id = self.decoder.run_id();
         tracing::debug!(run_id, why, "the run is out of reach");
         if self.retry.is_over(now) {
             return self.finish(ReadingEnd::OutOfReach(why));
@@ -188,7 +188,7 @@ impl Reading {
 
     /// How the stream's body ended, considering the bytes that were read of it.
     pub(super) fn body_end(&mut self, end: BodyEnd) -> BodyEnd {
-        match (end, self.feed.finish()) {
+        match (end, self.decoder.finish()) {
             (BodyEnd::Clean, sse::Ending::Partial { .. }) => {
                 BodyEnd::Cut("the stream ends inside an event".to_owned())
             }
@@ -210,7 +210,7 @@ impl Reading {
 
     /// Whether the run's stream may have more parts. There are none after an error.
     pub(super) fn may_stream_more(&self) -> bool {
-        let seen = self.feed.summary();
+        let seen = self.decoder.summary();
         seen.run_id.is_some() && seen.error.is_none()
     }
 }

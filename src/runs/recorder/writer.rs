@@ -273,7 +273,7 @@ pub(super) fn end_of_blocks(bytes: &[u8], from: usize) -> usize {
     let pairs = bytes.windows(2).enumerate().skip(from).rev();
     let is_empty_line = |(_, pair): &(usize, &[u8])| matches!(pair, [a, b] if is_end(*a) && is_end(*b) && pair != b"\r\n");
     match { pairs }.find(is_empty_line) {
-        // The line feed after a carriage return belongs to the same line end.
+        // The line decoder after a carriage return belongs to the same line end.
         Some((at, [_, b'\r'])) if bytes.get(at + 2) == Some(&b'\n') => at + 3,
         Some((at, _)) => at + 2,
         None => 0,

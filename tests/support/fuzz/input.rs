@@ -6,7 +6,7 @@
 
 use crate::support::plan::plan;
 use serde_json::Value;
-use threadway::runs::{Events, Feed};
+use threadway::runs::{Events, RunDecoder};
 use threadway_translate::agui::{
     Allowance, DEFAULT_RECURSION_LIMIT, Input, OnMessage, Projector, RequestPlanner,
 };
@@ -111,10 +111,10 @@ fn check_request(body: &[u8], state: &str, schemas: &str) {
 }
 
 fn run() -> Vec<RunEvent> {
-    let mut feed = Feed::new("T", None, None);
+    let mut decoder = RunDecoder::new("T", None, None);
     let mut events = Events::default();
-    feed.read(RUN.as_bytes(), &mut events).expect("the stream is short");
-    feed.end(None, StreamEnd::Succeeded, &mut events);
+    decoder.read(RUN.as_bytes(), &mut events).expect("the stream is short");
+    decoder.end(None, StreamEnd::Succeeded, &mut events);
     events.to_vec()
 }
 

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 use serde_json::value::RawValue;
-use threadway::runs::{Events, Feed};
+use threadway::runs::{Events, RunDecoder};
 use threadway_translate::acp::Projector;
 use threadway_translate::acp::permission::{self, Form};
 use threadway_translate::agui::{self, Client, ClientMessages, RunId, Version};
@@ -25,7 +25,7 @@ use crate::support::verify::Verifier;
 pub(crate) fn check(stream: &[u8]) {
     let dials = Dials::of(stream);
     let end = end(dials.choose(0, 6));
-    check_feed(stream, 1 + dials.choose(1, 70), &end);
+    check_decoder(stream, 1 + dials.choose(1, 70), &end);
     let (translator, events) = run(stream, dials.choose(2, 3), &end);
     check_wires(&events);
     let view = fold(&events);
@@ -47,16 +47,16 @@ fn end(choice: usize) -> StreamEnd {
 }
 
 /// Checks the whole chain including event ids, which are also the same in any chunking.
-fn check_feed(stream: &[u8], size: usize, end: &StreamEnd) {
+fn check_decoder(stream: &[u8], size: usize, end: &StreamEnd) {
     let events = |size: usize| {
-        let mut feed = Feed::new("T", None, Some("r1"));
+        let mut decoder = RunDecoder::new("T", None, Some("r1"));
         let mut events = Events::default();
         for chunk in stream.chunks(size) {
-            if feed.read(chunk, &mut events).is_err() {
+            if decoder.read(chunk, &mut events).is_err() {
                 break;
             }
         }
-        feed.end(None, end.clone(), &mut events);
+        decoder.end(None, end.clone(), &mut events);
         events
     };
     let whole = events(stream.len().max(1));

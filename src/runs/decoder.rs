@@ -29,8 +29,8 @@ pub(super) const BEGINNING: &str = "-1";
 
 /// The chain from a run's bytes to its events.
 #[derive(Debug)]
-pub struct Feed {
-    decoder: Decoder,
+pub struct RunDecoder {
+    sse: Decoder,
     replay: Replay,
     join: Option<Join>,
     parts: Parts,
@@ -92,9 +92,9 @@ pub(super) enum Progress {
     NeedsRecord,
 }
 
-// === impl Feed ===
+// === impl RunDecoder ===
 
-impl Feed {
+impl RunDecoder {
     /// For a run of a thread that its client calls `name`. Without a run id, the stream's first
     /// `metadata` part gives it.
     pub fn new(thread_id: &str, run_id: Option<&str>, name: Option<&str>) -> Self {
@@ -113,36 +113,36 @@ impl Feed {
             malformed: 0,
             mended: 0,
         };
-        Self { decoder: Decoder::new(), replay: Replay::started(), join: None, parts, frames: 0 }
+        Self { sse: Decoder::new(), replay: Replay::started(), join: None, parts, frames: 0 }
     }
 
     /// For a run that somebody else started.
     pub(super) fn joined(thread_id: &str, record: &RunRecord) -> Self {
-        let mut feed = Self::new(thread_id, Some(&record.id), record.client_id.as_deref());
-        feed.parts.translation = feed.parts.translation.map(|run| Translation {
+        let mut decoder = Self::new(thread_id, Some(&record.id), record.client_id.as_deref());
+        decoder.parts.translation = decoder.parts.translation.map(|run| Translation {
             translator: run.translator.joined(record.may_have_values()),
             ..run
         });
         if !(record.is_resumable && record.may_have_values()) {
-            feed.parts.keys = KeySequence::Broken;
+            decoder.parts.keys = KeySequence::Broken;
         }
-        feed.replay = Replay::joined();
-        feed.join = Some(Join {
+        decoder.replay = Replay::joined();
+        decoder.join = Some(Join {
             has_values: record.has_values,
             has_begun: false,
             has_base: false,
             input: record.input.clone().filter(|_| record.has_values != Some(true)),
         });
-        feed
+        decoder
     }
 
     /// For an idle thread, shown as a run of snapshots. The gateway chooses its name.
     pub(super) fn idle(thread_id: &str, name: &str) -> Self {
-        let mut feed = Self::new(thread_id, None, Some(name));
+        let mut decoder = Self::new(thread_id, None, Some(name));
         let translator = Translator::named(thread_id, None, name);
-        feed.parts.translation = Some(Translation { id: None, translator, filter: None });
-        feed.parts.keys = KeySequence::Broken;
-        feed
+        decoder.parts.translation = Some(Translation { id: None, translator, filter: None });
+        decoder.parts.keys = KeySequence::Broken;
+        decoder
     }
 
     /// Limits what viewers are shown. To be called before anything is read.
@@ -196,7 +196,7 @@ impl Feed {
 
     /// Buffers the stream's next bytes, for [`advance`](Self::advance).
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.decoder.push(bytes);
+        self.sse.push(bytes);
     }
 
     /// How many bytes [`advance`](Self::advance) would read with these chunks: 0 if no event can
@@ -204,17 +204,17 @@ impl Feed {
     pub(super) fn readable(&self, chunks: &[Bytes]) -> usize {
         let mut ends = chunks.iter().map(|bytes| memchr::memchr2(b'\n', b'\r', bytes).is_some());
         let bytes: usize = chunks.iter().map(Bytes::len).sum();
-        if ends.any(|may_end| may_end) { self.decoder.buffered() + bytes } else { 0 }
+        if ends.any(|may_end| may_end) { self.sse.buffered() + bytes } else { 0 }
     }
 
     /// Reads the buffered bytes. After an error only [`end`](Self::end) may be called.
     pub(super) fn advance(&mut self, out: &mut Events) -> Result<Progress, DecodeError> {
-        let Self { decoder, replay, join, parts, frames } = self;
-        while let Some(frame) = decoder.next_frame()? {
+        let Self { sse, replay, join, parts, frames } = self;
+        while let Some(frame) = sse.next_frame()? {
             if let Some(join) = join {
                 join.note_part(&frame);
                 if join.has_begun && parts.lacks_base(join) {
-                    decoder.keep_frame();
+                    sse.keep_frame();
                     return Ok(Progress::NeedsState);
                 }
             }
@@ -253,7 +253,7 @@ impl Feed {
 
     /// Prepares for a new connection. Returns the cursor after which it is to begin.
     pub(super) fn rejoin(&mut self) -> String {
-        self.decoder = Decoder::new();
+        self.sse = Decoder::new();
         match self.replay.rejoin(self.parts.count > 0) {
             Some(cursor) => self.replay.event_id(cursor, self.run_id().unwrap_or_default()),
             None => BEGINNING.to_owned(),
@@ -300,7 +300,7 @@ impl Feed {
 
     /// How many heartbeats have come on this connection.
     pub(super) fn heartbeats(&self) -> u64 {
-        self.decoder.comments()
+        self.sse.comments()
     }
 
     /// Whether the replay of a joined run is over; `None` if the stream does not show it.
@@ -444,7 +444,7 @@ impl Feed {
 
     /// Ends the bytes. Says whether they ended inside an event.
     pub(super) fn finish(&mut self) -> sse::Ending {
-        std::mem::take(&mut self.decoder).finish()
+        std::mem::take(&mut self.sse).finish()
     }
 
     /// Whether the stream holds any part that LangGraph sends.
@@ -489,7 +489,7 @@ impl Feed {
         self.parts.translation.as_ref().map(|run| run.translator.view())
     }
 
-    /// The view of a client that was sent the events that this feed's options allow.
+    /// The view of a client that was sent the events that this decoder's options allow.
     pub(super) fn shared_view(&self) -> Option<Arc<View>> {
         self.parts.translation.as_ref().map(|run| match &run.filter {
             None => run.translator.shared_view(),
@@ -508,23 +508,24 @@ mod tests {
 
     #[test]
     fn parts_with_values_that_json_does_not_have_are_read_and_counted() {
-        let mut feed = Feed::new("T", Some("R"), None);
+        let mut decoder = RunDecoder::new("T", Some("R"), None);
         let stream = "event: values\ndata: {\"score\":NaN}\n\n\
                       event: values\ndata: {\"k\\ud83d\":1}\n\n\
                       event: values\ndata: {\"score\":\"NaN\"}\n\n";
-        feed.read(stream.as_bytes(), &mut Events::default()).unwrap();
-        assert_eq!((feed.parts.mended, feed.parts.malformed), (2, 0));
-        assert_eq!(feed.view().unwrap().state().unwrap().to_json().get(), r#"{"score":"NaN"}"#);
+        decoder.read(stream.as_bytes(), &mut Events::default()).unwrap();
+        assert_eq!((decoder.parts.mended, decoder.parts.malformed), (2, 0));
+        assert_eq!(decoder.view().unwrap().state().unwrap().to_json().get(), r#"{"score":"NaN"}"#);
     }
 
     #[test]
     fn a_run_that_has_never_begun_shows_an_empty_conversation_under_any_key() {
         for key in ["messages", "chat_history"] {
-            let mut feed = Feed::new("T", Some("R"), None).with_messages_key(key.parse().unwrap());
+            let mut decoder =
+                RunDecoder::new("T", Some("R"), None).with_messages_key(key.parse().unwrap());
             let mut events = Events::default();
-            feed.start(&mut events);
-            feed.base_without_run(r#"{"values":{},"next":[]}"#, &mut events);
-            let view = feed.view().unwrap();
+            decoder.start(&mut events);
+            decoder.base_without_run(r#"{"values":{},"next":[]}"#, &mut events);
+            let view = decoder.view().unwrap();
             assert!(view.is_based() && view.messages().is_empty(), "{key}");
             assert_eq!(view.state().unwrap().to_json().get(), "{}", "{key}");
         }
