@@ -47,8 +47,8 @@ use tokio_util::task::TaskTracker;
 pub use acp::{Acp, IDLE as ACP_IDLE, UNREAD as ACP_UNREAD};
 pub use auth::isolation;
 pub use auth::{
-    Auth, DEFAULT_SKEW, Judged, Jwt, JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW,
-    NotAKeySet, ThreadRoutes, Trust,
+    Auth, DEFAULT_SKEW, Jwt, JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW,
+    NotAKeySet, ThreadRoutes, Trust, UpstreamAuth,
 };
 pub use browser::cors::{Cors, CorsError, Credentials, Origin};
 pub use browser::host::{HostName, NotAHostName, under_safe_names};
@@ -289,7 +289,7 @@ impl LongLived {
         let admin = admin::endpoint(&readiness, &self.observer.metrics, &limits, hosts.clone());
         let state = self.callers.clone();
         let blocked = match &auth {
-            Auth::Upstream(Judged { trust: Trust::Proven, .. }) => Blocked::Requests,
+            Auth::Upstream(UpstreamAuth { trust: Trust::Proven, .. }) => Blocked::Requests,
             Auth::None | Auth::Bearer(_) | Auth::Jwt(_) | Auth::Upstream(_) => {
                 Blocked::ThreadRoutes
             }
@@ -298,7 +298,7 @@ impl LongLived {
             let (auth, forward, tasks) = (auth.clone(), forward.clone(), self.tasks.clone());
             IsolationProof::new(&agents, auth, forward, blocked, tasks)
         };
-        let kept = acp::Kept {
+        let retained = acp::RetainedByReload {
             registry: self.acp_connections.clone(),
             tasks: self.tasks.clone(),
             shutdown: self.shutdown.clone(),
@@ -331,7 +331,7 @@ impl LongLived {
         });
         let refusals = self.request_log.refusals.clone();
         let full = routes::full(&gateway);
-        let front = Arc::new(acp::Front::new(Arc::clone(&gateway), acp, kept));
+        let front = Arc::new(acp::Front::new(Arc::clone(&gateway), acp, retained));
         let state = RoutesState {
             newest: renewed(&self.newest, &gateway),
             newest_acp: renewed(&self.newest_acp, &front),

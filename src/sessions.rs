@@ -14,7 +14,7 @@
 //! A connection has one caller. Over stdio that is the person at the editor. On the server each
 //! connection has the caller that the front door has admitted, and the runs are the server's.
 //!
-//! - `connection`: dispatches requests and notifications. `late`: before the upstream is known.
+//! - `connection`: dispatches requests and notifications. `login`: before the upstream is known.
 //! - `link`: the client as the handlers see it: what it can do, how to send it something.
 //! - `client_requests`: requests from the agent to the client.
 //! - `outbox`: the streams of a client, and which one carries a message. `queue`: the lines that
@@ -45,9 +45,9 @@ mod follow;
 mod fork;
 mod history;
 mod introduction;
-mod late;
 mod lengths;
 mod link;
+mod login;
 mod media;
 mod notice;
 mod outbox;
@@ -72,8 +72,8 @@ use tokio_util::task::TaskTracker;
 pub use authentication::{Authentication, SessionLists};
 pub use connection::{Connection, MAX_REQUESTS};
 pub use default_agent::NoSuchAgent;
-pub use late::{LateConnection, LateOptions};
 pub use link::Work;
+pub use login::{LoginConnection, LoginOptions};
 #[cfg(test)]
 pub(crate) use outbox::MAX_UNREAD_BYTES;
 pub use outbox::{

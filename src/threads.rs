@@ -63,7 +63,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 pub use copy::{copy, delete_copy};
-pub use interrupts::Waits;
+pub use interrupts::WaitingFor;
 pub use list::{ListQuery, NotAThreadCursor, ThreadCursor, ThreadPage, list, metadata_of_runs};
 pub use manage::Change;
 pub use pace::DEFAULT_STATE_READS_PER_SECOND;

@@ -19,7 +19,7 @@ use threadway::editors;
 use threadway::metrics::Metrics;
 use threadway::server::Limits;
 use threadway::sessions::{
-    Authentication, Connection, Endpoint, LateConnection, LateOptions, Outbox, Service,
+    Authentication, Connection, Endpoint, LoginConnection, LoginOptions, Outbox, Service,
     ServiceOptions, Settings,
 };
 use threadway::stdio;
@@ -117,8 +117,8 @@ fn serve_typed(
         let setup = typed(&args, log.as_deref(), &store, &server);
         setup.map(|setup| Some(Arc::new(setup.service()))).map_err(|problem| problem.to_string())
     };
-    let options = LateOptions { find: Box::new(find), settings, login };
-    serve(|outbox| LateConnection::new(options, outbox))
+    let options = LoginOptions { find: Box::new(find), settings, login };
+    serve(|outbox| LoginConnection::new(options, outbox))
 }
 
 /// Serves until stdin ends or a signal arrives.

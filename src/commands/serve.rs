@@ -10,7 +10,7 @@ use threadway::metrics::Metrics;
 use threadway::reload::{self, ReloadSignal};
 use threadway::runs::{Recorder, Recording};
 use threadway::server::isolation::{self, Judgement};
-use threadway::server::{Auth, Cors, Judged, Observer, Page, Server, Settings, Trust};
+use threadway::server::{Auth, Cors, Observer, Page, Server, Settings, Trust, UpstreamAuth};
 use threadway::telemetry::Traces;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -150,7 +150,7 @@ fn advise_on_system_messages(settings: &Settings) {
 /// `--insecure` is set. An upstream that does not answer yet is tested at the first request.
 async fn refuse_open_upstreams(agents: &Agents, settings: &Settings) -> Result<(), u8> {
     let Settings { auth, forward, .. } = settings;
-    let Auth::Upstream(Judged { trust: Trust::Proven, .. }) = auth else { return Ok(()) };
+    let Auth::Upstream(UpstreamAuth { trust: Trust::Proven, .. }) = auth else { return Ok(()) };
     for Upstream { name, client } in agents.upstreams() {
         match isolation::judge(client, auth, forward).await {
             None | Some(Ok(Judgement::Refuses)) => {}

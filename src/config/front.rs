@@ -9,9 +9,9 @@ use http::HeaderName;
 use super::Upstream;
 use super::raw::{AUTH_KEYS, Given, Mistake, Raw};
 use crate::server::{
-    Auth, Compression, Cors, CorsError, Credentials, DEFAULT_SKEW, Forward, HostName, Judged, Jwt,
+    Auth, Compression, Cors, CorsError, Credentials, DEFAULT_SKEW, Forward, HostName, Jwt,
     JwtError, JwtSettings, Keys, KeysError, KeysFrom, NotAHostName, NotForwarded, Page, Rates,
-    RequestRate, ThreadRoutes, Trust,
+    RequestRate, ThreadRoutes, Trust, UpstreamAuth,
 };
 use crate::upstream::{Identity, KeySetUrl, NotAKeySetUrl, Tls, UnknownThread};
 use threadway_translate::agui::{Allowance, LostThread, NotForClients, OnMessage, SystemMessages};
@@ -86,7 +86,7 @@ impl Raw {
                         self.note(given.clone().mistaken(expected));
                     }
                 }
-                Some(Auth::Upstream(Judged { credential, trust }))
+                Some(Auth::Upstream(UpstreamAuth { credential, trust }))
             }
             AuthMode::Bearer if keys.is_empty() => {
                 let expected = "keys: `auth.keys.NAME` or `auth.keys_file` in the config file, or \

@@ -4,8 +4,8 @@ use std::num::{NonZeroU32, NonZeroUsize};
 
 use super::*;
 use crate::server::{
-    Compression, Cors, Credentials, DEFAULT_SKEW, Forward, Judged, Page, Rates, RequestRate,
-    ThreadRoutes,
+    Compression, Cors, Credentials, DEFAULT_SKEW, Forward, Page, Rates, RequestRate, ThreadRoutes,
+    UpstreamAuth,
 };
 use crate::sessions;
 use crate::upstream::{Caller, MAX_ADDRESSES, UnknownThread};
@@ -402,9 +402,9 @@ fn langgraph_has_to_be_proven_where_others_reach_the_gateway() {
         ("listen = \"0.0.0.0:1\"\ninsecure = true", Trust::Given),
     ] {
         let config = checked(&format!("{more}\n{file}")).unwrap();
-        let Auth::Upstream(judged) = config.settings.auth else { panic!() };
+        let Auth::Upstream(upstream_auth) = config.settings.auth else { panic!() };
         let credential = Some(http::HeaderName::from_static("x-api-key"));
-        assert_eq!(judged, Judged { credential, trust }, "{more}");
+        assert_eq!(upstream_auth, UpstreamAuth { credential, trust }, "{more}");
     }
 }
 

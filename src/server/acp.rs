@@ -80,7 +80,7 @@ pub(super) struct Front {
 
 /// What a reload keeps.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct RetainedByReload {
     pub(super) registry: Registry,
     pub(super) tasks: TaskTracker,
     pub(super) shutdown: CancellationToken,
@@ -89,10 +89,10 @@ pub(super) struct Kept {
 // === impl Front ===
 
 impl Front {
-    pub(super) fn new(gateway: Arc<Gateway>, acp: Acp, kept: Kept) -> Self {
+    pub(super) fn new(gateway: Arc<Gateway>, acp: Acp, retained: RetainedByReload) -> Self {
         let agents = gateway.agents.for_editors();
         let Acp { agent, settings } = acp;
-        let Kept { registry, tasks, shutdown } = kept;
+        let RetainedByReload { registry, tasks, shutdown } = retained;
         let (error_detail, threads) = (gateway.error_detail, gateway.threads.clone());
         let upstream = upstream_of(&agents, agent.as_deref()).cloned();
         let service = upstream.map(|upstream| {

@@ -43,12 +43,12 @@ pub enum Auth {
     Jwt(Jwt),
     /// Callers with credentials for LangGraph, which checks them. A caller is identified by its
     /// credentials.
-    Upstream(Judged),
+    Upstream(UpstreamAuth),
 }
 
 /// Settings for callers whose credentials LangGraph checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Judged {
+pub struct UpstreamAuth {
     /// The header by which LangGraph authenticates. `None` where the operator has not named it.
     pub credential: Option<HeaderName>,
     /// Whether anybody is admitted before LangGraph is known to check credentials.

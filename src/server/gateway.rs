@@ -16,7 +16,7 @@ use super::limits::log_limiter::LogLimiter;
 use super::limits::rates::StreamSlot;
 use super::observe::Observer;
 use super::observe::request_log::{Record, RequestLog};
-use super::reject::{Effect, Reject};
+use super::reject::{Reject, SideEffect};
 use super::request::thread_name::{ThreadName, ThreadNames};
 use super::streams::unread::{Answers, Unread};
 use crate::agents::{Agent, Agents};
@@ -184,25 +184,25 @@ impl Call {
     /// The response to a request that failed on a thread, and may have changed something.
     pub(super) fn refuse(&self, refusal: &Refusal, thread: &Thread) -> Reject {
         let caller = thread.agent().upstream.caller();
-        Reject::refusal(refusal, caller, self.gateway.error_detail, Effect::Possible)
+        Reject::refusal(refusal, caller, self.gateway.error_detail, SideEffect::Possible)
     }
 
     /// The response to a request that could not read a thread, or start a run. It has changed
     /// nothing, unless the refusal says that it may have.
     pub(super) fn refuse_read(&self, refusal: &Refusal, thread: &Thread) -> Reject {
         let caller = thread.agent().upstream.caller();
-        Reject::refusal(refusal, caller, self.gateway.error_detail, Effect::None)
+        Reject::refusal(refusal, caller, self.gateway.error_detail, SideEffect::None)
     }
 
     /// The response to a request that could not start a run. No run was started, unless the refusal
     /// says that one may have been.
     pub(super) fn refuse_start(&self, refusal: &Refusal, thread: &Thread) -> Reject {
         let caller = thread.agent().upstream.caller();
-        Reject::refusal(refusal, caller, self.gateway.error_detail, Effect::NoRun)
+        Reject::refusal(refusal, caller, self.gateway.error_detail, SideEffect::NoRun)
     }
 
     /// The response to a request for which `caller` could not read something of an upstream.
     pub(super) fn upstream_failed(&self, error: &Error, caller: &Caller) -> Reject {
-        Reject::upstream(error, caller, self.gateway.error_detail, Effect::None)
+        Reject::upstream(error, caller, self.gateway.error_detail, SideEffect::None)
     }
 }

@@ -51,7 +51,7 @@ pub(super) struct UpstreamFault {
 
 /// Whether a request that failed may have changed something in LangGraph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(super) enum SideEffect {
     /// It may have changed something.
     Possible,
     /// It has changed nothing.
@@ -295,7 +295,7 @@ impl Reject {
         refusal: &Refusal,
         caller: &Caller,
         detail: ErrorDetail,
-        effect: Effect,
+        effect: SideEffect,
     ) -> Self {
         match refusal {
             Refusal::ShuttingDown => Self::shutting_down(),
@@ -304,7 +304,7 @@ impl Reject {
             Refusal::UnknownAssistant { assistant } => Self::unknown_assistant(assistant, caller),
             Refusal::CannotResume(why) => Self::new(StatusCode::CONFLICT, "cannot_resume", why),
             Refusal::NotStored(error) => {
-                let reject = Self::upstream(error, caller, detail, Effect::Possible);
+                let reject = Self::upstream(error, caller, detail, SideEffect::Possible);
                 let message = format!(
                     "LangGraph did not store the answer, which must wait for the other actions, and the \
                      question is still open: {}; or answer all actions in one request",
@@ -322,7 +322,7 @@ impl Reject {
                 Self { fault: Some(UpstreamFault::of(error)), ..reject }
             }
             Refusal::MayHaveStarted(error) => {
-                Self::upstream(error, caller, detail, Effect::Possible)
+                Self::upstream(error, caller, detail, SideEffect::Possible)
             }
             Refusal::Upstream(error) => Self::upstream(error, caller, detail, effect),
         }
@@ -334,7 +334,7 @@ impl Reject {
         error: &Error,
         caller: &Caller,
         detail: ErrorDetail,
-        effect: Effect,
+        effect: SideEffect,
     ) -> Self {
         let reject = Self::upstream_told(error, caller, detail, effect);
         // Other refusals concern the caller: credentials, or a thread that is not there.
@@ -350,11 +350,16 @@ impl Reject {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "auth_unproven", message)
     }
 
-    fn upstream_told(error: &Error, caller: &Caller, detail: ErrorDetail, effect: Effect) -> Self {
+    fn upstream_told(
+        error: &Error,
+        caller: &Caller,
+        detail: ErrorDetail,
+        effect: SideEffect,
+    ) -> Self {
         let again = match effect {
-            Effect::Possible => "look at the thread before you try again: it may have acted",
-            Effect::None => "send the request again",
-            Effect::NoRun => "no run was started; send the request again",
+            SideEffect::Possible => "look at the thread before you try again: it may have acted",
+            SideEffect::None => "send the request again",
+            SideEffect::NoRun => "no run was started; send the request again",
         };
         let what = told(error, detail);
         let bad_gateway = |code, what_to_do| {

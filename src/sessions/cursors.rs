@@ -13,7 +13,7 @@ use super::link::{CursorForm, Link, Work};
 use super::session::{ClientView, Session};
 use crate::offload::offload;
 use crate::runs::conversation;
-use crate::threads::{self, Newest, Thread, Waits};
+use crate::threads::{self, Newest, Thread, WaitingFor};
 use crate::upstream::{Error as UpstreamError, Line};
 use threadway_translate::acp::cursor::anchors;
 use threadway_translate::acp::rpc::{Code, Error};
@@ -125,8 +125,8 @@ impl Link {
                 return;
             }
             let view = Arc::clone(&session.view).lock_owned().await;
-            let waits = this.service().threads.waits(&this.upstream(), &session.id).await;
-            if matches!(waits, Ok(Waits::ForNothing)) {
+            let waits = this.service().threads.waiting_for(&this.upstream(), &session.id).await;
+            if matches!(waits, Ok(WaitingFor::Nothing)) {
                 this.announce_end(&session, &view, StopReason::Cancelled).await;
             }
         }

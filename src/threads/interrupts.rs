@@ -6,32 +6,36 @@ use threadway_translate::langgraph::{RunRecord, ThreadState};
 
 /// What a thread waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Waits {
+pub enum WaitingFor {
     /// The end of a run.
-    ForRun,
+    Run,
     /// Answers to these interrupts, by LangGraph's ids.
-    ForAnswers(Vec<String>),
+    Answers(Vec<String>),
     /// The next message.
-    ForNothing,
+    Nothing,
 }
 
 impl Threads {
     /// What a thread waits for, before a run is started on it.
-    pub async fn waits(&self, upstream: &Client, thread_id: &str) -> Result<Waits, Error> {
+    pub async fn waiting_for(
+        &self,
+        upstream: &Client,
+        thread_id: &str,
+    ) -> Result<WaitingFor, Error> {
         let _turn = upstream.turn(Line::Starts).await?;
         let (state, running) = tokio::try_join!(
             upstream.thread_state(thread_id),
             upstream.runs(thread_id, RunFilter::Running)
         )?;
         if !running.is_empty() {
-            return Ok(Waits::ForRun);
+            return Ok(WaitingFor::Run);
         }
         let ids = |state: &str| -> Vec<_> {
             let open = ThreadState::parse(state).map(|state| state.interrupts);
             open.into_iter().flatten().map(|open| open.id.into_owned()).collect()
         };
         let ids = state.map(|state| state.read(ids)).unwrap_or_default();
-        Ok(if ids.is_empty() { Waits::ForNothing } else { Waits::ForAnswers(ids) })
+        Ok(if ids.is_empty() { WaitingFor::Nothing } else { WaitingFor::Answers(ids) })
     }
 }
 

@@ -14,8 +14,8 @@ use crate::support::socket::Socket;
 use serde_json::{Value, json};
 use threadway::metrics::Metrics;
 use threadway::server::{
-    ACP_IDLE, Auth, Cors, Credentials, Judged, Limits, Observer, PING, PONG_TIMEOUT, Rates,
-    RequestRate, Server, Settings, ThreadRoutes, WRITE_TIMEOUT,
+    ACP_IDLE, Auth, Cors, Credentials, Limits, Observer, PING, PONG_TIMEOUT, Rates, RequestRate,
+    Server, Settings, ThreadRoutes, UpstreamAuth, WRITE_TIMEOUT,
 };
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -350,7 +350,7 @@ async fn key_that_belongs_to_another_caller_now_has_no_connection() {
 
 /// Two callers whose credentials LangGraph checks.
 pub(super) async fn tenants(thread_routes: ThreadRoutes) -> Front {
-    let auth = Auth::Upstream(Judged::default());
+    let auth = Auth::Upstream(UpstreamAuth::default());
     let front = Front::with(Settings { auth, thread_routes, ..Settings::default() }).await;
     for tenant in ["alice", "bob"] {
         front.server.books().tenants.insert(format!("{tenant}-key"), tenant.to_owned());

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use threadway::audit::{Audit, Destination};
 use threadway::server::auth::{Jwt, JwtSettings, KeysFrom};
-use threadway::server::{Auth, Cors, Credentials, DEFAULT_SKEW, Judged, Settings, Trust};
+use threadway::server::{Auth, Cors, Credentials, DEFAULT_SKEW, Settings, Trust, UpstreamAuth};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -228,8 +228,8 @@ async fn what_is_refused_is_a_line_with_why() {
 
 #[tokio::test]
 async fn what_langgraph_refuses_names_the_thread_and_an_answer_is_no_new_run() {
-    let judged = Judged { credential: None, trust: Trust::Given };
-    let audited = Audited::by(Auth::Upstream(judged)).await;
+    let upstream_auth = UpstreamAuth { credential: None, trust: Trust::Given };
+    let audited = Audited::by(Auth::Upstream(upstream_auth)).await;
     let mut answer = input(&["hi"]);
     answer["resume"] = json!([{"interruptId": "i", "status": "resolved", "payload": true}]);
     let request = run_request("agent", &format!("x-api-key: {KEY}\r\n"), &answer.to_string());

@@ -17,8 +17,8 @@ use threadway::server::Credentials;
 use threadway::server::auth::{FAILURES, FETCH_PAUSE, FRESH, Jwt, JwtSettings, KeysFrom, MAX_AGE};
 use threadway::server::isolation::PROBE_PAUSE;
 use threadway::server::{
-    Auth, Cors, Forward, Judged, Limits, Observer, RETRY, Rates, RequestRate, Server, Settings,
-    Trust,
+    Auth, Cors, Forward, Limits, Observer, RETRY, Rates, RequestRate, Server, Settings, Trust,
+    UpstreamAuth,
 };
 use threadway::upstream::Tls;
 use threadway_translate::agui::Allowance;
@@ -364,7 +364,7 @@ async fn reload_changes_the_keys_and_ends_no_stream() {
 
 #[tokio::test]
 async fn upstream_mode_sends_credentials_and_returns_the_refusal() {
-    let front = Front::guarded(Auth::Upstream(Judged::default())).await;
+    let front = Front::guarded(Auth::Upstream(UpstreamAuth::default())).await;
     let message = "the gateway wants your credentials for LangGraph; send them in `authorization` \
                    or `x-api-key`";
     for headers in ["", "cookie: a=b\r\n", "traceparent: 00-1-2-3\r\n", "x-tenant: t\r\n"] {
@@ -602,7 +602,7 @@ async fn connection_header_names_no_header_that_is_checked_or_forwarded() {
         (Auth::None, String::new()),
         (keys(&format!("web={KEY}")), bearer(KEY)),
         (jwt_of_file("connection", &[&signer]), bearer(&signer.token(&[]))),
-        (Auth::Upstream(Judged::default()), bearer("mine")),
+        (Auth::Upstream(UpstreamAuth::default()), bearer("mine")),
     ];
     for (auth, credentials) in modes {
         let mode = format!("{auth:?}");
@@ -884,7 +884,7 @@ async fn page_of_another_site_is_refused_without_an_origin_too() {
         (Cors::Off, Auth::None),
         (listed.clone(), Auth::None),
         (Cors::Any, keys(&format!("web={KEY}"))),
-        (listed, Auth::Upstream(Judged::default())),
+        (listed, Auth::Upstream(UpstreamAuth::default())),
     ] {
         let is_listed = matches!(cors, Cors::Origins { .. });
         let front = Front::with(Settings { cors, auth, ..Settings::default() }).await;
@@ -1122,7 +1122,7 @@ async fn caller_is_an_address_without_keys() {
 #[tokio::test]
 async fn caller_is_its_credentials_in_upstream_mode() {
     let rates = rated(1);
-    let auth = Auth::Upstream(Judged::default());
+    let auth = Auth::Upstream(UpstreamAuth::default());
     let front = Front::with(Settings { rates, auth, ..Settings::default() }).await;
     let _clock = HeldClock::pause();
     front.passes("x-api-key: a\r\n").await;
@@ -1137,7 +1137,7 @@ async fn caller_is_its_credentials_in_upstream_mode() {
 async fn judged(credential: Option<&'static str>) -> Front {
     let rates = Rates { streams: NonZeroUsize::new(1), ..rated(1) };
     let credential = credential.map(http::HeaderName::from_static);
-    let auth = Auth::Upstream(Judged { credential, ..Judged::default() });
+    let auth = Auth::Upstream(UpstreamAuth { credential, ..UpstreamAuth::default() });
     Front::with(Settings { rates, auth, forward: with_tenant(), ..Settings::default() }).await
 }
 
@@ -1224,7 +1224,7 @@ async fn stream_counts_for_its_caller_once_langgraph_has_accepted_it() {
 
 #[tokio::test]
 async fn callers_are_refused_until_langgraph_has_refused_invented_credentials() {
-    let auth = Auth::Upstream(Judged { trust: Trust::Proven, ..Judged::default() });
+    let auth = Auth::Upstream(UpstreamAuth { trust: Trust::Proven, ..UpstreamAuth::default() });
     let front = Front::guarded(auth).await;
     let clock = HeldClock::pause();
     let message = "the gateway refuses requests until LangGraph has refused invented credentials; \
@@ -1367,7 +1367,7 @@ fn refusing() -> Vec<Refusing> {
     let url = "http://127.0.0.1:9/keys".parse().unwrap();
     let unreachable = KeysFrom::Url { url, tls: Tls::default() };
     let token = Signer::ed25519("k").token(&[]);
-    let unproven = Judged { credential: None, trust: Trust::Proven };
+    let unproven = UpstreamAuth { credential: None, trust: Trust::Proven };
     let often = rated(1);
     vec![
         Refusing {

@@ -11,7 +11,7 @@ use crate::support::upstream::{Exchange, Upstream};
 use http::HeaderMap;
 use threadway::agents::{self, Agents};
 use threadway::server::isolation::PROBE_PAUSE;
-use threadway::server::{Acp, Auth, Judged, Server, Settings, Trust};
+use threadway::server::{Acp, Auth, Server, Settings, Trust, UpstreamAuth};
 use threadway::upstream::{ADDRESS_PAUSE, Client, Tls};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -91,7 +91,7 @@ fn agents_of(upstreams: &[(&str, &[String])]) -> Agents {
 }
 
 fn settings() -> Settings {
-    let auth = Auth::Upstream(Judged { trust: Trust::Proven, ..Judged::default() });
+    let auth = Auth::Upstream(UpstreamAuth { trust: Trust::Proven, ..UpstreamAuth::default() });
     Settings { auth, ..Settings::default() }
 }
 

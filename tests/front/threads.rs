@@ -10,7 +10,7 @@ use crate::support::process::File;
 use serde_json::{Value, json};
 use threadway::agents::{self, Agents};
 use threadway::server::{
-    Auth, DEFAULT_SKEW, Judged, Jwt, JwtSettings, KeysFrom, Settings, ThreadRoutes, Trust,
+    Auth, DEFAULT_SKEW, Jwt, JwtSettings, KeysFrom, Settings, ThreadRoutes, Trust, UpstreamAuth,
 };
 use threadway::upstream::{Client, Identity};
 use tokio::task::JoinSet;
@@ -45,7 +45,7 @@ fn thread(server: &LangGraph, number: usize, owner: &str) -> String {
 }
 
 fn judged() -> Auth {
-    Auth::Upstream(Judged { credential: None, trust: Trust::Given })
+    Auth::Upstream(UpstreamAuth { credential: None, trust: Trust::Given })
 }
 
 // === impl Front ===

@@ -11,7 +11,7 @@ use crate::support::upstream::Upstream;
 use http::HeaderMap;
 use serde_json::{Value, json};
 use threadway::agents::{self, Agents};
-use threadway::server::{Acp, Auth, Judged, Settings, ThreadRoutes, Trust};
+use threadway::server::{Acp, Auth, Settings, ThreadRoutes, Trust, UpstreamAuth};
 use threadway::upstream::{Client, Identity, Tls};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -112,7 +112,7 @@ async fn nothing_is_missing_where_every_upstream_answers() {
 
 #[tokio::test]
 async fn callers_list_their_threads_although_another_upstream_has_proven_nothing() {
-    let auth = Auth::Upstream(Judged { credential: None, trust: Trust::Given });
+    let auth = Auth::Upstream(UpstreamAuth { credential: None, trust: Trust::Given });
     let settings = Settings { auth, ..Settings::default() };
     let settings = Settings { thread_routes: ThreadRoutes::Callers, ..settings };
     let front = Front::start(true, Identity::Forwarded, settings).await;
@@ -134,7 +134,7 @@ async fn an_upstream_that_accepts_invented_credentials_lends_its_threads_to_nobo
     checked.books().tenants = [("alice".to_owned(), "alice".to_owned())].into();
     let agents =
         crate::support::gateway::agents(&[("open", &open.url), ("checked", &checked.url)], &[]);
-    let auth = Auth::Upstream(Judged { credential: None, trust: Trust::Given });
+    let auth = Auth::Upstream(UpstreamAuth { credential: None, trust: Trust::Given });
     let settings = Settings { auth, ..Settings::default() };
     let settings = Settings { thread_routes: ThreadRoutes::Callers, ..settings };
     let (address, _stop, _serving, _) = serve_as(agents, settings).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use threadway::server::{Auth, Judged, Jwt, JwtSettings, KeysFrom, Settings};
+use threadway::server::{Auth, Jwt, JwtSettings, KeysFrom, Settings, UpstreamAuth};
 use tokio::time::Instant;
 
 use super::acp::{BEARER, Front, KEY, LOADED, bearer, conversation, saved};
@@ -102,7 +102,7 @@ async fn a_reload_ends_the_followers_whom_it_does_not_admit_and_no_others() {
     let both = format!("goes={KEY}\nstays={OTHER_KEY}");
     let (bearer, other) = (authorization(KEY), authorization(OTHER_KEY));
     let (by_old, by_new) = (authorization(&old.token(&[])), authorization(&new.token(&[])));
-    let upstream = || Auth::Upstream(Judged::default());
+    let upstream = || Auth::Upstream(UpstreamAuth::default());
     let own = "x-api-key: 1\r\n";
     for (before, after, goes, stays) in [
         (keys(&both), keys(&format!("stays={OTHER_KEY}")), Some(&*bearer), Some(&*other)),

@@ -10,7 +10,7 @@ use crate::support::upstream::{Exchange, Upstream};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use threadway::server::Credentials;
-use threadway::server::{Auth, Cors, Forward, Judged, Rates, RequestRate, Server, Settings};
+use threadway::server::{Auth, Cors, Forward, Rates, RequestRate, Server, Settings, UpstreamAuth};
 use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
 use tokio_tungstenite::tungstenite::Message;
@@ -116,7 +116,7 @@ async fn a_socket_opens_with_a_key_in_its_header_or_among_its_subprotocols() {
 
 #[tokio::test]
 async fn a_token_for_langgraph_goes_up_with_each_turn() {
-    let auth = Auth::Upstream(Judged::default());
+    let auth = Auth::Upstream(UpstreamAuth::default());
     let front = Front::with(Settings { auth, ..Settings::default() }).await;
     assert_eq!(front.refuses(&[]).await, refused(401, "unauthenticated"));
     // A frame is read before LangGraph sees its turn, so LangGraph accepts the credentials first.
@@ -248,7 +248,7 @@ const FLOOD: usize = 48 * 1024 * 1024;
 type Opening = (Auth, &'static str, Vec<(&'static str, &'static str)>);
 
 fn sockets() -> [Opening; 5] {
-    let invented = || (Auth::Upstream(Judged::default()), vec![("x-api-key", "invented")]);
+    let invented = || (Auth::Upstream(UpstreamAuth::default()), vec![("x-api-key", "invented")]);
     let (auth, headers) = invented();
     let (acp_auth, acp_headers) = invented();
     let key = vec![("authorization", "Bearer 0123456789abcdef")];

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::accepted::Accepted;
 use super::isolation::IsolationProof;
-use super::{Auth, CredentialError, Judged};
+use super::{Auth, CredentialError, UpstreamAuth};
 use crate::audit::MAX_NAME_BYTES;
 use crate::metrics::Memory;
 use crate::server::browser::cors::{self, Cors};
@@ -245,9 +245,9 @@ impl Admission {
                 Err(error) => Err(error),
             },
             Auth::Upstream(_) if !caller.is_personal() => Err(CredentialError::Missing),
-            Auth::Upstream(judged) => {
+            Auth::Upstream(upstream_auth) => {
                 self.proof.expect().await?;
-                return Ok(self.identify_by_credentials(judged, peer, caller));
+                return Ok(self.identify_by_credentials(upstream_auth, peer, caller));
             }
         };
         proven.map_err(|error| {
@@ -268,12 +268,12 @@ impl Admission {
     /// by which LangGraph authenticates, and only after LangGraph has accepted it.
     fn identify_by_credentials(
         &self,
-        judged: &Judged,
+        upstream_auth: &UpstreamAuth,
         peer: Option<IpAddr>,
         caller: &Caller,
     ) -> Identified {
         let mut shown = caller.identifying_headers();
-        let shown = match &judged.credential {
+        let shown = match &upstream_auth.credential {
             Some(credential) => shown.find(|(name, _)| *name == credential),
             // Of several headers, it is not known which one LangGraph reads.
             None => shown.next().filter(|_| shown.next().is_none()),

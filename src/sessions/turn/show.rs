@@ -8,7 +8,7 @@ use super::{STOP_WAIT, Turn, Whose};
 use crate::offload::offload;
 use crate::runs::{Batch, UPSTREAM_PATIENCE};
 use crate::sessions::session::{ClientView, OpenQuestion};
-use crate::threads::{ThreadReader, Waits};
+use crate::threads::{ThreadReader, WaitingFor};
 use threadway_translate::acp::notice::Notice;
 use threadway_translate::acp::rpc::Error;
 use threadway_translate::acp::{ToolCall, ToolContent, ToolStatus, Update};
@@ -41,13 +41,13 @@ impl Turn {
         }
         if view.is_synced {
             let threads = &self.link.service().threads;
-            let waits = threads.waits(&self.link.upstream(), &self.session.id).await;
-            match waits.map_err(|error| self.link.failed(&error))? {
-                Waits::ForNothing => {
+            let waiting_for = threads.waiting_for(&self.link.upstream(), &self.session.id).await;
+            match waiting_for.map_err(|error| self.link.failed(&error))? {
+                WaitingFor::Nothing => {
                     view.questions.clear();
                     return Ok(Vec::new());
                 }
-                Waits::ForAnswers(open) => {
+                WaitingFor::Answers(open) => {
                     let waiting = std::mem::take(&mut view.questions);
                     let is_open =
                         |waiting: &OpenQuestion| open.iter().any(|id| *id == *waiting.question.id);
@@ -55,7 +55,7 @@ impl Turn {
                         return Ok(waiting);
                     }
                 }
-                Waits::ForRun => view.questions.clear(),
+                WaitingFor::Run => view.questions.clear(),
             }
         }
         let Outcome::Interrupted(questions) = self.show_thread(view).await? else {

@@ -18,8 +18,8 @@ use threadway_translate::json::Json;
 /// the configuration.
 type Find = Box<dyn Fn() -> Result<Option<Arc<Service>>, String> + Send + Sync>;
 
-/// The parts of a [`LateConnection`].
-pub struct LateOptions {
+/// The parts of a [`LoginConnection`].
+pub struct LoginOptions {
     /// Looks for the upstream: `None` until a person has typed it.
     pub find: Find,
     /// How ACP presents the agents.
@@ -30,8 +30,8 @@ pub struct LateOptions {
 
 /// A connection that waits for its upstream, and then is a [`Connection`]. It looks for the
 /// upstream at each request that needs one, so that no restart is necessary after the login.
-pub struct LateConnection {
-    options: LateOptions,
+pub struct LoginConnection {
+    options: LoginOptions,
     outbox: Outbox,
     /// Set by `initialize`.
     client: OnceLock<ClientAbilities>,
@@ -40,21 +40,21 @@ pub struct LateConnection {
 }
 
 /// How a request is handled.
-enum Step {
+enum LoginStep {
     Answer(Json),
     /// The upstream is known: its connection handles this request and all later ones.
     PassOn(Connection),
 }
 
-// === impl LateConnection ===
+// === impl LoginConnection ===
 
-impl LateConnection {
+impl LoginConnection {
     /// A connection on which nothing has been sent yet.
-    pub fn new(options: LateOptions, outbox: Outbox) -> Self {
+    pub fn new(options: LoginOptions, outbox: Outbox) -> Self {
         Self { options, outbox, client: OnceLock::new(), served: OnceLock::new() }
     }
 
-    fn step(&self, method: &str, params: &Json) -> Result<Step, Error> {
+    fn step(&self, method: &str, params: &Json) -> Result<LoginStep, Error> {
         let Some(abilities) = self.client.get() else {
             return self.begin(method, params);
         };
@@ -65,11 +65,11 @@ impl LateConnection {
         let found = (self.options.find)().map_err(Error::internal)?;
         if let Some(service) = found {
             let connection = Connection::continued(service, self.outbox.clone(), *abilities);
-            return Ok(Step::PassOn(self.served.get_or_init(|| connection).clone()));
+            return Ok(LoginStep::PassOn(self.served.get_or_init(|| connection).clone()));
         }
         match known {
             // There is nothing to forget.
-            Some(Method::Logout) => Ok(Step::Answer(Json::empty_object())),
+            Some(Method::Logout) => Ok(LoginStep::Answer(Json::empty_object())),
             _ if known == Some(Method::Authenticate) || method.starts_with("session/") => {
                 let login = &self.options.login;
                 let message = format!(
@@ -83,7 +83,7 @@ impl LateConnection {
         }
     }
 
-    fn begin(&self, method: &str, params: &Json) -> Result<Step, Error> {
+    fn begin(&self, method: &str, params: &Json) -> Result<LoginStep, Error> {
         if Method::of(method) != Some(Method::Initialize) {
             return Err(Error::invalid("send `initialize` first"));
         }
@@ -94,7 +94,7 @@ impl LateConnection {
         // Without an upstream, the model is unknown.
         let accepts = settings.accepts.unwrap_or_default();
         Connection::initialized(settings, accepts, true, methods, &Authentication::Key)
-            .map(Step::Answer)
+            .map(LoginStep::Answer)
     }
 
     fn auth_method(&self, client: ClientAbilities) -> AuthMethod {
@@ -119,15 +119,15 @@ impl LateConnection {
     }
 }
 
-impl Endpoint for LateConnection {
+impl Endpoint for LoginConnection {
     fn take(&self, line: &[u8]) -> Option<Work> {
         if let Some(connection) = self.served.get() {
             return connection.take(line);
         }
         match Incoming::parse(line) {
             Ok(Incoming::Request { id, method, params }) => match self.step(&method, &params) {
-                Ok(Step::PassOn(connection)) => return connection.take(line),
-                Ok(Step::Answer(answer)) => self.respond(&id, &Ok(answer)),
+                Ok(LoginStep::PassOn(connection)) => return connection.take(line),
+                Ok(LoginStep::Answer(answer)) => self.respond(&id, &Ok(answer)),
                 Err(error) => {
                     tracing::debug!(method, code = ?error.code, reason = error.message, "refused");
                     self.respond(&id, &Err(error));
@@ -157,14 +157,14 @@ impl Endpoint for LateConnection {
     }
 }
 
-impl fmt::Debug for LateConnection {
+impl fmt::Debug for LoginConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LateConnection").field("service", &self.service()).finish_non_exhaustive()
+        f.debug_struct("LoginConnection").field("service", &self.service()).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for LateOptions {
+impl fmt::Debug for LoginOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LateOptions").field("login", &self.login).finish_non_exhaustive()
+        f.debug_struct("LoginOptions").field("login", &self.login).finish_non_exhaustive()
     }
 }
