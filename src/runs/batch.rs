@@ -132,8 +132,8 @@ impl Events {
     }
 
     /// About how many bytes of memory the events keep.
-    pub(super) fn weight(&self) -> usize {
-        let events: usize = self.list.iter().map(RunEvent::weight).sum();
+    pub(super) fn memory_bytes(&self) -> usize {
+        let events: usize = self.list.iter().map(RunEvent::memory_bytes).sum();
         let raws: usize = self.raws.iter().map(|(_, part)| part.get().len()).sum();
         events + raws + self.keys.len() * size_of::<Option<EventKey>>()
     }
@@ -246,8 +246,8 @@ impl Batch {
     }
 
     /// About how many bytes of memory the events keep.
-    pub(crate) fn weight(&self) -> usize {
-        self.events.weight()
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.events.memory_bytes()
     }
 
     /// When the upstream's bytes were read; `None` if the events were made of something else.

@@ -161,9 +161,9 @@ impl Driver {
                             if let Some(recorder) = &mut self.recorder {
                                 recorder.push(&chunks);
                             }
-                            let weight = reading.decoder().readable(&chunks);
+                            let memory_bytes = reading.decoder().readable(&chunks);
                             let mut events = Events::read_at(Some(now));
-                            offload(weight, || reading.on_bytes(&chunks, now, &mut events));
+                            offload(memory_bytes, || reading.on_bytes(&chunks, now, &mut events));
                             chunks.clear();
                             self.publish(&reading, events);
                         }

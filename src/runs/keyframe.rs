@@ -21,7 +21,7 @@ use threadway_translate::run::{
     self, EmitOptions, Interrupt, Open, Outcome, RunEvent, View, Viewer,
 };
 
-/// A keyframe is reused while the events written since weigh at most this fraction of it: an
+/// A keyframe is reused while the events written since take at most this fraction of it: an
 /// eighth.
 const REUSED_WITHIN: u64 = 8;
 
@@ -34,14 +34,14 @@ const MAX_KEPT_DELTAS: usize = 4;
 pub(super) struct Keyframe {
     /// The position after the last segment that the view includes.
     at: u64,
-    /// The weight of all segments up to there.
+    /// The bytes of memory of all segments up to there.
     written: u64,
     /// The key of the last event up to there.
     key: Option<EventKey>,
     /// The client's view after these segments; `None` before the run has a name.
     view: Option<Arc<View>>,
     /// About how many bytes of memory the view keeps.
-    weight: usize,
+    memory_bytes: usize,
     emit: EmitOptions,
     end: Option<EndEvent>,
     /// The events for a client that holds nothing.
@@ -63,7 +63,7 @@ pub(super) struct EndEvent {
 // === impl Keyframe ===
 
 impl Keyframe {
-    /// `at` is the log's end at the time of the view, and `written` the weight of all segments.
+    /// `at` is the log's end at the time of the view, and `written` the bytes of memory of all segments.
     pub(super) fn new(
         at: u64,
         written: u64,
@@ -72,9 +72,9 @@ impl Keyframe {
         emit: EmitOptions,
         end: Option<EndEvent>,
     ) -> Self {
-        let weight = view.as_ref().map_or(0, |view| view.weight());
+        let memory_bytes = view.as_ref().map_or(0, |view| view.memory_bytes());
         let (for_newcomer, since) = (OnceEvents::default(), Mutex::default());
-        Self { at, written, key, view, weight, emit, end, for_newcomer, since }
+        Self { at, written, key, view, memory_bytes, emit, end, for_newcomer, since }
     }
 
     /// The position where a reader continues after the keyframe.
@@ -88,14 +88,14 @@ impl Keyframe {
     }
 
     /// About how many bytes of memory its view keeps.
-    pub(super) fn weight(&self) -> usize {
-        self.weight
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.memory_bytes
     }
 
-    /// Whether the keyframe is as good as a new one. `written` is the weight of all segments by
+    /// Whether the keyframe is as good as a new one. `written` is the bytes of memory of all segments by
     /// now.
     pub(super) fn is_fresh(&self, written: u64) -> bool {
-        written.saturating_sub(self.written) <= self.weight as u64 / REUSED_WITHIN
+        written.saturating_sub(self.written) <= self.memory_bytes as u64 / REUSED_WITHIN
     }
 
     /// The events for a client that holds nothing. `None` while the conversation is not known.
@@ -124,12 +124,12 @@ impl Keyframe {
 
     /// The events for a client that holds this view.
     pub(super) fn for_holder(&self, held: &View) -> Option<Events> {
-        offload(self.weight, || self.resync(Viewer::Holds(held)))
+        offload(self.memory_bytes, || self.resync(Viewer::Holds(held)))
     }
 
     /// The events for a client that has missed a part of the run, and has this much open.
     pub(super) fn for_lagging(&self, open: &Open) -> Option<Events> {
-        offload(self.weight, || self.resync(Viewer::Lagging(open)))
+        offload(self.memory_bytes, || self.resync(Viewer::Lagging(open)))
     }
 
     /// Whether clients of both hold the same, open questions included.
@@ -142,7 +142,8 @@ impl Keyframe {
             let events = run::resync(view, Viewer::Holds(held), self.emit);
             events.is_some_and(|events| events.is_empty())
         };
-        self.questions() == other.questions() && offload(self.weight.max(other.weight), is_same)
+        self.questions() == other.questions()
+            && offload(self.memory_bytes.max(other.memory_bytes), is_same)
     }
 
     async fn make_once(
@@ -152,7 +153,7 @@ impl Keyframe {
     ) -> Option<Events> {
         let resync = async || {
             let view = held.and_then(|held| held.view.as_deref());
-            offload(self.weight, || self.resync(view.map_or(Viewer::New, Viewer::Holds)))
+            offload(self.memory_bytes, || self.resync(view.map_or(Viewer::New, Viewer::Holds)))
         };
         events.get_or_init(resync).await.clone()
     }

@@ -15,9 +15,9 @@ pub(super) struct RunLog {
     first: u64,
     /// The messages, calls and steps that the evicted events have left open.
     open: Open,
-    /// The weight of the retained segments.
+    /// The bytes of memory of the retained segments.
     bytes: usize,
-    /// The weight of all segments that were ever written.
+    /// The bytes of memory of all segments that were ever written.
     written: u64,
     limit: usize,
 }
@@ -26,7 +26,7 @@ pub(super) struct RunLog {
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) events: Arc<Events>,
-    weight: usize,
+    memory_bytes: usize,
 }
 
 /// The result of a lookup at a position.
@@ -52,12 +52,12 @@ pub(super) struct Retained {
 
 impl Segment {
     pub(super) fn new(events: Events) -> Self {
-        Self { weight: events.weight(), events: events.into() }
+        Self { memory_bytes: events.memory_bytes(), events: events.into() }
     }
 
     /// About how many bytes of memory the events keep.
-    pub(super) fn weight(&self) -> usize {
-        self.weight
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.memory_bytes
     }
 }
 
@@ -86,15 +86,15 @@ impl RunLog {
     /// the lock, since dropping takes time.
     #[must_use]
     pub(super) fn push(&mut self, segment: Arc<Segment>) -> Vec<Arc<Segment>> {
-        self.bytes += segment.weight;
-        self.written += segment.weight as u64;
+        self.bytes += segment.memory_bytes;
+        self.written += segment.memory_bytes as u64;
         self.segments.push_back(segment);
         let mut evicted = Vec::new();
         while self.bytes > self.limit
             && self.segments.len() > 1
             && let Some(oldest) = self.segments.pop_front()
         {
-            self.bytes -= oldest.weight;
+            self.bytes -= oldest.memory_bytes;
             self.first += 1;
             for event in oldest.events.iter() {
                 self.open.apply(event);
@@ -133,7 +133,7 @@ impl RunLog {
         self.first + self.segments.len() as u64
     }
 
-    /// The weight of all segments that were ever written.
+    /// The bytes of memory of all segments that were ever written.
     pub(super) fn written(&self) -> u64 {
         self.written
     }

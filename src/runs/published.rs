@@ -118,8 +118,8 @@ fn name_end(decoder: &RunDecoder, events: &mut Events) {
     if let Some(RunEvent::Ended { outcome, .. }) = events.last()
         && let Some(key) = events.last_key()
     {
-        let weight = decoder.shared_view().map_or(0, |view| view.weight());
-        let shown = offload(weight, || decoder.shown(outcome));
+        let memory_bytes = decoder.shared_view().map_or(0, |view| view.memory_bytes());
+        let shown = offload(memory_bytes, || decoder.shown(outcome));
         events.set_last_key(key.showing(shown.unwrap_or_default()));
     }
 }
@@ -225,7 +225,8 @@ impl Run {
         let segment = (count > 0).then(|| Arc::new(Segment::new(events)));
         // The end and the final keyframe are published together: a reader of the end needs both.
         let final_keyframe = end.as_ref().map(|end| {
-            let added = segment.as_ref().map_or((0, 0), |segment| (1, segment.weight() as u64));
+            let added =
+                segment.as_ref().map_or((0, 0), |segment| (1, segment.memory_bytes() as u64));
             let published = self.published();
             let (at, written) = (published.log.end() + added.0, published.log.written() + added.1);
             drop(published);
@@ -462,7 +463,7 @@ impl Published {
     fn set_keyframe(&mut self, keyframe: Option<Arc<Keyframe>>) -> Option<Arc<Keyframe>> {
         let keyframe = keyframe?;
         // A slow reader of the keyframe then finds the events since in the log.
-        self.log.raise_limit(keyframe.weight() / 2);
+        self.log.raise_limit(keyframe.memory_bytes() / 2);
         self.is_keyframe_wanted = false;
         self.keyframe.replace(keyframe)
     }

@@ -162,13 +162,13 @@ impl fmt::Debug for Recorder {
 impl RunRecorder {
     /// Buffers bytes of the stream, without copying them.
     pub(super) fn push(&mut self, new: &[Bytes]) {
-        let weight = weight(new);
+        let memory_bytes = memory_bytes(new);
         let (RecorderState::Buffering { chunks, .. } | RecorderState::Writing { chunks }) =
             &mut self.state
         else {
             return;
         };
-        if self.recorder.reserve(weight) {
+        if self.recorder.reserve(memory_bytes) {
             chunks.extend_from_slice(new);
         } else {
             tracing::warn!("abandoned a recording: the disk is slower than the runs");
@@ -244,7 +244,7 @@ impl RunRecorder {
         else {
             return;
         };
-        self.recorder.0.queued.fetch_sub(weight(chunks), Ordering::Relaxed);
+        self.recorder.0.queued.fetch_sub(memory_bytes(chunks), Ordering::Relaxed);
         if let RecorderState::Writing { .. } = state {
             let note = note.to_string();
             self.recorder.send(Command::Close { number: self.number, note, is_whole });
@@ -259,7 +259,7 @@ impl Drop for RunRecorder {
 }
 
 /// The bytes of memory that chunks take in the queue.
-fn weight(chunks: &[Bytes]) -> usize {
+fn memory_bytes(chunks: &[Bytes]) -> usize {
     chunks.iter().map(|chunk| chunk.len() + CHUNK_OVERHEAD).sum()
 }
 

@@ -20,7 +20,7 @@
 //!   `plan`: the thread's conversation, and how a run's input continues it.
 //! - `emit`, `filter`: which events viewers see. `raw`: parts of LangGraph's stream as viewers may
 //!   see them.
-//! - `failure`: why a run failed. `name`, `weight`: what a run event is called, and how much memory
+//! - `failure`: why a run failed. `name`, `memory`: what a run event is called, and how much memory
 //!   it takes.
 
 mod activity;
@@ -35,6 +35,7 @@ mod failure;
 mod filter;
 mod interrupt;
 mod langchain;
+mod memory;
 mod message;
 mod name;
 mod new_run;
@@ -50,7 +51,6 @@ mod steps;
 mod translator;
 mod usage;
 mod view;
-mod weight;
 
 use std::sync::Arc;
 

@@ -18,8 +18,8 @@ fn segment(texts: &[&str]) -> Arc<Segment> {
     Segment::new(events(texts)).into()
 }
 
-fn weight(texts: &[&str]) -> usize {
-    events(texts).weight()
+fn memory_bytes(texts: &[&str]) -> usize {
+    events(texts).memory_bytes()
 }
 
 /// The events at a position; `None` at the end of the log.
@@ -45,15 +45,15 @@ fn each_reader_finds_what_it_has_not_read_yet() {
 
 #[test]
 fn the_oldest_events_make_room_for_the_newest() {
-    let mut log = RunLog::new(2 * weight(&["0"]));
+    let mut log = RunLog::new(2 * memory_bytes(&["0"]));
     for text in ["1", "2", "3"] {
         drop(log.push(segment(&[text])));
     }
     assert!(matches!(log.at(0), Lookup::Evicted) && !log.retains_from(0));
     assert_eq!((at(&log, 1), log.end()), (Some(events(&["2"])), 3));
-    assert_eq!(log.bytes, 2 * weight(&["0"]));
-    assert_eq!(log.written(), 3 * weight(&["0"]) as u64);
-    log.raise_limit(3 * weight(&["0"]));
+    assert_eq!(log.bytes, 2 * memory_bytes(&["0"]));
+    assert_eq!(log.written(), 3 * memory_bytes(&["0"]) as u64);
+    log.raise_limit(3 * memory_bytes(&["0"]));
     drop(log.push(segment(&["4"])));
     assert!(log.retains_from(1), "the limit was raised");
 }
@@ -65,13 +65,13 @@ fn a_segment_beyond_the_limit_is_kept_till_the_next() {
     assert_eq!(at(&log, 0), Some(events(&["1"])));
     drop(log.push(segment(&["2"])));
     assert!(matches!(log.at(0), Lookup::Evicted));
-    assert_eq!(log.bytes, weight(&["2"]));
+    assert_eq!(log.bytes, memory_bytes(&["2"]));
 }
 
 #[test]
 fn an_event_is_found_by_its_key_while_it_is_kept() {
     let key = |n| EventKey::at(1, Stage::Close, n);
-    let mut log = RunLog::new(2 * weight(&["1", "2"]));
+    let mut log = RunLog::new(2 * memory_bytes(&["1", "2"]));
     for batch in 0..3 {
         let mut events = Events::default();
         events.push(event("1"), Some(key(2 * batch)));

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use bytes::Bytes;
 
 use super::redact::{MIN_SECRET, redact};
-use super::{Recording, weight};
+use super::{Recording, memory_bytes};
 use threadway_translate::sse;
 
 /// The longest part of an id that becomes part of a file name. LangGraph's ids have 36 characters.
@@ -114,7 +114,7 @@ impl Writer {
             }
             Command::Write { number, chunks } => {
                 self.write(number, &chunks);
-                self.queued.fetch_sub(weight(&chunks), Ordering::Relaxed);
+                self.queued.fetch_sub(memory_bytes(&chunks), Ordering::Relaxed);
             }
             Command::Join { number, note } => {
                 let Some(open) = self.open.get_mut(&number) else { return };

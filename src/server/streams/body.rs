@@ -163,7 +163,7 @@ impl RunBody {
                 break;
             };
             future.set(next(reader));
-            let held = offload(events.weight(), || {
+            let held = offload(events.memory_bytes(), || {
                 self.encoder.encode(&events, &mut self.out);
                 self.out.hold(&self.answers)
             });

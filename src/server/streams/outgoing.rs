@@ -159,7 +159,7 @@ impl SharedPart {
         }
         let Event::MessagesSnapshot { messages } = event else { return None };
         let (snapshot, form) = messages.shared()?;
-        if snapshot.weight() < SHARED_FROM {
+        if snapshot.memory_bytes() < SHARED_FROM {
             return None;
         }
         let bytes = snapshot.written(form, || {

@@ -172,9 +172,9 @@ impl Turn {
         {
             *self.running() = Some(run_id.to_string());
         }
-        let weight = events.iter().map(RunEvent::weight).sum();
+        let memory_bytes = events.iter().map(RunEvent::memory_bytes).sum();
         let is_sent = |update: &Update<'_>| sending == Sending::All || is_open_call(update);
-        offload(weight, || {
+        offload(memory_bytes, || {
             let project = |event: &RunEvent, emit: &mut dyn FnMut(&Update<'_>)| {
                 view.projector.project(event, emit);
             };

@@ -27,7 +27,7 @@ const MAX_ARGUMENT_BYTES: usize = 64 * 1024;
 
 /// Sends an update, or what every client can read of it.
 pub(super) fn fitted(update: &Update<'_>, emit: &mut dyn FnMut(&Update<'_>)) {
-    if weight(update) <= MAX_TEXT_BYTES {
+    if size(update) <= MAX_TEXT_BYTES {
         return emit(update);
     }
     match update {
@@ -99,7 +99,7 @@ fn plan(entries: &[PlanEntry]) -> Vec<PlanEntry> {
 
 /// The parts of a call that every client can read.
 pub(super) fn call(call: ToolCall<'_>) -> ToolCall<'_> {
-    if weight_of_call(&call) <= MAX_TEXT_BYTES {
+    if size_of_call(&call) <= MAX_TEXT_BYTES {
         return call;
     }
     let mut room = MAX_UPDATE_BYTES;
@@ -123,7 +123,7 @@ pub(super) fn call(call: ToolCall<'_>) -> ToolCall<'_> {
                 ToolContent::Session { .. } => part,
             };
             if let ToolContent::Diff { .. } = &part {
-                room = room.checked_sub(weight_of_content(&part))?;
+                room = room.checked_sub(size_of_content(&part))?;
             }
             (room > 0).then_some(part)
         };
@@ -193,7 +193,7 @@ fn pieces(content: &ContentBlock<'_>, mut emit: impl FnMut(ContentBlock<'_>)) {
 
 /// A block that takes no more than the room that is left. What cannot be cut is named instead.
 fn block<'a>(content: ContentBlock<'a>, room: &mut usize) -> ContentBlock<'a> {
-    let size = weight_of_block(&content);
+    let size = size_of_block(&content);
     let text_limit = MAX_TEXT_BYTES.min(*room);
     let content = if size <= text_limit {
         content
@@ -211,7 +211,7 @@ fn block<'a>(content: ContentBlock<'a>, room: &mut usize) -> ContentBlock<'a> {
         };
         ContentBlock::text(&format!("[cut: {what} of {size} bytes is not shown]"))
     };
-    *room = room.saturating_sub(weight_of_block(&content));
+    *room = room.saturating_sub(size_of_block(&content));
     content
 }
 
@@ -265,19 +265,19 @@ fn arguments(input: &RawValue) -> Json {
 }
 
 /// The bytes of an update's texts.
-fn weight(update: &Update<'_>) -> usize {
+fn size(update: &Update<'_>) -> usize {
     match update {
         Update::UserMessageChunk { content, .. }
         | Update::AgentMessageChunk { content, .. }
-        | Update::AgentThoughtChunk { content, .. } => weight_of_block(content),
-        Update::ToolCall(call) | Update::ToolCallUpdate(call) => weight_of_call(call),
-        Update::CompactionUpdate { summary, .. } => summary.iter().map(weight_of_block).sum(),
+        | Update::AgentThoughtChunk { content, .. } => size_of_block(content),
+        Update::ToolCall(call) | Update::ToolCallUpdate(call) => size_of_call(call),
+        Update::CompactionUpdate { summary, .. } => summary.iter().map(size_of_block).sum(),
         Update::Notice { title, description, .. } => {
             // A character may be an escape of six bytes.
             6 * (title.len() + description.map_or(0, str::len))
         }
-        Update::SessionMessage { content, .. } => content.iter().map(weight_of_block).sum(),
-        Update::OfChild { update, .. } => weight(update),
+        Update::SessionMessage { content, .. } => content.iter().map(size_of_block).sum(),
+        Update::OfChild { update, .. } => size(update),
         Update::Plan { entries } | Update::PlanUpdate { plan: Plan::Items { entries, .. } } => {
             entries.iter().map(|entry| entry.content.escaped().len()).sum()
         }
@@ -292,15 +292,15 @@ fn weight(update: &Update<'_>) -> usize {
     }
 }
 
-fn weight_of_call(call: &ToolCall<'_>) -> usize {
+fn size_of_call(call: &ToolCall<'_>) -> usize {
     let of_json = |json: &Option<Json>| json.as_ref().map_or(0, |json| json.get().len());
-    let content = call.content.iter().flatten().map(weight_of_content);
+    let content = call.content.iter().flatten().map(size_of_content);
     content.sum::<usize>() + of_json(&call.raw_input) + of_json(&call.raw_output)
 }
 
-fn weight_of_content(content: &ToolContent<'_>) -> usize {
+fn size_of_content(content: &ToolContent<'_>) -> usize {
     match content {
-        ToolContent::Content { content } => weight_of_block(content),
+        ToolContent::Content { content } => size_of_block(content),
         ToolContent::Session { .. } => 0,
         ToolContent::Diff { path, old_text, new_text } => {
             let old = old_text.as_ref().map_or(0, |text| text.escaped().len());
@@ -309,7 +309,7 @@ fn weight_of_content(content: &ToolContent<'_>) -> usize {
     }
 }
 
-fn weight_of_block(block: &ContentBlock<'_>) -> usize {
+fn size_of_block(block: &ContentBlock<'_>) -> usize {
     let of = |text: &Text| text.escaped().len();
     match block {
         ContentBlock::Text { text } => of(text),

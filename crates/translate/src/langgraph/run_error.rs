@@ -195,7 +195,7 @@ impl ErrorReport {
     }
 
     /// The length of its texts in bytes.
-    pub fn weight(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let texts = [&self.node, &self.kind, &self.trace];
         self.message.len() + texts.into_iter().flatten().map(String::len).sum::<usize>()
     }
@@ -243,6 +243,6 @@ mod tests {
         let error = RunError::new("E", "ß".repeat(MAX_TEXT_CHARS + 7));
         let account = ErrorReport::of(ErrorSource::Thread, &error);
         assert_eq!(account.message.chars().count(), MAX_TEXT_CHARS + 1);
-        assert!(account.weight() > account.message.len());
+        assert!(account.memory_bytes() > account.message.len());
     }
 }

@@ -18,7 +18,7 @@ pub struct Snapshot(Arc<Shared>);
 
 struct Shared {
     messages: Box<[Arc<Message>]>,
-    weight: usize,
+    memory_bytes: usize,
     written: [Mutex<Weak<Vec<u8>>>; SNAPSHOT_FORMS],
 }
 
@@ -26,14 +26,14 @@ struct Shared {
 
 impl Snapshot {
     fn new(messages: Box<[Arc<Message>]>) -> Self {
-        let weight = messages.iter().map(|message| message.weight()).sum();
-        Self(Arc::new(Shared { messages, weight, written: Default::default() }))
+        let memory_bytes = messages.iter().map(|message| message.memory_bytes()).sum();
+        Self(Arc::new(Shared { messages, memory_bytes, written: Default::default() }))
     }
 
     /// The memory that the messages take, in bytes. An estimate, but never less than the length of
     /// their texts.
-    pub fn weight(&self) -> usize {
-        self.0.weight
+    pub fn memory_bytes(&self) -> usize {
+        self.0.memory_bytes
     }
 
     /// One of two encodings of the snapshot: `form` is 0 or 1. `write` makes it, unless somebody still

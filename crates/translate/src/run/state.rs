@@ -65,8 +65,8 @@ impl State {
     }
 
     /// The length of its values and keys in bytes.
-    pub(super) fn weight(&self) -> usize {
-        self.0.weight()
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.0.memory_bytes()
     }
 
     /// The patch from this state to `new`. `None` if a snapshot is shorter, or no patch can express
@@ -100,13 +100,13 @@ impl State {
 // === impl Node ===
 
 impl Node {
-    fn weight(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         match self {
             Self::Raw(value) => value.get().len(),
             Self::Object(members) => {
-                members.iter().map(|(key, value)| key.len() + value.weight()).sum()
+                members.iter().map(|(key, value)| key.len() + value.memory_bytes()).sum()
             }
-            Self::Array(items) => items.iter().map(Self::weight).sum(),
+            Self::Array(items) => items.iter().map(Self::memory_bytes).sum(),
         }
     }
 

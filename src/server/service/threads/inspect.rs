@@ -110,7 +110,7 @@ impl ThreadEvents {
         let mut encoder = Encoder::new(Wire::Ndjson, Projector::new(client, Vec::new()));
         let (mut out, mut all) = (Outgoing::default(), Vec::new());
         while let Some(batch) = reader.next().await {
-            offload(batch.weight(), || {
+            offload(batch.memory_bytes(), || {
                 encoder.encode(&batch, &mut out);
                 out.by_ref().for_each(|bytes| all.extend_from_slice(&bytes));
             });

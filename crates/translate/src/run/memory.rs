@@ -15,7 +15,7 @@ const FRAME_BYTES: usize = 256;
 impl RunEvent {
     /// The memory that the event takes, in bytes. An estimate, but never less than the length of
     /// its texts.
-    pub fn weight(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         FRAME_BYTES + self.texts()
     }
 
@@ -25,17 +25,17 @@ impl RunEvent {
             | Self::ReasoningDelta { delta, .. }
             | Self::CallArgs { delta, .. } => delta.escaped().len(),
             Self::ReasoningSealed { sealed, .. } => sealed.escaped().len(),
-            Self::CallResult { content, .. } => content.weight(),
-            Self::Attached(message) | Self::Adopted(message) => message.weight(),
+            Self::CallResult { content, .. } => content.memory_bytes(),
+            Self::Attached(message) | Self::Adopted(message) => message.memory_bytes(),
             Self::StateSnapshot(json) | Self::Raw(json) => json.get().len(),
-            Self::StateDelta(patch) => patch.operations().iter().map(Operation::weight).sum(),
-            Self::Messages(snapshot) => snapshot.weight(),
+            Self::StateDelta(patch) => patch.operations().iter().map(Operation::memory_bytes).sum(),
+            Self::Messages(snapshot) => snapshot.memory_bytes(),
             Self::Activity { activity, change, .. } => {
                 let change = change.as_ref().map_or(&[][..], |change| change.operations());
-                activity.weight() + change.iter().map(Operation::weight).sum::<usize>()
+                activity.memory_bytes() + change.iter().map(Operation::memory_bytes).sum::<usize>()
             }
             Self::Custom { name, value, .. } => name.len() + value.get().len(),
-            Self::Ended { outcome, .. } => outcome.weight(),
+            Self::Ended { outcome, .. } => outcome.memory_bytes(),
             // These contain only names and ids.
             Self::Started { .. }
             | Self::StepStarted { .. }
@@ -58,16 +58,16 @@ impl RunEvent {
 impl View {
     /// The memory that the view takes, in bytes. An estimate, but never less than the length of its
     /// texts.
-    pub fn weight(&self) -> usize {
-        let state = self.state().map_or(0, super::State::weight);
-        self.messages().iter().map(|message| message.weight()).sum::<usize>() + state
+    pub fn memory_bytes(&self) -> usize {
+        let state = self.state().map_or(0, super::State::memory_bytes);
+        self.messages().iter().map(|message| message.memory_bytes()).sum::<usize>() + state
     }
 }
 
 // === impl Activity ===
 
 impl Activity {
-    fn weight(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         match self {
             // Contains only ids and fixed words.
             Self::Tool { .. } => 0,
@@ -79,10 +79,10 @@ impl Activity {
 // === impl Outcome ===
 
 impl Outcome {
-    fn weight(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         match self {
             Self::Finished { pending_calls, finish: _ } => pending_calls.len() * FRAME_BYTES,
-            Self::Interrupted(questions) => questions.iter().map(Interrupt::weight).sum(),
+            Self::Interrupted(questions) => questions.iter().map(Interrupt::memory_bytes).sum(),
             Self::Cancelled => 0,
             Self::Idle { pending_calls, error } => {
                 let of_error = |error: &RunError| {
@@ -98,22 +98,22 @@ impl Outcome {
 }
 
 fn of_reports(reports: &[ErrorReport]) -> usize {
-    reports.iter().map(ErrorReport::weight).sum()
+    reports.iter().map(ErrorReport::memory_bytes).sum()
 }
 
 // === impl Interrupt ===
 
 impl Interrupt {
-    fn weight(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         FRAME_BYTES
             + match &self.ask {
                 Ask::Approval { actions, .. } => {
                     let kept = |action: &Action| {
                         action.kept.as_ref().map_or(0, |kept| kept.decision.get().len())
                     };
-                    let weight =
+                    let memory_bytes =
                         |action: &Action| FRAME_BYTES + action.args.get().len() + kept(action);
-                    actions.iter().map(weight).sum()
+                    actions.iter().map(memory_bytes).sum()
                 }
                 Ask::Answer { value, .. } => value.get().len(),
                 Ask::Breakpoint => 0,
@@ -124,21 +124,21 @@ impl Interrupt {
 // === impl Message ===
 
 impl Message {
-    pub(super) fn weight(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         let calls = self.calls.iter().map(|call| FRAME_BYTES + call.args.escaped().len());
         let sealed = self.sealed.as_ref().map_or(0, |sealed| sealed.escaped().len());
-        FRAME_BYTES + self.content.weight() + calls.sum::<usize>() + sealed
+        FRAME_BYTES + self.content.memory_bytes() + calls.sum::<usize>() + sealed
     }
 }
 
 // === impl Content ===
 
 impl Content {
-    fn weight(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         match self {
             Self::Absent => 0,
             Self::Text(text) => text.escaped().len(),
-            Self::Parts(parts) => parts.iter().map(ContentPart::weight).sum(),
+            Self::Parts(parts) => parts.iter().map(ContentPart::memory_bytes).sum(),
         }
     }
 }
@@ -146,7 +146,7 @@ impl Content {
 // === impl ContentPart ===
 
 impl ContentPart {
-    fn weight(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         let content = match self {
             Self::Text(text) => text.escaped().len(),
             Self::Media(media) => media.bytes(),
@@ -160,7 +160,7 @@ impl ContentPart {
 // === impl Operation ===
 
 impl Operation {
-    fn weight(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         let (path, value) = match self {
             Self::Add { path, value } | Self::Replace { path, value } => (path, value.get().len()),
             Self::Remove { path } => (path, 0),
