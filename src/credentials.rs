@@ -33,7 +33,7 @@ pub struct Store {
 pub struct Credentials {
     store: Store,
     server: String,
-    origin: Origin,
+    origin: UrlSource,
 }
 
 /// The key that is stored with a server.
@@ -49,7 +49,7 @@ pub enum NewKey {
 
 /// Where the server's URL comes from, and so how a person corrects it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+enum UrlSource {
     /// A flag, the environment or the config file.
     Named,
     /// [`Store::typed_upstream`].
@@ -93,12 +93,12 @@ impl Store {
 
     /// The key of a server that a flag, the environment or the config file names.
     pub fn named(&self, server: &BaseUrl) -> Credentials {
-        Credentials { store: self.clone(), server: server.to_string(), origin: Origin::Named }
+        Credentials { store: self.clone(), server: server.to_string(), origin: UrlSource::Named }
     }
 
     /// The key of the server that a person has typed.
     pub fn typed(&self, server: &BaseUrl) -> Credentials {
-        Credentials { origin: Origin::Typed, ..self.named(server) }
+        Credentials { origin: UrlSource::Typed, ..self.named(server) }
     }
 
     /// Stores a typed server in place of an older one, and its key. Returns the file.
@@ -156,22 +156,22 @@ impl Credentials {
 
     /// Whether a person has typed the server's URL, so that logging in can change it.
     pub fn is_server_typed(&self) -> bool {
-        self.origin == Origin::Typed
+        self.origin == UrlSource::Typed
     }
 
     /// The command that asks for the key, for messages.
     pub fn login_command(&self) -> String {
         match self.origin {
-            Origin::Named => format!("threadway acp --upstream {} --login", self.server),
-            Origin::Typed => "threadway acp --login".to_owned(),
+            UrlSource::Named => format!("threadway acp --upstream {} --login", self.server),
+            UrlSource::Typed => "threadway acp --login".to_owned(),
         }
     }
 
     /// How to name another server, for messages.
     pub fn correction(&self) -> &'static str {
         match self.origin {
-            Origin::Named => "correct --upstream",
-            Origin::Typed => "log in again with its present URL (`threadway acp --login`)",
+            UrlSource::Named => "correct --upstream",
+            UrlSource::Typed => "log in again with its present URL (`threadway acp --login`)",
         }
     }
 

@@ -10,7 +10,7 @@
 //! - `run`, `thread`, `assistant`: the operations of [`Client`]. `list`: lists, in parts if they are
 //!   large.
 //! - `turns`: how many requests of clients are sent at once, and in which order.
-//! - `call`: one request, its limits, and its metrics. `response`: the headers and bodies of
+//! - `prepared_request`: one request, its limits, and its metrics. `response`: the headers and bodies of
 //!   answers. `answer_text`: a body that was read.
 //! - `stream`: the response body of a run.
 //! - `http1`: HTTP/1.1. `dial`: its connections, and those of a WebSocket. `tls`: certificates.
@@ -25,7 +25,6 @@ mod assistant;
 mod availability;
 mod backoff;
 mod base_url;
-mod call;
 mod caller;
 mod choice;
 mod client;
@@ -34,6 +33,7 @@ mod error;
 mod http1;
 mod key_set;
 mod list;
+mod prepared_request;
 mod response;
 mod run;
 mod state_text;

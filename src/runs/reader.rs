@@ -99,7 +99,7 @@ pub(super) struct Preview {
 }
 
 /// The next step of a reader.
-enum Step {
+enum ReaderStep {
     Return(Batch),
     /// Makes the events of a keyframe, and returns them.
     Show(Arc<Keyframe>),
@@ -197,21 +197,21 @@ impl RunReader {
         }
         let events = loop {
             match self.step() {
-                Step::Return(events) => break events,
-                Step::Show(keyframe) => {
+                ReaderStep::Return(events) => break events,
+                ReaderStep::Show(keyframe) => {
                     let events = self.show(&keyframe).await;
                     // The client may already hold everything.
                     if !events.is_empty() {
                         break events.into();
                     }
                 }
-                Step::Wait => {
+                ReaderStep::Wait => {
                     if self.wait().await.is_err() {
                         // The driver is gone, perhaps right after it has published the end.
                         match self.step() {
-                            Step::Return(events) => break events,
-                            Step::Show(keyframe) => break self.show(&keyframe).await.into(),
-                            Step::Wait => break self.failed().into(),
+                            ReaderStep::Return(events) => break events,
+                            ReaderStep::Show(keyframe) => break self.show(&keyframe).await.into(),
+                            ReaderStep::Wait => break self.failed().into(),
                         }
                     }
                 }
@@ -254,7 +254,7 @@ impl RunReader {
     }
 
     /// The next step of a reader whose caller is barred. `None` while it may go on.
-    fn barred(&self) -> Option<Step> {
+    fn barred(&self) -> Option<ReaderStep> {
         let bar = self.bar()?;
         let at = match self.state {
             // What it passes over and returns was published before.
@@ -268,23 +268,25 @@ impl RunReader {
         }
         if bar.is_whole && at == Some(bar.at) {
             if published.end().is_none() {
-                return Some(Step::Wait);
+                return Some(ReaderStep::Wait);
             }
             let open = self.open.clone().unwrap_or_default();
             if let Some(events) = published.succeeded(&open) {
-                return Some(Step::Return(events.into()));
+                return Some(ReaderStep::Return(events.into()));
             }
         }
-        Some(Step::Return(published.failed(self.open.as_ref(), Loss::Unavailable, BARRED).into()))
+        Some(ReaderStep::Return(
+            published.failed(self.open.as_ref(), Loss::Unavailable, BARRED).into(),
+        ))
     }
 
-    fn step(&mut self) -> Step {
+    fn step(&mut self) -> ReaderStep {
         loop {
             if let Some(step) = self.barred() {
                 return step;
             }
             match &mut self.state {
-                ReaderState::Over => return Step::Wait,
+                ReaderState::Over => return ReaderStep::Wait,
                 ReaderState::Searching(search) => {
                     let past = self.run.published().past(search.event.key());
                     let from = std::mem::replace(&mut search.at, past.end);
@@ -299,7 +301,7 @@ impl RunReader {
                     if is_catching_up
                         || (may_come && *search.until.get_or_insert(now + SEARCH_PATIENCE) > now)
                     {
-                        return Step::Wait;
+                        return ReaderStep::Wait;
                     }
                     self.run.metrics.resumed(Resume::StartOver);
                     self.state = ReaderState::Joining;
@@ -309,32 +311,32 @@ impl RunReader {
                     if let Some(position) = then {
                         self.state = ReaderState::At(position);
                     }
-                    return batch.map_or(Step::Wait, Step::Return);
+                    return batch.map_or(ReaderStep::Wait, ReaderStep::Return);
                 }
                 ReaderState::Joining => {
                     let holds_nothing = matches!(self.baseline, Baseline::Empty);
                     let beginning = self.run.published().beginning(holds_nothing);
                     match beginning {
-                        Beginning::Later => return Step::Wait,
+                        Beginning::Later => return ReaderStep::Wait,
                         Beginning::FirstEvent => self.state = ReaderState::At(0),
                         Beginning::Keyframe => return self.keyframe(),
                         Beginning::Start(start) => {
                             self.state = ReaderState::Waiting;
-                            return Step::Return(self.beginning(start).into());
+                            return ReaderStep::Return(self.beginning(start).into());
                         }
                     }
                 }
                 ReaderState::Waiting => {
                     let can_be_shown = self.run.published().can_be_shown();
-                    return if can_be_shown { self.keyframe() } else { Step::Wait };
+                    return if can_be_shown { self.keyframe() } else { ReaderStep::Wait };
                 }
                 ReaderState::At(at) => {
                     let found = self.run.published().log.at(*at);
                     return match found {
-                        Lookup::End => Step::Wait,
+                        Lookup::End => ReaderStep::Wait,
                         Lookup::Segment(segment) => {
                             *at += 1;
-                            Step::Return(Arc::clone(&segment.events).into())
+                            ReaderStep::Return(Arc::clone(&segment.events).into())
                         }
                         Lookup::Evicted => self.keyframe(),
                     };
@@ -343,8 +345,8 @@ impl RunReader {
         }
     }
 
-    fn keyframe(&mut self) -> Step {
-        self.run.keyframe(&mut self.keyframe_wanted_at).map_or(Step::Wait, Step::Show)
+    fn keyframe(&mut self) -> ReaderStep {
+        self.run.keyframe(&mut self.keyframe_wanted_at).map_or(ReaderStep::Wait, ReaderStep::Show)
     }
 
     /// The first events for a client that joins: the run's start, and a preview if there is one.

@@ -37,7 +37,7 @@ use self::remote::Remote;
 use self::socket::Opened;
 use super::auth::Auth;
 use super::auth::admit::UpstreamNotAsked;
-use super::gateway::{Call, Gateway, Newest};
+use super::gateway::{Gateway, Newest, RequestContext};
 use super::reject::Reject;
 use super::upgrade::{Upgrade, is_upgrade};
 use super::websocket::handshake;
@@ -115,33 +115,33 @@ fn upstream_of<'a>(agents: &'a Agents, agent: Option<&str>) -> Option<&'a Upstre
 
 /// `GET /acp`: opens a WebSocket, or streams messages.
 pub(super) async fn open(
-    call: Call,
+    admitted: RequestContext,
     State(front): State<Arc<Front>>,
     State(newest): State<Newest<Front>>,
     request: Request,
 ) -> Result<Response, Reject> {
     if !is_upgrade(request.headers()) {
-        return streams::stream(&call, &front, &request);
+        return streams::stream(&admitted, &front, &request);
     }
     let (head, _) = request.into_parts();
     let mut response = match handshake::accept(&head) {
         Ok(response) => response,
         Err(refusal) => return Ok(*refusal),
     };
-    handshake::expect_own_credentials(&call.gateway, &head)?;
+    handshake::expect_own_credentials(&admitted.gateway, &head)?;
     let outbox = Outbox::new();
-    let meter = call.gateway.observer.metrics.acp(Transport::WebSocket);
+    let meter = admitted.gateway.observer.metrics.acp(Transport::WebSocket);
     let counted = meter.connection();
-    let (remote, works) = connect(&call, &front, outbox.clone(), meter).await?;
-    let slot = call.streams.slot()?;
-    let charge = call.gateway.observer.metrics.memory().charge(Held::Body, remote.holder());
+    let (remote, works) = connect(&admitted, &front, outbox.clone(), meter).await?;
+    let slot = admitted.streams.slot()?;
+    let charge = admitted.gateway.observer.metrics.memory().charge(Held::Body, remote.holder());
     let Some(upgrade) = head.extensions.get::<Upgrade>() else {
         return Err(Reject::invalid(
             "this connection cannot become a WebSocket; open it over HTTP/1.1",
         ));
     };
     response.headers_mut().insert(CONNECTION_ID, remote.header());
-    if !is_checked_by_langgraph(&call) {
+    if !is_checked_by_langgraph(&admitted) {
         response.extensions_mut().insert(UpstreamNotAsked);
     }
     let opened = Opened {
@@ -151,7 +151,7 @@ pub(super) async fn open(
         front: newest,
         context: handshake::context(&head, slot),
         _counted: counted,
-        limit: call.gateway.limits.body_bytes,
+        limit: admitted.gateway.limits.body_bytes,
         charge,
     };
     upgrade.put(|upgraded| socket::serve(opened, upgraded));
@@ -160,12 +160,12 @@ pub(super) async fn open(
 
 /// `POST /acp`: a message.
 pub(super) async fn message(
-    call: Call,
+    admitted: RequestContext,
     State(front): State<Arc<Front>>,
     request: Request,
 ) -> Result<Response, Reject> {
     let (head, body) = request.into_parts();
-    Box::pin(streams::message(&call, &front, &head, body)).await
+    Box::pin(streams::message(&admitted, &front, &head, body)).await
 }
 
 /// The response to a message that its connection handles.
@@ -179,7 +179,7 @@ fn accepted() -> Response {
 
 /// A new connection of a caller, and the work that it gives to its transport.
 async fn connect(
-    call: &Call,
+    admitted: &RequestContext,
     front: &Front,
     outbox: Outbox,
     meter: AcpMeter,
@@ -190,33 +190,33 @@ async fn connect(
              `acp.agent` to an agent such as `local:agent`",
         ));
     };
-    let upstream = service.upstream.client.called_by(&call.caller);
-    let mut holder = call.share();
-    if is_checked_by_langgraph(call) {
+    let upstream = service.upstream.client.called_by(&admitted.caller);
+    let mut holder = admitted.share();
+    if is_checked_by_langgraph(admitted) {
         // Otherwise nobody would count how often somebody tries credentials here.
         match upstream.assistants(None).await {
             Err(error) if error.is_unauthorized() || error.was_not_sent() => {
-                return Err(call.upstream_failed(&error, upstream.caller()));
+                return Err(admitted.upstream_failed(&error, upstream.caller()));
             }
             Ok(_) => {}
-            Err(_) => holder = call.holder(),
+            Err(_) => holder = admitted.holder(),
         }
     }
-    let lists = match call.gateway.thread_access.expect(&upstream).await {
+    let lists = match admitted.gateway.thread_access.expect(&upstream).await {
         Ok(()) => SessionLists::Allowed,
         Err(_) => SessionLists::Refused,
     };
-    let message_bytes = call.gateway.limits.body_bytes;
+    let message_bytes = admitted.gateway.limits.body_bytes;
     let authentication =
-        Authentication::Caller { caller: call.caller.clone(), lists, message_bytes };
+        Authentication::Caller { caller: admitted.caller.clone(), lists, message_bytes };
     let meter = meter.held_by(holder);
     outbox.charged_to(meter.charge(Held::Answer));
-    Ok(Remote::new(call, Arc::clone(service), authentication, (outbox, holder), meter))
+    Ok(Remote::new(admitted, Arc::clone(service), authentication, (outbox, holder), meter))
 }
 
 /// Whether LangGraph is the one that checks the caller's credentials.
-fn is_checked_by_langgraph(call: &Call) -> bool {
-    matches!(call.gateway.admission.auth, Auth::Upstream(_))
+fn is_checked_by_langgraph(admitted: &RequestContext) -> bool {
+    matches!(admitted.gateway.admission.auth, Auth::Upstream(_))
 }
 
 /// An id as the value of a header.

@@ -54,7 +54,7 @@ pub(super) struct Gateway {
 /// A request that was admitted: the gateway, its caller, the streams that the caller may have, and
 /// its record.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct RequestContext {
     pub(super) gateway: Arc<Gateway>,
     pub(super) caller: Caller,
     pub(super) streams: Streams,
@@ -66,7 +66,7 @@ pub(super) struct Call {
 /// The newest of what a reload replaces, for a socket that outlives it.
 pub(super) type Newest<T> = watch::Receiver<Arc<T>>;
 
-impl<S> FromRequestParts<S> for Call
+impl<S> FromRequestParts<S> for RequestContext
 where
     S: Send + Sync,
     Arc<Gateway>: FromRef<S>,
@@ -81,9 +81,9 @@ where
     }
 }
 
-// === impl Call ===
+// === impl RequestContext ===
 
-impl Call {
+impl RequestContext {
     pub(super) fn new(gateway: Arc<Gateway>, admitted: Admitted, record: Record) -> Self {
         let Admitted { caller, streams, names, .. } = admitted;
         Self { gateway, caller, streams, names, record }

@@ -28,7 +28,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 
 use super::auth::admit::Arrival;
-use super::gateway::{Call, Gateway};
+use super::gateway::{Gateway, RequestContext};
 use super::limits::rates::{Charge, StreamSlot};
 use super::observe::request_log::Facts;
 use super::observe::{Asked, Observation, OpenSpan, RunIds};
@@ -82,7 +82,7 @@ pub(in crate::server) async fn on_socket<T, F>(
     gateway: Arc<Gateway>,
     context: SocketContext,
     message: SocketMessage,
-    handle: impl FnOnce(Call) -> F,
+    handle: impl FnOnce(RequestContext) -> F,
 ) -> Result<(T, Option<OpenSpan>), Reject>
 where
     F: Future<Output = Result<Done<T>, Reject>>,
@@ -97,7 +97,7 @@ where
         let admission = &gateway.admission;
         let arrival = Arrival::OnSocket(slot, charge);
         let admitted = admission.admit(head, arrival, &record).await?;
-        let call = Call::new(Arc::clone(&gateway), admitted.clone(), record.clone());
+        let call = RequestContext::new(Arc::clone(&gateway), admitted.clone(), record.clone());
         let handled = handle(call).await;
         let (status, was_asked) = match &handled {
             Ok(handled) => (done, handled.was_asked),
@@ -119,7 +119,7 @@ where
 
 /// A JSON document that may be as large as a thread, and a line break. Its bytes are held as an
 /// unread answer.
-fn held_json(call: &Call, document: &Json) -> Result<Bytes, Reject> {
+fn held_json(call: &RequestContext, document: &Json) -> Result<Bytes, Reject> {
     let answers = call.answers();
     let document = document.get();
     Ok(offload(document.len(), || answers.hold(format!("{document}\n").into()))?)

@@ -35,7 +35,7 @@ pub use session::IDLE;
 pub use socket::{PING, PONG_TIMEOUT};
 
 use super::auth::admit::UpstreamNotAsked;
-use super::gateway::{Call, Gateway, Newest};
+use super::gateway::{Gateway, Newest, RequestContext};
 use super::reject::Reject;
 use super::request::query::param;
 use super::request::run_name::{RunName, id_param};
@@ -78,7 +78,7 @@ struct Replay {
 
 /// Opens a socket. Its frames are those of `wire`, unless the client offers another subprotocol.
 pub(super) async fn open(
-    call: &Call,
+    admitted: &RequestContext,
     gateway: Newest<Gateway>,
     agent: &str,
     wire: Wire,
@@ -89,8 +89,8 @@ pub(super) async fn open(
         Ok(response) => response,
         Err(refusal) => return Ok(*refusal),
     };
-    handshake::expect_own_credentials(&call.gateway, &head)?;
-    call.agent(agent)?;
+    handshake::expect_own_credentials(&admitted.gateway, &head)?;
+    admitted.agent(agent)?;
     let replay = Replay::parse(head.uri.query().unwrap_or_default())?;
     let known = |protocol: &str| match protocol {
         EVENTS => Some((EVENTS, Wire::Events)),
@@ -99,8 +99,8 @@ pub(super) async fn open(
     };
     let spoken = protocols(&head.headers).find_map(known);
     // A frame is read before LangGraph is asked anything for its turn.
-    let holder = call.prove().await?;
-    let slot = call.streams.slot()?;
+    let holder = admitted.prove().await?;
+    let slot = admitted.streams.slot()?;
     if let Some((protocol, _)) = spoken {
         let protocol = HeaderValue::from_static(protocol);
         response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, protocol);
@@ -116,9 +116,9 @@ pub(super) async fn open(
         agent: agent.to_owned(),
         wire: spoken.map_or(wire, |(_, wire)| wire),
         context: handshake::context(&head, slot),
-        limit: call.gateway.limits.body_bytes,
-        charge: call.gateway.observer.metrics.memory().charge(Held::Body, holder),
-        answers: call.gateway.unread.of(holder),
+        limit: admitted.gateway.limits.body_bytes,
+        charge: admitted.gateway.observer.metrics.memory().charge(Held::Body, holder),
+        answers: admitted.gateway.unread.of(holder),
         replay,
     };
     upgrade.put(|upgraded| session::serve(opened, upgraded));

@@ -75,7 +75,7 @@ pub(super) struct Pace {
     head: Semaphore,
     looks: Arc<Semaphore>,
     lifecycles: Arc<Semaphore>,
-    state: Mutex<State>,
+    state: Mutex<PaceState>,
     /// Wakes the head when the gate has opened or closed, or may be tried again.
     changed: Notify,
 }
@@ -105,7 +105,7 @@ pub(super) struct Permit {
 }
 
 #[derive(Debug)]
-struct State {
+struct PaceState {
     looks: Bucket,
     slow: Bucket,
     gate: Gate,
@@ -155,7 +155,7 @@ impl Pace {
             head: Semaphore::new(1),
             looks: Arc::new(Semaphore::new(MAX_LOOKS)),
             lifecycles: Arc::new(Semaphore::new(MAX_LIFECYCLES)),
-            state: Mutex::new(State {
+            state: Mutex::new(PaceState {
                 looks: Bucket::new(LOOKS_PER_SECOND, now),
                 slow: Bucket::new(slow.get(), now),
                 gate: Gate::new(Seed::random()),

@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::addresses::{Addresses, Concern};
-use super::call::{Call, CallMetrics, Target};
 use super::choice::TRIAL_TIMEOUT;
+use super::prepared_request::{CallMetrics, PreparedRequest, Target};
 use super::turns::{Line, Turn, TurnKey, Turns};
 use super::{AnswerText, ApiKey, BaseUrl, Caller, Error, Identity, Purpose, Tls};
 use crate::metrics::{Answer, Metrics, Operation};
@@ -312,7 +312,12 @@ impl Client {
         self.call(operation, Method::GET, path).allow_not_found().text().await
     }
 
-    pub(super) fn call(&self, operation: Operation, method: Method, path: &[&str]) -> Call {
+    pub(super) fn call(
+        &self,
+        operation: Operation,
+        method: Method,
+        path: &[&str],
+    ) -> PreparedRequest {
         let call = self.call_url(operation, method, self.base.join(path));
         match path {
             ["threads", "search"] => call,
@@ -321,7 +326,12 @@ impl Client {
         }
     }
 
-    pub(super) fn call_url(&self, operation: Operation, method: Method, url: Url) -> Call {
+    pub(super) fn call_url(
+        &self,
+        operation: Operation,
+        method: Method,
+        url: Url,
+    ) -> PreparedRequest {
         self.probe_failed_address();
         // A configured header replaces the caller's of the same name.
         let mut headers = self.caller.headers().clone();
@@ -336,7 +346,11 @@ impl Client {
         let addresses = Arc::clone(&self.addresses);
         let concern = Concern { thread: None, has_credentials: self.caller.is_personal() };
         let repeats = self.repeats_reads;
-        Call::new(Target { addresses, only: self.only, url, concern, repeats }, request, metrics)
+        PreparedRequest::new(
+            Target { addresses, only: self.only, url, concern, repeats },
+            request,
+            metrics,
+        )
     }
 
     /// Tries an address that has failed, if it is time. No request waits for that: an address that

@@ -12,8 +12,8 @@ use http::header::ACCEPT;
 use http_body_util::Full;
 use url::Url;
 
-use super::call::within;
 use super::http1::Http;
+use super::prepared_request::within;
 use super::{CONNECT_TIMEOUT, Dialer, Error, SetupError, Tls, response};
 
 /// How long fetching a key set may take. A caller may wait for it.

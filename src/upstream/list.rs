@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::value::RawValue;
 
 use super::answer_text::AnswerText;
-use super::call::Call;
+use super::prepared_request::PreparedRequest;
 use super::{Client, Error, MAX_ANSWER_BYTES};
 use threadway_translate::json::{self, ObjectWriter};
 use threadway_translate::langgraph::Unsupported;
@@ -37,7 +37,7 @@ struct Parts<'a> {
 
 impl Client {
     /// The text of a list with these columns, or with all of them if the server rejects `select` in
-    /// such lists. `call` makes the request.
+    /// such lists. `prepared_request` makes the request.
     ///
     /// The JavaScript server sends all columns in any case, with the inputs of runs (langgraph-api
     /// 1.5.1). A list of more than [`MAX_ANSWER_BYTES`] is read again in parts. Each part is half as
@@ -47,7 +47,7 @@ impl Client {
         listed: Listed,
         columns: &'a [&'a str],
         page: Page,
-        call: impl Fn(Page, &'a [&'a str]) -> Call,
+        call: impl Fn(Page, &'a [&'a str]) -> PreparedRequest,
     ) -> Result<AnswerText, Error> {
         match self.list_at_once(listed, columns, page, &call).await {
             Err(Error::TooLarge { .. }) if page.limit > 1 => {}
@@ -88,7 +88,7 @@ impl Client {
         listed: Listed,
         columns: &'a [&'a str],
         page: Page,
-        call: &impl Fn(Page, &'a [&'a str]) -> Call,
+        call: &impl Fn(Page, &'a [&'a str]) -> PreparedRequest,
     ) -> Result<AnswerText, Error> {
         if self.rejects_columns(listed).load(Ordering::Relaxed) {
             return call(page, &[]).text().await;

@@ -8,8 +8,8 @@ use http::header::HeaderName;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::call::Call;
 use super::list::{Listed, Page};
+use super::prepared_request::PreparedRequest;
 use super::{AnswerText, Client, Error};
 use crate::metrics::Operation;
 use threadway_translate::json::{self, Json};
@@ -379,7 +379,7 @@ impl Client {
         self.understood(body.read(ThreadRecord::parse_list), "a list of threads")
     }
 
-    fn search_threads(&self, body: &impl Serialize) -> Call {
+    fn search_threads(&self, body: &impl Serialize) -> PreparedRequest {
         self.call(Operation::Threads, Method::POST, &["threads", "search"]).json(body)
     }
 

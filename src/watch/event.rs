@@ -78,14 +78,14 @@ pub(super) struct Message {
     /// The role, and the name if there is one.
     pub(super) author: String,
     pub(super) content: Text,
-    pub(super) calls: Vec<Call>,
+    pub(super) calls: Vec<ToolCall>,
     /// The call that a tool message answers.
     pub(super) call_id: String,
 }
 
 /// A tool call of a message.
 #[derive(Debug, PartialEq)]
-pub(super) struct Call {
+pub(super) struct ToolCall {
     pub(super) id: String,
     pub(super) name: String,
     pub(super) args: Text,
@@ -202,15 +202,15 @@ impl Message {
             role: string(members, "role").unwrap_or_default(),
             author: author(members),
             content: content(members),
-            calls: each(members, "toolCalls", Call::read),
+            calls: each(members, "toolCalls", ToolCall::read),
             call_id: string(members, "toolCallId").unwrap_or_default(),
         }
     }
 }
 
-// === impl Call ===
+// === impl ToolCall ===
 
-impl Call {
+impl ToolCall {
     fn read(members: &Members<'_>) -> Option<Self> {
         let function = json::members(members.get("function")?)?;
         Some(Self {

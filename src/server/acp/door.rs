@@ -4,7 +4,7 @@
 use super::Front;
 use super::remote::Remote;
 use crate::metrics::Charge;
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::observe::request_log::Action;
 use crate::server::reject::Reject;
 use http::StatusCode;
@@ -15,29 +15,29 @@ use threadway_translate::acp::rpc::{Code, Error, Incoming};
 /// Has the connection handle a message of its caller.
 /// `charge` is that of the message.
 pub(super) async fn admit(
-    call: &Call,
+    context: &RequestContext,
     front: &Front,
     remote: &Remote,
     incoming: Incoming,
     charge: Charge,
 ) -> Result<(), Reject> {
-    call.record.note(|facts| {
+    context.record.note(|facts| {
         facts.action = action(&incoming);
         facts.thread = session_of(&incoming);
         facts.thread_id.clone_from(&facts.thread);
     });
-    if !remote.is_of(call) {
+    if !remote.is_of(context) {
         return Err(unknown_connection());
     }
     let connection = remote.connection();
-    connection.called_by(call.caller.clone());
+    connection.called_by(context.caller.clone());
     // A reload may have closed what was open when the client connected.
     if let Incoming::Request { id, method, .. } = &incoming
         && connection.is_initialized()
         && Method::of(method).is_some_and(Method::needs_lists)
         && let Some(service) = &front.service
-        && let upstream = service.upstream.client.called_by(&call.caller)
-        && let Err(reject) = call.gateway.thread_access.expect(&upstream).await
+        && let upstream = service.upstream.client.called_by(&context.caller)
+        && let Err(reject) = context.gateway.thread_access.expect(&upstream).await
     {
         connection.refuse(id, Error::new(Code::MethodNotFound, reject.message()));
         return Ok(());

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::IDLE;
 use super::remote::{Remote, Works};
 use crate::metrics::GaugeGuard;
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::limits::rates::StreamSlot;
 use crate::server::reject::Reject;
 use crate::sync::Mutex;
@@ -31,9 +31,9 @@ pub(in crate::server) struct Registry(Arc<Mutex<HashMap<String, Remote>>>);
 
 impl Registry {
     /// The connection of this id, if it is the caller's.
-    pub(super) fn find(&self, id: &str, call: &Call) -> Option<Remote> {
+    pub(super) fn find(&self, id: &str, context: &RequestContext) -> Option<Remote> {
         let found = self.0.lock().get(id).cloned();
-        found.filter(|remote| remote.is_of(call))
+        found.filter(|remote| remote.is_of(context))
     }
 
     /// Adds a connection, if there are fewer than `most`.

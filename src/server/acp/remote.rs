@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::header_value;
 use crate::metrics::{AcpMeter, Holder};
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::limits::caller_id::Fingerprint;
 use crate::sessions::{Authentication, Connection, Outbox, Service, Work};
 use crate::sync::Mutex;
@@ -57,7 +57,7 @@ pub(super) struct ReaderGuard(Remote);
 impl Remote {
     /// A connection of the call's caller, and the work that its transport is to poll.
     pub(super) fn new(
-        call: &Call,
+        context: &RequestContext,
         service: Arc<Service>,
         authentication: Authentication,
         (outbox, holder): (Outbox, Holder),
@@ -67,7 +67,7 @@ impl Remote {
         let connection = Connection::counted(service, authentication, outbox.clone(), meter);
         let inner = Inner {
             id: Uuid::new_v4().to_string(),
-            owner: call.owner(),
+            owner: context.owner(),
             connection,
             outbox,
             holder,
@@ -134,8 +134,8 @@ impl Remote {
     }
 
     /// Whether the caller of `call` has opened this connection.
-    pub(super) fn is_of(&self, call: &Call) -> bool {
-        self.0.owner == call.owner()
+    pub(super) fn is_of(&self, context: &RequestContext) -> bool {
+        self.0.owner == context.owner()
     }
 
     /// Passes a request's work to the transport. After the transport's end it is dropped.

@@ -21,7 +21,7 @@ use super::remote::{Remote, Works};
 use super::{Front, IDLE, door};
 use crate::metrics::{self, GaugeGuard, Route};
 use crate::offload::offload;
-use crate::server::gateway::{Call, Newest};
+use crate::server::gateway::{Newest, RequestContext};
 use crate::server::limits::rates::Charge;
 use crate::server::observe::request_log::{Action, Facts};
 use crate::server::reject::Reject;
@@ -58,7 +58,7 @@ pub(super) struct Opened {
 }
 
 /// A socket that is served.
-struct Session {
+struct SocketSession {
     socket: Socket,
     opened: Opened,
     shutdown: CancellationToken,
@@ -80,7 +80,7 @@ struct Admitting {
 /// Serves a socket until its end.
 pub(super) async fn serve(opened: Opened, upgraded: Upgraded) {
     let Upgraded { io, read, shutdown } = upgraded;
-    let session = Session {
+    let session = SocketSession {
         socket: Socket::new(io, read, opened.limit, opened.charge.another()).await,
         opened,
         shutdown,
@@ -92,9 +92,9 @@ pub(super) async fn serve(opened: Opened, upgraded: Upgraded) {
     Box::pin(session.run()).await;
 }
 
-// === impl Session ===
+// === impl SocketSession ===
 
-impl Session {
+impl SocketSession {
     async fn run(mut self) {
         let end = loop {
             match self.step().await {
@@ -225,8 +225,8 @@ impl Session {
         let (route, done) = (Route::Acp, StatusCode::ACCEPTED);
         let message = SocketMessage { route, path: "/acp", charge, done, facts };
         let answer = Box::pin(async move {
-            let handle = async |call: Call| {
-                door::admit(&call, &front, &remote, incoming, held).await?;
+            let handle = async |admitted: RequestContext| {
+                door::admit(&admitted, &front, &remote, incoming, held).await?;
                 // The connection's answer says whether LangGraph has accepted the caller.
                 Ok(Done { answer: (), ids: None, was_asked: false })
             };

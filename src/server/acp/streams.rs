@@ -16,7 +16,7 @@ use super::{CONNECTION_ID, Front, accepted, connect, door, is_checked_by_langgra
 use crate::metrics::{Charge, Transport};
 use crate::offload::offload;
 use crate::server::auth::admit::UpstreamNotAsked;
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::reject::Reject;
 use crate::server::request::weights::weighed;
 use crate::server::service::body::read_json;
@@ -35,12 +35,12 @@ const MAX_SESSION_ID_BYTES: usize = 64;
 
 /// `POST /acp`, but not for a message on a socket.
 pub(super) async fn message(
-    call: &Call,
+    context: &RequestContext,
     front: &Front,
     head: &Parts,
     body: Body,
 ) -> Result<Response, Reject> {
-    let body = read_json(call, &head.headers, body, call.gateway.limits.body_bytes).await?;
+    let body = read_json(context, &head.headers, body, context.gateway.limits.body_bytes).await?;
     let (incoming, charge) = match offload(body.len(), || Incoming::parse(&body)) {
         Ok(incoming) => (incoming, body.into_charge()),
         Err(malformed) => return Ok(refused(malformed)),
@@ -50,24 +50,28 @@ pub(super) async fn message(
         Incoming::Request { method, .. } if Method::of(method) == Some(Method::Initialize)
     );
     match (header(&head.headers, &CONNECTION_ID)?, is_initialize) {
-        (None, true) => initialize(call, front, incoming, charge).await,
+        (None, true) => initialize(context, front, incoming, charge).await,
         (None, false) => Err(no_connection()),
         (Some(_), true) => Err(Reject::invalid(
             "the connection is initialized already; send `initialize` without `acp-connection-id`",
         )),
         (Some(id), false) => {
-            let remote = find(call, front, id)?;
+            let remote = find(context, front, id)?;
             expect_one_session(&head.headers, &incoming)?;
             expect_reader(&remote, &incoming)?;
             remote.touch();
-            door::admit(call, front, &remote, incoming, charge).await?;
+            door::admit(context, front, &remote, incoming, charge).await?;
             Ok(accepted())
         }
     }
 }
 
 /// `GET /acp` without an upgrade: streams the messages of a connection, or of one of its sessions.
-pub(super) fn stream(call: &Call, front: &Front, request: &Request) -> Result<Response, Reject> {
+pub(super) fn stream(
+    context: &RequestContext,
+    front: &Front,
+    request: &Request,
+) -> Result<Response, Reject> {
     let headers = request.headers();
     if !accepts_events(headers) {
         let message = "`accept` does not allow text/event-stream; name it to read a stream, or open \
@@ -75,8 +79,8 @@ pub(super) fn stream(call: &Call, front: &Front, request: &Request) -> Result<Re
         return Err(Reject::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", message));
     }
     let id = header(headers, &CONNECTION_ID)?.ok_or_else(no_connection)?;
-    let remote = find(call, front, id)?;
-    remote.connection().called_by(call.caller.clone());
+    let remote = find(context, front, id)?;
+    remote.connection().called_by(context.caller.clone());
     let read = match header(headers, &SESSION_ID)? {
         None => remote.outbox().read_connection(),
         Some(session) if session.len() > MAX_SESSION_ID_BYTES => return Err(unknown_session()),
@@ -102,32 +106,32 @@ pub(super) fn stream(call: &Call, front: &Front, request: &Request) -> Result<Re
 
 /// `DELETE /acp`: closes a connection. Its runs go on.
 pub(in crate::server) async fn close(
-    call: Call,
+    context: RequestContext,
     State(front): State<Arc<Front>>,
     request: Request,
 ) -> Result<Response, Reject> {
     let id = header(request.headers(), &CONNECTION_ID)?.ok_or_else(no_connection)?;
-    find(&call, &front, id)?.closed().cancel();
+    find(&context, &front, id)?.closed().cancel();
     Ok(accepted())
 }
 
 /// Opens a connection. The answer to `initialize` is the body.
 async fn initialize(
-    call: &Call,
+    context: &RequestContext,
     front: &Front,
     incoming: Incoming,
     charge: Charge,
 ) -> Result<Response, Reject> {
     let outbox = Outbox::apart();
-    let meter = call.gateway.observer.metrics.acp(Transport::Http);
+    let meter = context.gateway.observer.metrics.acp(Transport::Http);
     let counted = meter.connection();
-    let (remote, works) = connect(call, front, outbox.clone(), meter).await?;
-    let slot = call.streams.slot()?;
-    front.registry.insert(&remote, call.gateway.limits.connections)?;
+    let (remote, works) = connect(context, front, outbox.clone(), meter).await?;
+    let slot = context.streams.slot()?;
+    front.registry.insert(&remote, context.gateway.limits.connections)?;
     let (registry, shutdown) = (front.registry.clone(), front.shutdown.clone());
     front.tasks.spawn(registry.serve(remote.clone(), works, shutdown, (slot, counted)));
     let Ok(reader) = outbox.read_connection() else { return Err(door::unknown_connection()) };
-    door::admit(call, front, &remote, incoming, charge).await?;
+    door::admit(context, front, &remote, incoming, charge).await?;
     let mut answer = Vec::new();
     // Nothing else is sent before.
     tokio::select! {
@@ -147,15 +151,15 @@ async fn initialize(
         return Ok(response);
     }
     response.headers_mut().insert(CONNECTION_ID, remote.header());
-    if !is_checked_by_langgraph(call) {
+    if !is_checked_by_langgraph(context) {
         response.extensions_mut().insert(UpstreamNotAsked);
     }
     Ok(response)
 }
 
 /// The caller's connection of this id. Another caller's is unknown.
-fn find(call: &Call, front: &Front, id: &str) -> Result<Remote, Reject> {
-    front.registry.find(id, call).ok_or_else(door::unknown_connection)
+fn find(context: &RequestContext, front: &Front, id: &str) -> Result<Remote, Reject> {
+    front.registry.find(id, context).ok_or_else(door::unknown_connection)
 }
 
 /// The response to what is no message.

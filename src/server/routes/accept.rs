@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::page::Page;
 use crate::metrics::{Charge, Metrics, Protocol};
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::observe::request_log::Action;
 use crate::server::reject::Reject;
 use crate::server::request::query::param;
@@ -126,7 +126,7 @@ impl EventsRequest {
 
     /// Reads a request whose body is a `RunAgentInput`. `action` is what the audit log calls it.
     pub(super) async fn read(
-        call: &Call,
+        context: &RequestContext,
         agent: &str,
         page: Page,
         request: Request,
@@ -134,15 +134,16 @@ impl EventsRequest {
     ) -> Result<(Self, InputRequest), Reject> {
         let (parts, body) = request.into_parts();
         let events = Self::of(parts)?;
-        let body = read_json(call, &events.headers, body, call.gateway.limits.body_bytes).await?;
+        let body =
+            read_json(context, &events.headers, body, context.gateway.limits.body_bytes).await?;
         let (bytes, charge) = body.into_parts();
-        events.with_input(call, agent, page, (&bytes, charge), action)
+        events.with_input(context, agent, page, (&bytes, charge), action)
     }
 
     /// Reads an input that was taken out of the request's body.
     pub(super) fn with_input(
         mut self,
-        call: &Call,
+        context: &RequestContext,
         agent: &str,
         page: Page,
         body: (&[u8], Charge),
@@ -154,7 +155,7 @@ impl EventsRequest {
             self.choose_for(version)?;
             Ok(self.wire())
         };
-        let request = InputRequest::parse(call, agent, body, action, viewing, wire)?;
+        let request = InputRequest::parse(context, agent, body, action, viewing, wire)?;
         Ok((self, request))
     }
 

@@ -8,32 +8,32 @@ use http::StatusCode;
 
 use super::accept::EventsRequest;
 use super::page::Page;
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::reject::Reject;
 use crate::server::request::query::InPath;
 use crate::server::service::connect::{self, Connected};
 use crate::server::service::input::InputRequest;
 
 pub(super) async fn connect(
-    call: Call,
+    context: RequestContext,
     State(page): State<Page>,
     InPath(name): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
     let (events, request) =
-        EventsRequest::read(&call, &name, page, request, connect::action).await?;
-    respond(&call, &events, &request).await
+        EventsRequest::read(&context, &name, page, request, connect::action).await?;
+    respond(&context, &events, &request).await
 }
 
 /// Connects the client of a request to the thread that it names.
 pub(super) async fn respond(
-    call: &Call,
+    context: &RequestContext,
     events: &EventsRequest,
     request: &InputRequest,
 ) -> Result<Response, Reject> {
-    match connect::connect_to(call, request).await? {
+    match connect::connect_to(context, request).await? {
         Connected::Events(stream) => {
-            Box::pin(events.respond(&call.gateway.observer.metrics, *stream)).await
+            Box::pin(events.respond(&context.gateway.observer.metrics, *stream)).await
         }
         Connected::NoMoreEvents => Ok(StatusCode::NO_CONTENT.into_response()),
     }

@@ -13,7 +13,7 @@ use http::{HeaderMap, Method, StatusCode};
 use super::accept;
 use super::page::Page;
 use crate::metrics::Metrics;
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::reject::{Refused, Reject};
 use crate::server::request::query::{InPath, param};
 use crate::server::response::{self, unbuffered};
@@ -24,7 +24,7 @@ use crate::server::streams::retry::Spread;
 use crate::server::streams::wire::Wire;
 
 pub(in crate::server) async fn events(
-    call: Call,
+    context: RequestContext,
     State(page): State<Page>,
     InPath((name, client_thread)): InPath<(String, String)>,
     RawQuery(query): RawQuery,
@@ -40,9 +40,9 @@ pub(in crate::server) async fn events(
         wire,
         is_inspected: page.inspects(Some(&query)),
     };
-    match events::events(&call, asked).await? {
+    match events::events(&context, asked).await? {
         Connected::Events(stream) => {
-            response::events(*stream, &call.gateway.observer.metrics).await
+            response::events(*stream, &context.gateway.observer.metrics).await
         }
         Connected::NoMoreEvents => Ok(StatusCode::NO_CONTENT.into_response()),
     }

@@ -3,19 +3,19 @@
 
 use axum::response::Response;
 
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::reject::Reject;
 use crate::server::request::query::InPath;
 use crate::server::response::uncached_json;
 use crate::server::service;
 
-pub(super) async fn info(call: Call) -> Result<Response, Reject> {
-    service::info::info(&call).await.map(|info| uncached_json(&info))
+pub(super) async fn info(context: RequestContext) -> Result<Response, Reject> {
+    service::info::info(&context).await.map(|info| uncached_json(&info))
 }
 
 pub(super) async fn capabilities(
-    call: Call,
+    context: RequestContext,
     InPath(name): InPath<String>,
 ) -> Result<Response, Reject> {
-    service::info::capabilities(&call, &name).await.map(|can| uncached_json(&can))
+    service::info::capabilities(&context, &name).await.map(|can| uncached_json(&can))
 }

@@ -9,7 +9,7 @@ use http::{HeaderValue, Method};
 use super::accept::EventsRequest;
 use super::page::Page;
 use super::tanstack::TanStackQuery;
-use crate::server::gateway::{Call, Gateway, Newest};
+use crate::server::gateway::{Gateway, Newest, RequestContext};
 use crate::server::reject::Reject;
 use crate::server::request::query::InPath;
 use crate::server::service::run::{self, Wanted};
@@ -18,30 +18,31 @@ use crate::server::upgrade::is_upgrade;
 use crate::server::websocket;
 
 pub(super) async fn run(
-    call: Call,
+    context: RequestContext,
     State(page): State<Page>,
     InPath(name): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
-    let (events, request) = EventsRequest::read(&call, &name, page, request, run::action).await?;
-    let stream = run::start(&call, &request, Wanted::Run).await?;
-    Box::pin(events.respond(&call.gateway.observer.metrics, stream)).await
+    let (events, request) =
+        EventsRequest::read(&context, &name, page, request, run::action).await?;
+    let stream = run::start(&context, &request, Wanted::Run).await?;
+    Box::pin(events.respond(&context.gateway.observer.metrics, stream)).await
 }
 
 /// `GET .../run`: opens a socket if the request is an upgrade. Otherwise answers `TanStack` AI's
 /// client, which loads threads and joins runs here.
 pub(super) async fn socket_or_query(
-    call: Call,
+    context: RequestContext,
     State(newest): State<Newest<Gateway>>,
     InPath(name): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
     if is_upgrade(request.headers()) && request.method() == Method::GET {
-        return websocket::open(&call, newest, &name, Wire::Chunks, request).await;
+        return websocket::open(&context, newest, &name, Wire::Chunks, request).await;
     }
     if let Some(query) = TanStackQuery::of(&request)? {
         let (parts, _) = request.into_parts();
-        return Box::pin(query.respond(&call, &name, &parts.headers)).await;
+        return Box::pin(query.respond(&context, &name, &parts.headers)).await;
     }
     let mut response = Reject::unnamed_run().into_response();
     response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
@@ -50,10 +51,10 @@ pub(super) async fn socket_or_query(
 
 /// `GET .../run/ws`: opens a socket.
 pub(super) async fn socket(
-    call: Call,
+    context: RequestContext,
     State(newest): State<Newest<Gateway>>,
     InPath(name): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
-    websocket::open(&call, newest, &name, Wire::Events, request).await
+    websocket::open(&context, newest, &name, Wire::Events, request).await
 }

@@ -13,7 +13,7 @@ use super::accept::EventsRequest;
 use super::page::Page;
 use super::{connect, info, stop, threads};
 use crate::offload::offload;
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::reject::Reject;
 use crate::server::service;
 use crate::server::service::body::read_json;
@@ -31,42 +31,42 @@ enum Envelope<'a> {
 }
 
 pub(in crate::server) async fn single_route(
-    call: Call,
+    context: RequestContext,
     State(page): State<Page>,
     request: Request,
 ) -> Result<Response, Reject> {
     let (parts, body) = request.into_parts();
-    let body = read_json(&call, &parts.headers, body, call.gateway.limits.body_bytes).await?;
+    let body = read_json(&context, &parts.headers, body, context.gateway.limits.body_bytes).await?;
     let (body, charge) = body.into_parts();
     let envelope = offload(body.len(), || Envelope::parse(&body))?;
     if let Some(agent) = envelope.agent() {
-        call.record.note(|facts| facts.agent = Some(agent.to_owned()));
+        context.record.note(|facts| facts.agent = Some(agent.to_owned()));
     }
     match envelope {
         Envelope::Info => {
-            call.record.note(|facts| facts.action = None);
-            info::info(call).await
+            context.record.note(|facts| facts.action = None);
+            info::info(context).await
         }
         Envelope::Run { agent, input } => {
             let body = (input.as_bytes(), charge);
             let events = EventsRequest::of(parts)?;
             let (events, request) =
-                events.with_input(&call, &agent, page, body, service::run::action)?;
-            let stream = service::run::start(&call, &request, Wanted::Run).await?;
-            Box::pin(events.respond(&call.gateway.observer.metrics, stream)).await
+                events.with_input(&context, &agent, page, body, service::run::action)?;
+            let stream = service::run::start(&context, &request, Wanted::Run).await?;
+            Box::pin(events.respond(&context.gateway.observer.metrics, stream)).await
         }
         Envelope::Connect { agent, input } => {
             let body = (input.as_bytes(), charge);
             let events = EventsRequest::of(parts)?;
             let (events, request) =
-                events.with_input(&call, &agent, page, body, service::connect::action)?;
-            connect::respond(&call, &events, &request).await
+                events.with_input(&context, &agent, page, body, service::connect::action)?;
+            connect::respond(&context, &events, &request).await
         }
         Envelope::Stop { agent, thread, body } => {
-            stop::respond(&call, &agent, &thread, body.as_bytes()).await
+            stop::respond(&context, &agent, &thread, body.as_bytes()).await
         }
         Envelope::Resource { method, path, body } => {
-            Box::pin(threads::resource(&call, &method, &path, body.as_bytes())).await
+            Box::pin(threads::resource(&context, &method, &path, body.as_bytes())).await
         }
     }
 }

@@ -3,7 +3,7 @@
 use axum::extract::Request;
 use axum::response::Response;
 
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::reject::Reject;
 use crate::server::request::query::InPath;
 use crate::server::response::{about_thread, uncached_json};
@@ -14,22 +14,22 @@ use crate::server::service::stop::stop_thread;
 const MAX_BODY_BYTES: usize = 4 * 1024;
 
 pub(super) async fn stop(
-    call: Call,
+    context: RequestContext,
     InPath((name, client_thread)): InPath<(String, String)>,
     request: Request,
 ) -> Result<Response, Reject> {
     let (parts, body) = request.into_parts();
-    let body = read_body(&call, &parts.headers, body, MAX_BODY_BYTES).await?;
-    respond(&call, &name, &client_thread, &body).await
+    let body = read_body(&context, &parts.headers, body, MAX_BODY_BYTES).await?;
+    respond(&context, &name, &client_thread, &body).await
 }
 
 /// Stops the live run of the thread that the client calls `client_thread`.
 pub(super) async fn respond(
-    call: &Call,
+    context: &RequestContext,
     name: &str,
     client_thread: &str,
     body: &[u8],
 ) -> Result<Response, Reject> {
-    let (answer, ids) = stop_thread(call, name, client_thread, body).await?;
+    let (answer, ids) = stop_thread(context, name, client_thread, body).await?;
     Ok(about_thread(uncached_json(&answer), ids))
 }

@@ -13,7 +13,7 @@ use axum::response::Response;
 use http::{HeaderMap, Method};
 
 use super::accept;
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::reject::Reject;
 use crate::server::request::query::param;
 use crate::server::request::run_name::id_param;
@@ -62,16 +62,16 @@ impl TanStackQuery {
 
     pub(super) async fn respond(
         self,
-        call: &Call,
+        context: &RequestContext,
         name: &str,
         headers: &HeaderMap,
     ) -> Result<Response, Reject> {
-        let agent = call.agent(name)?;
+        let agent = context.agent(name)?;
         match self {
             Self::Load { thread_id, limit, before } => {
-                let _slot = call.slot()?;
+                let _slot = context.slot()?;
                 let (limit, before) = (limit.as_deref(), before.as_deref());
-                let (document, ids) = load(call, agent, &thread_id, limit, before).await?;
+                let (document, ids) = load(context, agent, &thread_id, limit, before).await?;
                 Ok(about_thread(large_json(document), ids))
             }
             Self::Join { run_id, thread_id, offset } => {
@@ -83,8 +83,8 @@ impl TanStackQuery {
                     // The binary binding is for clients that send a `protocolVersion`.
                     Wire::Sse | Wire::Events | Wire::Chunks | Wire::Proto => Wire::Sse,
                 };
-                let stream = join(call, agent, run_id, thread_id, (wire, &last)).await?;
-                response::events(stream, &call.gateway.observer.metrics).await
+                let stream = join(context, agent, run_id, thread_id, (wire, &last)).await?;
+                response::events(stream, &context.gateway.observer.metrics).await
             }
         }
     }

@@ -18,7 +18,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::Method;
 
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::observe::RunIds;
 use crate::server::observe::request_log::Action;
 use crate::server::reject::{self, Reject};
@@ -32,44 +32,47 @@ use threadway_translate::json::{self, Json};
 /// The largest request body: it holds a name.
 const MAX_BODY_BYTES: usize = 16 * 1024;
 
-pub(super) async fn list(call: Call, RawQuery(query): RawQuery) -> Result<Response, Reject> {
-    let list = list::list(&call, &query.unwrap_or_default()).await;
+pub(super) async fn list(
+    context: RequestContext,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Reject> {
+    let list = list::list(&context, &query.unwrap_or_default()).await;
     list.map(|list| uncached_json(&list))
 }
 
 pub(super) async fn change(
-    call: Call,
+    context: RequestContext,
     InPath(client_thread): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
-    answered(change::change(&call, &client_thread, &read(&call, request).await?).await)
+    answered(change::change(&context, &client_thread, &read(&context, request).await?).await)
 }
 
 pub(super) async fn archive(
-    call: Call,
+    context: RequestContext,
     InPath(client_thread): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
-    answered(change::archive(&call, &client_thread, &read(&call, request).await?).await)
+    answered(change::archive(&context, &client_thread, &read(&context, request).await?).await)
 }
 
 pub(super) async fn delete(
-    call: Call,
+    context: RequestContext,
     InPath(client_thread): InPath<String>,
     request: Request,
 ) -> Result<Response, Reject> {
-    answered(change::delete(&call, &client_thread, &read(&call, request).await?).await)
+    answered(change::delete(&context, &client_thread, &read(&context, request).await?).await)
 }
 
 /// The body of a request, which is JSON. A page may cut a thread's name in the middle of an emoji.
-async fn read(call: &Call, request: Request) -> Result<Vec<u8>, Reject> {
+async fn read(context: &RequestContext, request: Request) -> Result<Vec<u8>, Reject> {
     let (parts, body) = request.into_parts();
-    let body = read_json(call, &parts.headers, body, MAX_BODY_BYTES).await?;
+    let body = read_json(context, &parts.headers, body, MAX_BODY_BYTES).await?;
     Ok(json::mend_bytes(&body).into_owned())
 }
 
 pub(super) async fn inspect(
-    call: Call,
+    context: RequestContext,
     InPath((client_thread, part)): InPath<(String, String)>,
     RawQuery(query): RawQuery,
     request: Request,
@@ -78,13 +81,13 @@ pub(super) async fn inspect(
         return Err(reject::unknown_route(request.uri().clone()).await);
     };
     // The thread may be as large as what a stream sends, so reading it takes a slot.
-    let _slot = call.slot()?;
-    inspected(inspect::inspect(&call, &client_thread, part, &query.unwrap_or_default()).await)
+    let _slot = context.slot()?;
+    inspected(inspect::inspect(&context, &client_thread, part, &query.unwrap_or_default()).await)
 }
 
 /// Serves what the single route asks of a thread, as the plain route does. `path` is below `/agui`.
 pub(super) async fn resource(
-    call: &Call,
+    context: &RequestContext,
     method: &str,
     path: &str,
     body: &[u8],
@@ -98,7 +101,7 @@ pub(super) async fn resource(
         return Err(Reject::wrong_resource_method());
     };
     let is_part = matches!(*segments, ["threads", _, _]);
-    call.record.note(|facts| {
+    context.record.note(|facts| {
         facts.action = Action::on_threads(&method, is_part);
         if let ["threads", thread, ..] = *segments {
             facts.thread = Some(thread.to_owned());
@@ -106,21 +109,23 @@ pub(super) async fn resource(
     });
     match (&method, &*segments) {
         (&Method::GET, ["threads"]) => {
-            list::list(call, query).await.map(|list| uncached_json(&list))
+            list::list(context, query).await.map(|list| uncached_json(&list))
         }
-        (&Method::PATCH, ["threads", thread]) => answered(change::change(call, thread, body).await),
+        (&Method::PATCH, ["threads", thread]) => {
+            answered(change::change(context, thread, body).await)
+        }
         (&Method::DELETE, ["threads", thread]) => {
-            answered(change::delete(call, thread, body).await)
+            answered(change::delete(context, thread, body).await)
         }
         (&Method::POST, ["threads", thread, "archive"]) => {
-            answered(change::archive(call, thread, body).await)
+            answered(change::archive(context, thread, body).await)
         }
         (method, ["threads", thread, part]) if let Some(part) = ThreadPart::named(part) => {
             if method != Method::GET {
                 return Err(Reject::wrong_resource_method());
             }
-            let _slot = call.slot()?;
-            inspected(inspect::inspect(call, thread, part, query).await)
+            let _slot = context.slot()?;
+            inspected(inspect::inspect(context, thread, part, query).await)
         }
         (_, ["threads"] | ["threads", _] | ["threads", _, "archive"]) => {
             Err(Reject::wrong_resource_method())

@@ -18,7 +18,7 @@ use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 
 use crate::metrics::{Charge, Held, Holder, SMALL};
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::reject::Reject;
 
 /// How long a client may take to send its request's body.
@@ -33,13 +33,13 @@ pub(in crate::server) struct ReadBody {
 
 /// Reads a body that must be JSON.
 pub(in crate::server) async fn read_json(
-    call: &Call,
+    context: &RequestContext,
     headers: &HeaderMap,
     body: Body,
     limit: usize,
 ) -> Result<ReadBody, Reject> {
     expect_json(headers)?;
-    read_body(call, headers, body, limit).await
+    read_body(context, headers, body, limit).await
 }
 
 /// Refuses a body that is not declared as JSON. A web page may send any other type to any address
@@ -59,7 +59,7 @@ fn expect_json(headers: &HeaderMap) -> Result<(), Reject> {
 
 /// Reads a body of at most `limit` bytes.
 pub(in crate::server) async fn read_body(
-    call: &Call,
+    context: &RequestContext,
     headers: &HeaderMap,
     body: Body,
     limit: usize,
@@ -69,11 +69,11 @@ pub(in crate::server) async fn read_body(
         return Err(too_large(limit));
     }
     let read = async {
-        let mut read = ReadBody::begin(call);
+        let mut read = ReadBody::begin(context);
         if length.is_some_and(|length| length > SMALL) {
-            read.prove(call).await?;
+            read.prove(context).await?;
         }
-        read.fill(call, body, length.unwrap_or(limit), limit).await?;
+        read.fill(context, body, length.unwrap_or(limit), limit).await?;
         Ok(read)
     };
     tokio::time::timeout(BODY_TIMEOUT, read).await.unwrap_or_else(|_| {
@@ -87,7 +87,7 @@ pub(in crate::server) async fn read_body(
 
 /// Checks a body that came as one message on a socket, and was charged as it came.
 pub(in crate::server) async fn expect_message(
-    call: &Call,
+    context: &RequestContext,
     bytes: usize,
     limit: usize,
 ) -> Result<(), Reject> {
@@ -95,7 +95,7 @@ pub(in crate::server) async fn expect_message(
         return Err(too_large(limit));
     }
     if bytes > SMALL {
-        call.prove().await?;
+        context.prove().await?;
     }
     Ok(())
 }
@@ -103,16 +103,16 @@ pub(in crate::server) async fn expect_message(
 // === impl ReadBody ===
 
 impl ReadBody {
-    fn begin(call: &Call) -> Self {
-        let charge = call.gateway.observer.metrics.memory().charge(Held::Body, call.holder());
+    fn begin(context: &RequestContext) -> Self {
+        let charge = context.gateway.observer.metrics.memory().charge(Held::Body, context.holder());
         Self { bytes: Vec::new(), charge }
     }
 
     /// Has the body count as its caller's, once the caller's credentials are accepted.
-    async fn prove(&mut self, call: &Call) -> Result<(), Reject> {
+    async fn prove(&mut self, context: &RequestContext) -> Result<(), Reject> {
         if self.charge.holder() == Holder::Stranger {
-            let holder = call.prove().await?;
-            let memory = call.gateway.observer.metrics.memory();
+            let holder = context.prove().await?;
+            let memory = context.gateway.observer.metrics.memory();
             let mut charge = memory.charge(Held::Body, holder);
             charge.set(self.bytes.capacity())?;
             self.charge = charge;
@@ -123,7 +123,7 @@ impl ReadBody {
     /// Reads to the end. `expected` is the most bytes that the body is likely to have.
     async fn fill(
         &mut self,
-        call: &Call,
+        context: &RequestContext,
         mut body: Body,
         expected: usize,
         limit: usize,
@@ -138,16 +138,21 @@ impl ReadBody {
                 return Err(too_large(limit));
             }
             if length > SMALL {
-                self.prove(call).await?;
+                self.prove(context).await?;
             }
-            self.grow(call, length, expected.max(length)).await?;
+            self.grow(context, length, expected.max(length)).await?;
             self.bytes.extend_from_slice(&data);
         }
         Ok(())
     }
 
     /// Makes room for `length` bytes in all: doubled as a vector does by itself, up to `most`.
-    async fn grow(&mut self, call: &Call, length: usize, most: usize) -> Result<(), Reject> {
+    async fn grow(
+        &mut self,
+        context: &RequestContext,
+        length: usize,
+        most: usize,
+    ) -> Result<(), Reject> {
         let capacity = self.bytes.capacity();
         if length <= capacity {
             return Ok(());
@@ -155,7 +160,7 @@ impl ReadBody {
         let wanted = capacity.saturating_mul(2).clamp(length, most);
         if self.charge.set(wanted).is_err() {
             // Strangers have used up their share.
-            self.prove(call).await?;
+            self.prove(context).await?;
             self.charge.set(wanted)?;
         }
         self.bytes.reserve_exact(wanted - self.bytes.len());

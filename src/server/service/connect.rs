@@ -5,7 +5,7 @@
 
 use crate::metrics::Resume;
 use crate::offload::offload;
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::limits::rates::StreamSlot;
 use crate::server::observe::request_log::Action;
 use crate::server::reject::Reject;
@@ -38,7 +38,7 @@ pub(in crate::server) enum Connected {
 
 /// Connects the client of a request to the thread that it names.
 pub(in crate::server) async fn connect_to(
-    call: &Call,
+    context: &RequestContext,
     request: &InputRequest,
 ) -> Result<Connected, Reject> {
     let mut last = request.last.clone();
@@ -47,29 +47,29 @@ pub(in crate::server) async fn connect_to(
         last = offload(input.bytes, || LastEvent::parse(input.last_event_id().as_deref()));
     }
     if last.is_end() {
-        return no_more_events(call, &request.thread).await;
+        return no_more_events(context, &request.thread).await;
     }
-    let slot = call.slot()?;
-    show(call, request, &last, slot).await.map(|stream| Connected::Events(Box::new(stream)))
+    let slot = context.slot()?;
+    show(context, request, &last, slot).await.map(|stream| Connected::Events(Box::new(stream)))
 }
 
 /// Sends a client its thread as it is, and the thread's live run.
 pub(super) async fn show(
-    call: &Call,
+    context: &RequestContext,
     request: &InputRequest,
     last: &LastEvent,
     slot: StreamSlot,
 ) -> Result<EventStream, Reject> {
     let InputRequest { input, thread, wire, .. } = request;
-    let reader = read(call, thread, ConnectMode::Once, last).await?;
+    let reader = read(context, thread, ConnectMode::Once, last).await?;
     let for_new = |client| Projector::new(client, input.held());
     let encoder = last.encoder(*wire, input.viewer(), thread.agent().emit, for_new);
-    Ok(request.stream(call, reader, encoder, slot))
+    Ok(request.stream(context, reader, encoder, slot))
 }
 
 /// A reader of a thread, which begins after the client's last event.
 pub(super) async fn read(
-    call: &Call,
+    context: &RequestContext,
     thread: &Thread,
     scope: ConnectMode,
     last: &LastEvent,
@@ -80,15 +80,18 @@ pub(super) async fn read(
         ConnectMode::Follow => thread.of_known_agent(thread.follow(last.known())).await,
     };
     if *last == LastEvent::Unknown {
-        call.gateway.observer.metrics.resumed(Resume::StartOver);
+        context.gateway.observer.metrics.resumed(Resume::StartOver);
     }
-    reader.map_err(|refusal| call.refuse_read(&refusal, thread))
+    reader.map_err(|refusal| context.refuse_read(&refusal, thread))
 }
 
 /// Answers a client that has the end of its run, if it may see the thread.
-pub(super) async fn no_more_events(call: &Call, thread: &Thread) -> Result<Connected, Reject> {
+pub(super) async fn no_more_events(
+    context: &RequestContext,
+    thread: &Thread,
+) -> Result<Connected, Reject> {
     let checked = thread.of_known_agent(thread.check_visibility()).await;
-    checked.map_err(|refusal| call.refuse_read(&refusal, thread))?;
-    call.gateway.observer.metrics.resumed(Resume::Ended);
+    checked.map_err(|refusal| context.refuse_read(&refusal, thread))?;
+    context.gateway.observer.metrics.resumed(Resume::Ended);
     Ok(Connected::NoMoreEvents)
 }

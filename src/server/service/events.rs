@@ -1,7 +1,7 @@
 //! Connects to a thread without an input: its live run, or every later one too.
 
 use super::connect::{self, ConnectMode, Connected};
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::observe::RunIds;
 use crate::server::reject::Reject;
 use crate::server::request::thread_name;
@@ -24,22 +24,25 @@ pub(in crate::server) struct Asked<'a> {
 }
 
 /// Connects a client to a thread. At a shutdown its stream is broken off.
-pub(in crate::server) async fn events(call: &Call, asked: Asked<'_>) -> Result<Connected, Reject> {
+pub(in crate::server) async fn events(
+    context: &RequestContext,
+    asked: Asked<'_>,
+) -> Result<Connected, Reject> {
     let Asked { agent, client_thread, scope, last, wire, is_inspected } = asked;
-    let agent = call.agent_inspected(agent, is_inspected)?;
-    let thread = call.thread(agent, client_thread)?;
+    let agent = context.agent_inspected(agent, is_inspected)?;
+    let thread = context.thread(agent, client_thread)?;
     if last.is_end() && scope == ConnectMode::Once {
-        return connect::no_more_events(call, &thread).await;
+        return connect::no_more_events(context, &thread).await;
     }
-    let slot = call.slot()?;
-    let reader = connect::read(call, &thread, scope, &last).await?;
+    let slot = context.slot()?;
+    let reader = connect::read(context, &thread, scope, &last).await?;
     let emit = thread.agent().emit;
     let for_new = |client| Projector::new(client, ClientMessages::Unknown);
     let encoder = last
         .encoder(wire, thread_name::viewer(client_thread), emit, for_new)
         .with_comments(is_inspected && emit.raw);
     let reader = reader.at_shutdown(AtShutdown::BreakOff);
-    let (ids, answers) = (RunIds::of(&thread), call.answers());
+    let (ids, answers) = (RunIds::of(&thread), context.answers());
     let stream = EventStream { reader, encoder, slot, ids, answers };
     Ok(Connected::Events(Box::new(stream)))
 }

@@ -2,7 +2,7 @@
 
 use super::bool_json;
 use crate::agents::{Agent, InputKeys, Listed, Listing};
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::reject::Reject;
 use threadway_translate::agui::{self, AgentDescription, GatewayFeatures};
 use threadway_translate::json::{self, Json, ObjectWriter, Text};
@@ -13,8 +13,8 @@ const CLASS_NAME: &str = "LangGraphAgent";
 /// Lists the agents. The upstreams are asked each time, since agents change with their servers. The
 /// agents of an upstream that does not answer are left out, and `missingUpstreams` names it. If none
 /// answers, the request fails.
-pub(in crate::server) async fn info(call: &Call) -> Result<Json, Reject> {
-    let (gateway, caller) = (&*call.gateway, &call.caller);
+pub(in crate::server) async fn info(context: &RequestContext) -> Result<Json, Reject> {
+    let (gateway, caller) = (&*context.gateway, &context.caller);
     let mut agents = ObjectWriter::new();
     let mut missing = ObjectWriter::new();
     let mut fault = None;
@@ -51,7 +51,7 @@ pub(in crate::server) async fn info(call: &Call) -> Result<Json, Reject> {
     }
     let is_partial = fault.is_some();
     if let Some((error, caller)) = fault.filter(|_| !is_answered) {
-        return Err(call.upstream_failed(&error, &caller).logged());
+        return Err(context.upstream_failed(&error, &caller).logged());
     }
     // If `threadEndpoints` is missing, CopilotKit's client requests threads all the same.
     let endpoints = thread_endpoints(has_threads);
@@ -72,11 +72,14 @@ pub(in crate::server) async fn info(call: &Call) -> Result<Json, Reject> {
 
 /// Describes an agent, with what its server says of its graph. An agent that the server does not
 /// show to the caller is unknown, as it is to a run.
-pub(in crate::server) async fn capabilities(call: &Call, name: &str) -> Result<Json, Reject> {
-    let agent = call.agent(name)?;
+pub(in crate::server) async fn capabilities(
+    context: &RequestContext,
+    name: &str,
+) -> Result<Json, Reject> {
+    let agent = context.agent(name)?;
     let Listing { upstream: _, caller: asked_as, agents } =
-        call.gateway.agents.list_beside(&agent).await;
-    let listed = agents.map_err(|error| call.upstream_failed(&error, &asked_as))?;
+        context.gateway.agents.list_beside(&agent).await;
+    let listed = agents.map_err(|error| context.upstream_failed(&error, &asked_as))?;
     let by_name = listed.iter().find(|listed| listed.id == name);
     let by_id = || listed.iter().find(|listed| listed.assistant_id == agent.assistant);
     let Some(listed) = by_name.or_else(by_id) else {

@@ -3,7 +3,7 @@
 
 use crate::metrics::Charge;
 use crate::offload::offload;
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::limits::rates::StreamSlot;
 use crate::server::observe::RunIds;
 use crate::server::observe::request_log::Action;
@@ -44,7 +44,7 @@ impl InputRequest {
     /// Reads an input. `action` is what the audit log calls the request, and `wire` chooses the
     /// framing by the version of AG-UI that the input names.
     pub(in crate::server) fn parse(
-        call: &Call,
+        context: &RequestContext,
         agent: &str,
         (input, charge): (&[u8], Charge),
         action: fn(&Input) -> Action,
@@ -57,26 +57,26 @@ impl InputRequest {
         expect_short("runId", &input.run_id)?;
         expect_short("parentRunId", input.parent_run_id.as_deref().unwrap_or_default())?;
         let audited = offload(input.bytes, || action(&input));
-        call.record.note(|facts| {
+        context.record.note(|facts| {
             facts.action = Some(audited);
             facts.thread = Some(input.thread_id.clone());
         });
         let wire = wire(input.version)?;
-        let agent = call.agent_inspected(agent, is_inspected)?;
-        let thread = call.thread(agent, &input.thread_id)?;
+        let agent = context.agent_inspected(agent, is_inspected)?;
+        let thread = context.thread(agent, &input.thread_id)?;
         Ok(Self { input, thread, wire, last, is_inspected, _charge: charge })
     }
 
     /// The stream that answers this request.
     pub(in crate::server) fn stream(
         &self,
-        call: &Call,
+        context: &RequestContext,
         reader: ThreadReader,
         encoder: Encoder,
         slot: StreamSlot,
     ) -> EventStream {
         let encoder = encoder.with_comments(self.is_inspected && self.thread.agent().emit.raw);
-        let (ids, answers) = (RunIds::of(&self.thread), call.answers());
+        let (ids, answers) = (RunIds::of(&self.thread), context.answers());
         EventStream { reader, encoder, slot, ids, answers }
     }
 }

@@ -1,7 +1,7 @@
 //! Starts a run and streams it.
 
 use super::connect;
-use crate::server::gateway::{Call, Gateway};
+use crate::server::gateway::{Gateway, RequestContext};
 use crate::server::observe::request_log::Action;
 use crate::server::reject::Reject;
 use crate::server::service::input::InputRequest;
@@ -27,17 +27,17 @@ pub(in crate::server) enum Wanted {
 /// Starts the run that a request asks for. If the client repeats a request, it gets the rest of the
 /// run that the first one has started.
 pub(in crate::server) async fn start(
-    call: &Call,
+    context: &RequestContext,
     request: &InputRequest,
     wanted: Wanted,
 ) -> Result<EventStream, Reject> {
     let InputRequest { input, thread, wire, .. } = request;
-    let gateway = &*call.gateway;
-    let slot = call.slot()?;
-    let started = started_before(call, request);
+    let gateway = &*context.gateway;
+    let slot = context.slot()?;
+    let started = started_before(context, request);
     if let Some((reader, encoder)) = Box::pin(started).await? {
-        call.record.note(|facts| facts.action = Some(Action::Connect));
-        return Ok(request.stream(call, reader, encoder, slot));
+        context.record.note(|facts| facts.action = Some(Action::Connect));
+        return Ok(request.stream(context, reader, encoder, slot));
     }
     if wanted == Wanted::Replay {
         return Err(Reject::unknown_run());
@@ -50,13 +50,13 @@ pub(in crate::server) async fn start(
         messages_key: thread.agent().upstream.messages_key(),
     };
     let begun = Box::pin(thread.ask(&asking)).await;
-    let Some(reader) = begun.map_err(|refusal| call.refuse_start(&refusal, thread))? else {
-        return connect::show(call, request, &LastEvent::None, slot).await;
+    let Some(reader) = begun.map_err(|refusal| context.refuse_start(&refusal, thread))? else {
+        return connect::show(context, request, &LastEvent::None, slot).await;
     };
     warn_of_disallowed(gateway, input);
     let run_id = reader.run_id().as_deref().map(str::to_owned);
     let encoder = Encoder::new(*wire, Projector::new(input.client(), input.held()));
-    let mut stream = request.stream(call, reader, encoder, slot);
+    let mut stream = request.stream(context, reader, encoder, slot);
     stream.ids.run_id = run_id;
     Ok(stream)
 }
@@ -68,7 +68,7 @@ pub(in crate::server) async fn start(
 /// Only the header decides. An application may set `forwardedProps` once for all its requests, and
 /// CopilotKit sends several runs under one `runId`.
 async fn started_before(
-    call: &Call,
+    context: &RequestContext,
     request: &InputRequest,
 ) -> Result<Option<(ThreadReader, Encoder)>, Reject> {
     let InputRequest { input, thread, wire, last, .. } = request;
@@ -76,7 +76,7 @@ async fn started_before(
         return Ok(None);
     }
     let found = thread.read_again(last.known(), &input.run_id).await;
-    let reader = found.map_err(|refusal| call.refuse_read(&refusal, thread))?;
+    let reader = found.map_err(|refusal| context.refuse_read(&refusal, thread))?;
     tracing::debug!(
         thread_id = thread.id(),
         ?last,

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::observe::RunIds;
 use crate::server::observe::request_log::Action;
 use crate::server::reject::Reject;
@@ -11,41 +11,42 @@ use threadway_translate::json::{self, Json, ObjectWriter};
 
 /// Stops the live run of the thread that the client calls `client_thread`.
 pub(in crate::server) async fn stop_thread(
-    call: &Call,
+    context: &RequestContext,
     name: &str,
     client_thread: &str,
     body: &[u8],
 ) -> Result<(Json, RunIds), Reject> {
-    call.record.note(|facts| {
+    context.record.note(|facts| {
         facts.action = Some(Action::Stop);
         facts.thread = Some(client_thread.to_owned());
     });
     let wanted = wanted_run(body)?;
-    let agent = call.agent(name)?;
-    let thread = call.thread(agent, client_thread)?;
+    let agent = context.agent(name)?;
+    let thread = context.thread(agent, client_thread)?;
     let stopped = thread.stop(wanted.as_deref()).await;
     let mut ids = RunIds::of(&thread);
-    let answer = if let Some(run_id) = stopped.map_err(|refusal| call.refuse(&refusal, &thread))? {
-        tracing::info!(
-            agent = name,
-            thread = thread.purpose().thread.as_deref(),
-            thread_id = thread.id(),
-            run_id,
-            caller = call.caller.name(),
-            "run stopped"
-        );
-        ids.run_id = Some(run_id);
-        // CopilotKit's client shows this.
-        let interrupt = ObjectWriter::new()
-            .string("type", "RUN_ERROR")
-            .string("message", "Run stopped by user")
-            .string("code", "STOPPED");
-        ObjectWriter::new().raw("stopped", "true").raw("interrupt", interrupt.finish().get())
-    } else {
-        let which = wanted.map_or_else(String::new, |run| format!(" {run}"));
-        let message = format!("the thread has no live run{which}");
-        ObjectWriter::new().raw("stopped", "false").string("message", &message)
-    };
+    let answer =
+        if let Some(run_id) = stopped.map_err(|refusal| context.refuse(&refusal, &thread))? {
+            tracing::info!(
+                agent = name,
+                thread = thread.purpose().thread.as_deref(),
+                thread_id = thread.id(),
+                run_id,
+                caller = context.caller.name(),
+                "run stopped"
+            );
+            ids.run_id = Some(run_id);
+            // CopilotKit's client shows this.
+            let interrupt = ObjectWriter::new()
+                .string("type", "RUN_ERROR")
+                .string("message", "Run stopped by user")
+                .string("code", "STOPPED");
+            ObjectWriter::new().raw("stopped", "true").raw("interrupt", interrupt.finish().get())
+        } else {
+            let which = wanted.map_or_else(String::new, |run| format!(" {run}"));
+            let message = format!("the thread has no live run{which}");
+            ObjectWriter::new().raw("stopped", "false").string("message", &message)
+        };
     Ok((answer.finish(), ids))
 }
 

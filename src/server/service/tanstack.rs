@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::held_json;
 use super::threads::inspect::ThreadEvents;
 use crate::agents::Agent;
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::observe::RunIds;
 use crate::server::reject::Reject;
 use crate::server::request::run_name::RunName;
@@ -45,7 +45,7 @@ struct FoundRun {
 
 /// The JSON of a thread: its messages, its live run, and the questions that it asks.
 pub(in crate::server) async fn load(
-    call: &Call,
+    context: &RequestContext,
     agent: Agent,
     client_thread: &str,
     limit: Option<&str>,
@@ -54,11 +54,11 @@ pub(in crate::server) async fn load(
     let number = |text: &str| text.parse().ok().filter(|limit| (1..=MAX_WINDOW).contains(limit));
     let wrong = || Reject::invalid(format!("`limit` is not a number from 1 to {MAX_WINDOW}"));
     let limit = limit.map(|text| number(text).ok_or_else(wrong)).transpose()?;
-    let thread = call.thread(agent, client_thread)?;
+    let thread = context.thread(agent, client_thread)?;
     let held = Box::pin(thread.of_known_agent(thread.snapshot())).await;
-    let held = held.map_err(|refusal| call.refuse_read(&refusal, &thread))?;
+    let held = held.map_err(|refusal| context.refuse_read(&refusal, &thread))?;
     let client = client(client_thread.to_owned(), RunId::Unnamed);
-    let _held = call.conversion().await;
+    let _held = context.conversion().await;
     let events = ThreadEvents::read(held.reader, client).await;
     let answer = events.read_with(|events| {
         let window = agui::window(&events.messages(), limit, before);
@@ -91,7 +91,7 @@ pub(in crate::server) async fn load(
         Ok::<_, Reject>(answer.finish())
     })?;
     drop(events);
-    Ok((held_json(call, &answer)?, RunIds::of(&thread)))
+    Ok((held_json(context, &answer)?, RunIds::of(&thread)))
 }
 
 /// The questions that an idle thread asks.
@@ -103,7 +103,7 @@ fn questions(events: &ThreadEvents) -> Option<&RawValue> {
 /// Streams a run from the start, or after the last event of a client that lost its connection.
 /// `asked` is the client's name for the run.
 pub(in crate::server) async fn join(
-    call: &Call,
+    context: &RequestContext,
     agent: Agent,
     asked: String,
     thread_id: Option<String>,
@@ -111,18 +111,18 @@ pub(in crate::server) async fn join(
 ) -> Result<EventStream, Reject> {
     let name = RunName::parse(&asked);
     let run_id = name.as_ref().map_or(&asked, |name| &name.run_id);
-    let slot = call.slot()?;
+    let slot = context.slot()?;
     let found = match name.as_ref().map(|name| &name.thread_id).or(thread_id.as_ref()) {
         Some(client_thread) => {
-            let thread = call.thread(agent, client_thread)?;
-            let reader = read(call, &thread, last, run_id).await?;
+            let thread = context.thread(agent, client_thread)?;
+            let reader = read(context, &thread, last, run_id).await?;
             let client_thread = client_thread.clone();
             reader.map(|reader| FoundRun { client_thread, thread, reader })
         }
         // Clients choose the names of runs, so a name is no secret. Searching by name shows as much
         // as a list of threads does, and has the same condition.
-        None if call.gateway.thread_access.expect(&agent.upstream).await.is_err() => None,
-        None => Box::pin(find(call, &agent, last, run_id)).await?,
+        None if context.gateway.thread_access.expect(&agent.upstream).await.is_err() => None,
+        None => Box::pin(find(context, &agent, last, run_id)).await?,
     };
     let Some(FoundRun { client_thread, thread, reader }) = found else {
         return Err(if name.is_some() || thread_id.is_some() {
@@ -136,18 +136,18 @@ pub(in crate::server) async fn join(
     let client = client(client_thread, RunId::Own(asked));
     let for_new = |client| Projector::new(client, Vec::new()).resending_text();
     let encoder = last.encoder(wire, client, thread.agent().emit, for_new);
-    let (ids, answers) = (RunIds::of(&thread), call.answers());
+    let (ids, answers) = (RunIds::of(&thread), context.answers());
     Ok(EventStream { reader, encoder, slot, ids, answers })
 }
 
 /// A reader of a run, which is named by its client's id or by LangGraph's.
 async fn read(
-    call: &Call,
+    context: &RequestContext,
     thread: &Thread,
     last: &LastEvent,
     run_id: &str,
 ) -> Result<Option<ThreadReader>, Reject> {
-    let refuse = |refusal| call.refuse_read(&refusal, thread);
+    let refuse = |refusal| context.refuse_read(&refusal, thread);
     let found = thread.of_known_agent(thread.read_again(last.known(), run_id)).await;
     let found = found.map_err(refuse)?;
     if found.is_some() || Uuid::try_parse(run_id).is_err() {
@@ -159,29 +159,29 @@ async fn read(
 /// Searches the runs that this gateway reads for one whose thread the client has not named. Only
 /// threads that LangGraph shows to the caller count.
 async fn find(
-    call: &Call,
+    context: &RequestContext,
     agent: &Agent,
     last: &LastEvent,
     run_id: &str,
 ) -> Result<Option<FoundRun>, Reject> {
-    let runs = call.gateway.threads.runs();
+    let runs = context.gateway.threads.runs();
     let candidates = runs.threads_with(&agent.upstream, run_id, MAX_CANDIDATES);
     let candidates: Vec<_> = candidates.iter().map(String::as_str).collect();
     let mut visible = 0;
     for ids in candidates.chunks(CANDIDATES_AT_ONCE) {
         let listed = agent.upstream.in_turn(Line::Looks, agent.upstream.listed_threads(ids)).await;
         let listed =
-            listed.map_err(|error| call.upstream_failed(&error, agent.upstream.caller()))?;
+            listed.map_err(|error| context.upstream_failed(&error, agent.upstream.caller()))?;
         for listed in listed {
             visible += 1;
             if visible > MAX_VISIBLE_CANDIDATES {
                 return Ok(None);
             }
-            let is_its_own = |name: &String| call.names.is_of(&listed.id, name);
+            let is_its_own = |name: &String| context.names.is_of(&listed.id, name);
             let client_thread =
                 listed.client_id().filter(is_its_own).unwrap_or_else(|| listed.id.clone());
-            let thread = call.thread(agent.clone(), &client_thread)?;
-            if let Some(reader) = read(call, &thread, last, run_id).await? {
+            let thread = context.thread(agent.clone(), &client_thread)?;
+            if let Some(reader) = read(context, &thread, last, run_id).await? {
                 return Ok(Some(FoundRun { client_thread, thread, reader }));
             }
         }

@@ -11,13 +11,13 @@ pub(in crate::server) mod inspect;
 pub(in crate::server) mod list;
 
 use crate::agents::Agent;
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::reject::Reject;
 
 /// The agent of this name, if the caller may list its threads.
-async fn permitted(call: &Call, name: &str) -> Result<Agent, Reject> {
-    let agent = call.agent(name)?;
-    call.gateway.thread_access.expect(&agent.upstream).await?;
+async fn permitted(context: &RequestContext, name: &str) -> Result<Agent, Reject> {
+    let agent = context.agent(name)?;
+    context.gateway.thread_access.expect(&agent.upstream).await?;
     Ok(agent)
 }
 

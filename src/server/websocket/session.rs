@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::frame::{self, ClientFrame};
 use super::socket::{End, MAX_REFUSED_FRAMES, Socket};
-use super::turn::{self, ActiveTurn, Ask, Step, next_answer, next_step};
+use super::turn::{self, ActiveTurn, Ask, TurnStep, next_answer, next_step};
 use super::{Opened, Replay};
 use crate::metrics::Charge;
 use crate::offload::offload;
@@ -33,7 +33,7 @@ pub const IDLE: Duration = Duration::from_mins(5);
 const MAX_WAITING: usize = 1;
 
 /// A socket that is open.
-struct Session {
+struct SocketSession {
     socket: Socket,
     opened: Opened,
     shutdown: CancellationToken,
@@ -60,7 +60,7 @@ pub(super) async fn serve(opened: Opened, upgraded: Upgraded) {
     let Upgraded { io, read, shutdown } = upgraded;
     let charge = opened.charge.another();
     let socket = Socket::new(io, read, opened.limit, charge).await;
-    let session = Session {
+    let session = SocketSession {
         socket,
         opened,
         shutdown,
@@ -75,9 +75,9 @@ pub(super) async fn serve(opened: Opened, upgraded: Upgraded) {
     Box::pin(session.run()).await;
 }
 
-// === impl Session ===
+// === impl SocketSession ===
 
-impl Session {
+impl SocketSession {
     async fn run(mut self) {
         if let Some(replay) = self.opened.replay.take() {
             self.replay(replay);
@@ -130,10 +130,10 @@ impl Session {
     }
 
     /// Handles a step of the turn.
-    async fn on_step(&mut self, step: Step) -> Result<Option<End>, Error> {
+    async fn on_step(&mut self, step: TurnStep) -> Result<Option<End>, Error> {
         let Some(turn) = &mut self.turn else { return Ok(None) };
         match step {
-            Step::Events(events) => {
+            TurnStep::Events(events) => {
                 // The library copies a frame before it writes it.
                 let mut written = self.opened.answers.charge();
                 for event in events {
@@ -155,7 +155,7 @@ impl Session {
                 }
                 self.socket.flush().await?;
             }
-            Step::Refused(reject) => {
+            TurnStep::Refused(reject) => {
                 let is_replay = turn.wanted == Wanted::Replay;
                 self.end_turn();
                 self.send_error(reject.code(), reject.message(), false).await?;
@@ -166,7 +166,7 @@ impl Session {
                     self.send_error(&code, &message, false).await?;
                 }
             }
-            Step::Over => {
+            TurnStep::Over => {
                 let is_replay = turn.wanted == Wanted::Replay;
                 self.end_turn();
                 if is_replay && !self.shutdown.is_cancelled() {

@@ -8,7 +8,7 @@ use http::StatusCode;
 
 use super::Opened;
 use crate::metrics::{Charge, Full, Route};
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::limits::rates;
 use crate::server::observe::OpenSpan;
 use crate::server::observe::request_log::{Action, Facts};
@@ -39,7 +39,7 @@ enum Progress {
 }
 
 /// What a turn does next.
-pub(super) enum Step {
+pub(super) enum TurnStep {
     Refused(Reject),
     Events(Vec<EncodedEvent>),
     Over,
@@ -65,7 +65,7 @@ impl ActiveTurn {
         let path = "/agui/agent/{agent}/run";
         let facts = Facts { action: Some(Action::Run), ..facts(&agent) };
         let answer = message(Route::Run, path, facts);
-        let handle = move |call| turn(call, agent, wire, ask);
+        let handle = move |admitted| turn(admitted, agent, wire, ask);
         let gateway = Arc::clone(&gateway.borrow());
         let events = Box::pin(on_socket(gateway, context.clone(), answer, handle));
         Self { progress: Progress::Requested(events), wanted, has_sent: false }
@@ -81,8 +81,8 @@ pub(super) fn stop(opened: &Opened, thread_id: String, body: String) -> PendingA
     let thread = Some(thread_id.clone());
     let facts = Facts { action: Some(Action::Stop), thread, ..facts(&agent) };
     Box::pin(async move {
-        let handle = async |call: Call| {
-            let (_, ids) = stop_thread(&call, &agent, &thread_id, body.as_bytes()).await?;
+        let handle = async |admitted: RequestContext| {
+            let (_, ids) = stop_thread(&admitted, &agent, &thread_id, body.as_bytes()).await?;
             Ok(Done { answer: (), ids: Some(ids), was_asked: true })
         };
         on_socket(gateway, context, message(Route::Stop, path, facts), handle).await.map(drop)
@@ -99,36 +99,36 @@ fn message(route: Route, path: &'static str, facts: Facts) -> SocketMessage {
 
 /// Starts the run of a turn, or reads the rest of one.
 async fn turn(
-    call: Call,
+    admitted: RequestContext,
     agent: String,
     wire: Wire,
     ask: Ask,
 ) -> Result<Done<EventFrames>, Reject> {
     let Ask { input, charge, last, wanted } = ask;
-    expect_message(&call, input.len(), call.gateway.limits.body_bytes).await?;
+    expect_message(&admitted, input.len(), admitted.gateway.limits.body_bytes).await?;
     let viewing = Viewing { last, is_inspected: false };
     let body = (&*input, charge);
-    let request = InputRequest::parse(&call, &agent, body, run::action, viewing, |_| Ok(wire))?;
-    let stream = Box::pin(run::start(&call, &request, wanted)).await?;
+    let request = InputRequest::parse(&admitted, &agent, body, run::action, viewing, |_| Ok(wire))?;
+    let stream = Box::pin(run::start(&admitted, &request, wanted)).await?;
     let ids = Some(stream.ids.clone());
-    let answer = stream.into_frames(&call.gateway.observer.metrics).await?;
+    let answer = stream.into_frames(&admitted.gateway.observer.metrics).await?;
     Ok(Done { answer, ids, was_asked: true })
 }
 
 /// Waits for the next step of a turn; for ever without a turn. May be dropped while it waits.
-pub(super) async fn next_step(turn: &mut Option<ActiveTurn>) -> Step {
+pub(super) async fn next_step(turn: &mut Option<ActiveTurn>) -> TurnStep {
     let Some(turn) = turn else { return pending().await };
     if let Progress::Requested(answer) = &mut turn.progress {
         match answer.await {
             Ok(events) => turn.progress = Progress::Streaming(Box::new(events)),
-            Err(reject) => return Step::Refused(reject),
+            Err(reject) => return TurnStep::Refused(reject),
         }
     }
     let Progress::Streaming(events) = &mut turn.progress else { return pending().await };
     match events.0.next().await {
-        Some(Ok(events)) => Step::Events(events),
-        Some(Err(Full::Share | Full::Budget)) => Step::Refused(Reject::no_room_for_rest()),
-        None => Step::Over,
+        Some(Ok(events)) => TurnStep::Events(events),
+        Some(Err(Full::Share | Full::Budget)) => TurnStep::Refused(Reject::no_room_for_rest()),
+        None => TurnStep::Over,
     }
 }
 

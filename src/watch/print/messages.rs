@@ -3,7 +3,7 @@
 use super::Printer;
 use super::text::{decoded, one_line};
 use crate::terminal::harmless;
-use crate::watch::event::{Call, Message};
+use crate::watch::event::{Message, ToolCall};
 use threadway_translate::json::{Text, TextBuf};
 
 /// How many bytes of messages and calls are stored: as much as the largest snapshot. Beyond that
@@ -62,7 +62,7 @@ impl Printer {
                     self.set_text(&message.id, &whole, out);
                 }
             }
-            for Call { id, name, args } in &message.calls {
+            for ToolCall { id, name, args } in &message.calls {
                 self.stored_bytes += args.escaped().len();
                 self.call(id, name).args = TextBuf::from(args);
                 // An incomplete call has half an object; its end event follows.

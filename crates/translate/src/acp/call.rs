@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 pub(super) use state::CallResult;
-use state::{Call, CallOrigin, Stage, with_details};
+use state::{CallOrigin, SentCall, Stage, with_details};
 
 use super::question;
 use super::tool::{self, Reader};
@@ -29,7 +29,7 @@ use crate::run::{self, Action, Content, Id};
 /// The calls of a session.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    known: HashMap<Id, Call>,
+    known: HashMap<Id, SentCall>,
     /// The calls without a result, in the order of their announcement. Some may have one by now.
     open: Vec<Id>,
     /// The child sessions that work for each call.
@@ -358,11 +358,11 @@ impl Calls {
 
     /// Removes calls with a result from the open ones.
     pub(super) fn prune_open(&mut self) {
-        self.open.retain(|id| self.known.get(id).is_some_and(Call::is_open));
+        self.open.retain(|id| self.known.get(id).is_some_and(SentCall::is_open));
     }
 
-    fn new_call(&self, name: &Id, reader: Reader<'_>) -> Call {
-        Call {
+    fn new_call(&self, name: &Id, reader: Reader<'_>) -> SentCall {
+        SentCall {
             name: Arc::clone(name),
             kind: reader.profile.kind(name),
             stage: Stage::Pending,
@@ -378,7 +378,7 @@ impl Calls {
         }
     }
 
-    fn insert(&mut self, id: &Id, call: Call) {
+    fn insert(&mut self, id: &Id, call: SentCall) {
         if call.is_open() {
             self.open.push(Arc::clone(id));
         }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use super::{no_agent, permitted};
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::observe::RunIds;
 use crate::server::reject::Reject;
 use crate::server::service::bool_json;
@@ -22,7 +22,7 @@ struct ChangeBody<'a> {
 }
 
 pub(in crate::server) async fn change(
-    call: &Call,
+    context: &RequestContext,
     client_thread: &str,
     body: &[u8],
 ) -> Result<(Json, RunIds), Reject> {
@@ -50,8 +50,8 @@ pub(in crate::server) async fn change(
     if change == Change::default() {
         return Err(Reject::invalid("nothing is to be changed; send `name` or `archived`"));
     }
-    let thread = body.thread(call, client_thread).await?;
-    apply(call, &thread, &change).await?;
+    let thread = body.thread(context, client_thread).await?;
+    apply(context, &thread, &change).await?;
     let mut answer = ObjectWriter::new().string("threadId", client_thread);
     if let Some(name) = &change.name {
         answer = match name {
@@ -66,35 +66,35 @@ pub(in crate::server) async fn change(
 }
 
 pub(in crate::server) async fn archive(
-    call: &Call,
+    context: &RequestContext,
     client_thread: &str,
     body: &[u8],
 ) -> Result<(Json, RunIds), Reject> {
-    let thread = ChangeBody::parse(body)?.thread(call, client_thread).await?;
-    apply(call, &thread, &Change { name: None, is_archived: Some(true) }).await?;
+    let thread = ChangeBody::parse(body)?.thread(context, client_thread).await?;
+    apply(context, &thread, &Change { name: None, is_archived: Some(true) }).await?;
     let answer = ObjectWriter::new().string("threadId", client_thread).raw("archived", "true");
     Ok((answer.finish(), RunIds::of(&thread)))
 }
 
-async fn apply(call: &Call, thread: &Thread, change: &Change) -> Result<(), Reject> {
+async fn apply(context: &RequestContext, thread: &Thread, change: &Change) -> Result<(), Reject> {
     match thread.change(change).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(Reject::unknown_thread()),
-        Err(refusal) => Err(call.refuse(&refusal, thread)),
+        Err(refusal) => Err(context.refuse(&refusal, thread)),
     }
 }
 
 pub(in crate::server) async fn delete(
-    call: &Call,
+    context: &RequestContext,
     client_thread: &str,
     body: &[u8],
 ) -> Result<(Json, RunIds), Reject> {
     let body = ChangeBody::parse(body)?;
-    let thread = body.thread(call, client_thread).await?;
+    let thread = body.thread(context, client_thread).await?;
     match thread.delete().await {
         Ok(true) => {}
         Ok(false) => return Err(Reject::unknown_thread()),
-        Err(refusal) => return Err(call.refuse(&refusal, &thread)),
+        Err(refusal) => return Err(context.refuse(&refusal, &thread)),
     }
     tracing::info!(agent = &*body.agent, thread_id = thread.id(), "thread deleted");
     let answer = ObjectWriter::new().string("threadId", client_thread).raw("deleted", "true");
@@ -113,8 +113,12 @@ impl<'a> ChangeBody<'a> {
     }
 
     /// The thread, if the caller may change it.
-    async fn thread(&self, call: &Call, client_thread: &str) -> Result<Thread, Reject> {
-        let agent = permitted(call, &self.agent).await?;
-        call.thread(agent, client_thread)
+    async fn thread(
+        &self,
+        context: &RequestContext,
+        client_thread: &str,
+    ) -> Result<Thread, Reject> {
+        let agent = permitted(context, &self.agent).await?;
+        context.thread(agent, client_thread)
     }
 }

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::permitted;
 use crate::agents::Agent;
 use crate::offload::offload;
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::observe::RunIds;
 use crate::server::reject::Reject;
 use crate::server::request::query::param;
@@ -33,24 +33,24 @@ pub(in crate::server) enum ThreadPart {
 pub(in crate::server) struct ThreadEvents(Bytes);
 
 pub(in crate::server) async fn inspect(
-    call: &Call,
+    context: &RequestContext,
     client_thread: &str,
     part: ThreadPart,
     query: &str,
 ) -> Result<(Bytes, RunIds), Reject> {
     let named = param(query, "agentId");
     let agent = match &named {
-        Some(name) => permitted(call, name).await?,
-        None => last_agent(call, client_thread).await?,
+        Some(name) => permitted(context, name).await?,
+        None => last_agent(context, client_thread).await?,
     };
-    let thread = call.thread(agent, client_thread)?;
+    let thread = context.thread(agent, client_thread)?;
     // The agent that ran last may have been deleted.
     let held = match named {
         Some(_) => Box::pin(thread.of_known_agent(thread.snapshot())).await,
         None => Box::pin(thread.snapshot()).await,
     };
-    let held = held.map_err(|refusal| call.refuse_read(&refusal, &thread))?;
-    let _held = call.conversion().await;
+    let held = held.map_err(|refusal| context.refuse_read(&refusal, &thread))?;
+    let _held = context.conversion().await;
     let events = ThreadEvents::read(held.reader, viewer(client_thread)).await;
     let answer = events.read_with(|events| match part {
         ThreadPart::Messages => events.messages_json(),
@@ -58,16 +58,16 @@ pub(in crate::server) async fn inspect(
         ThreadPart::State => events.state_json(),
     });
     drop(events);
-    Ok((held_json(call, &answer)?, RunIds::of(&thread)))
+    Ok((held_json(context, &answer)?, RunIds::of(&thread)))
 }
 
 /// The agent that ran last on a thread, since CopilotKit's inspector names no agent.
-async fn last_agent(call: &Call, client_thread: &str) -> Result<Agent, Reject> {
-    let id = call.names.thread(client_thread)?.id;
+async fn last_agent(context: &RequestContext, client_thread: &str) -> Result<Agent, Reject> {
+    let id = context.names.thread(client_thread)?.id;
     let mut refused = None;
-    for upstream in call.gateway.agents.upstreams() {
-        let client = upstream.client.called_by(&call.caller);
-        if let Err(reject) = call.gateway.thread_access.expect(&client).await {
+    for upstream in context.gateway.agents.upstreams() {
+        let client = upstream.client.called_by(&context.caller);
+        if let Err(reject) = context.gateway.thread_access.expect(&client).await {
             refused = refused.or(Some(reject));
             continue;
         }
@@ -75,7 +75,7 @@ async fn last_agent(call: &Call, client_thread: &str) -> Result<Agent, Reject> {
             Ok(found) => found,
             // Another upstream may have the thread.
             Err(error) => {
-                let reject = call.upstream_failed(&error, client.caller());
+                let reject = context.upstream_failed(&error, client.caller());
                 refused = refused.or(Some(reject));
                 continue;
             }
@@ -83,8 +83,8 @@ async fn last_agent(call: &Call, client_thread: &str) -> Result<Agent, Reject> {
         let Some(found) = found else { continue };
         let (graph, assistant) = found.ran();
         let own_name = graph.or(assistant).unwrap_or_default();
-        let name = call.gateway.agents.name_at(&upstream.name, &own_name);
-        return call.agent(&name);
+        let name = context.gateway.agents.name_at(&upstream.name, &own_name);
+        return context.agent(&name);
     }
     Err(refused.unwrap_or_else(Reject::unknown_thread))
 }

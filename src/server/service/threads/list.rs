@@ -1,7 +1,7 @@
 //! A page of the threads on which an agent ran last.
 
 use super::{no_agent, permitted};
-use crate::server::gateway::Call;
+use crate::server::gateway::RequestContext;
 use crate::server::reject::Reject;
 use crate::server::request::query::param;
 use crate::server::request::thread_name::ThreadNames;
@@ -16,7 +16,7 @@ const DEFAULT_PAGE: usize = 100;
 /// The largest `limit`: how many threads a page may have.
 const MAX_PAGE: usize = 200;
 
-pub(in crate::server) async fn list(call: &Call, query: &str) -> Result<Json, Reject> {
+pub(in crate::server) async fn list(context: &RequestContext, query: &str) -> Result<Json, Reject> {
     let param = |name| param(query, name);
     let name = param("agentId").ok_or_else(no_agent)?;
     let number = |text: &str| text.parse().ok().filter(|limit| (1..=MAX_PAGE).contains(limit));
@@ -30,17 +30,17 @@ pub(in crate::server) async fn list(call: &Call, query: &str) -> Result<Json, Re
     let after = after.map(|cursor| cursor.parse::<ThreadCursor>()).transpose();
     let after = after.map_err(|error| Reject::invalid(error.to_string()))?;
     let with_archived = param("includeArchived").as_deref() == Some("true");
-    let agent = permitted(call, &name).await?;
+    let agent = permitted(context, &name).await?;
     let query = ListQuery { limit, with_archived, after };
     let metadata = threads::metadata_of_runs(&agent.assistant);
     let list = threads::list(&agent.upstream, &metadata, &query);
     let (is_absent, page) = tokio::join!(agent.is_absent(), list);
     if is_absent {
-        return Err(Reject::unknown_assistant(&agent.assistant, &call.caller));
+        return Err(Reject::unknown_assistant(&agent.assistant, &context.caller));
     }
-    let page = page.map_err(|error| call.upstream_failed(&error, agent.upstream.caller()))?;
+    let page = page.map_err(|error| context.upstream_failed(&error, agent.upstream.caller()))?;
     let threads: Vec<_> =
-        page.threads.iter().map(|thread| thread_json(thread, &name, call.names)).collect();
+        page.threads.iter().map(|thread| thread_json(thread, &name, context.names)).collect();
     let answer = ObjectWriter::new()
         .raw("threads", json::array(threads.iter().map(|thread| thread.get())).get());
     let answer = match page.next {

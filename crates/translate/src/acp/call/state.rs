@@ -18,7 +18,7 @@ pub(in crate::acp) struct CallResult<'a> {
 
 /// A tool call, as the client knows it.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct SentCall {
     pub(super) name: Id,
     /// The kind that the client was sent.
     pub(super) kind: ToolKind,
@@ -80,9 +80,9 @@ impl CallResult<'_> {
     }
 }
 
-// === impl Call ===
+// === impl SentCall ===
 
-impl Call {
+impl SentCall {
     pub(super) fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Pending | Stage::InProgress)
     }

@@ -28,7 +28,7 @@ const READ_PAUSE: Duration = Duration::from_millis(200);
 const HEDGE_AFTER: Duration = Duration::from_secs(3);
 
 /// A request that is ready to be sent.
-pub(super) struct Call {
+pub(super) struct PreparedRequest {
     target: Box<Target>,
     request: Box<Request<Full<Bytes>>>,
     metrics: CallMetrics,
@@ -78,9 +78,9 @@ enum Winner {
     Second,
 }
 
-// === impl Call ===
+// === impl PreparedRequest ===
 
-impl Call {
+impl PreparedRequest {
     pub(super) fn new(
         target: Target,
         request: Box<Request<Full<Bytes>>>,
