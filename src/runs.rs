@@ -22,10 +22,9 @@
 //!
 //! Beside it:
 //! - `live`: the runs being read, by key. `credential_ring`: whose credentials they are read with.
-//! - `idle`: an idle thread as a run that is over. `answers`: stored answers to its questions.
+//! - `idle`: an idle thread as a run that is over. `stored_decisions`: stored answers to its questions.
 //! - `recorder`: writes the streams of runs to files. `capture`: reads such a file.
 
-mod answers;
 mod batch;
 mod capture;
 mod credential_ring;
@@ -43,6 +42,7 @@ mod reading;
 mod recorder;
 mod retry;
 mod start;
+mod stored_decisions;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -61,13 +61,13 @@ pub use reader::RunReader;
 pub use recorder::{DEFAULT_BYTES, DEFAULT_FILES, Recorder, Recording};
 pub use retry::UPSTREAM_PATIENCE;
 
-pub(crate) use answers::kept_answers;
 pub(crate) use batch::ENCODINGS;
 pub(crate) use credential_ring::{Attendance, CredentialRing, Lender, still_refused};
 pub(crate) use event_id::EventKey;
 pub(crate) use idle::{IdleThread, conversation};
 pub(crate) use published::Run;
 pub(crate) use start::StartError;
+pub(crate) use stored_decisions::stored_decisions;
 
 use crate::metrics::{Metrics, Origin};
 use crate::sync::Mutex;

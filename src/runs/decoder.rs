@@ -16,8 +16,8 @@ use keys::KeySequence;
 use parts::{Join, Parts, Translation};
 use threadway_translate::json::{Json, ObjectWriter};
 use threadway_translate::langgraph::{
-    KeptAnswers, MessagesKey, Novelty, Replay, RunError, RunRecord, StreamForm, Taken, ThreadState,
-    Values,
+    MessagesKey, Novelty, Replay, RunError, RunRecord, StoredDecisions, StreamForm, Taken,
+    ThreadState, Values,
 };
 use threadway_translate::run::{EmitOptions, Outcome, RunEvent, StreamEnd, Translator, View};
 use threadway_translate::sse::{self, DecodeError, Decoder};
@@ -367,7 +367,7 @@ impl RunDecoder {
     }
 
     /// Takes in the stored answers to some of the run's questions.
-    pub(super) fn keep(&mut self, kept: &KeptAnswers) {
+    pub(super) fn keep(&mut self, kept: &StoredDecisions) {
         if let Some(run) = &mut self.parts.translation {
             run.translator.keep(&kept.current);
         }

@@ -8,7 +8,7 @@ mod gather;
 use super::decoder::{Asks, Coverage, StreamSummary};
 use crate::offload::offload;
 use threadway_translate::langgraph::{
-    ErrorReport, ErrorSource, KeptAnswers, RunError, RunRecord, RunStatus, ThreadState,
+    ErrorReport, ErrorSource, RunError, RunRecord, RunStatus, StoredDecisions, ThreadState,
 };
 use threadway_translate::run::{Loss, StreamEnd};
 
@@ -51,7 +51,7 @@ pub(super) struct Ending {
     /// The state at the end, if the stream did not show all of it.
     pub(super) state: Option<FinalState>,
     /// The stored answers to some of the questions that the run asks.
-    pub(super) kept: KeptAnswers,
+    pub(super) kept: StoredDecisions,
     pub(super) end: StreamEnd,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct Facts {
     pub(super) of_thread: Option<String>,
     /// Why the thread's last run failed.
     pub(super) error: Option<RunError>,
-    pub(super) kept: KeptAnswers,
+    pub(super) kept: StoredDecisions,
 }
 
 /// Whether the state at a run's end has to be read.
@@ -289,7 +289,7 @@ impl FinalState {
 
 impl From<StreamEnd> for Ending {
     fn from(end: StreamEnd) -> Self {
-        Self { state: None, kept: KeptAnswers::default(), end }
+        Self { state: None, kept: StoredDecisions::default(), end }
     }
 }
 

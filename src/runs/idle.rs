@@ -14,8 +14,8 @@ use crate::metrics::{LARGE, Metrics};
 use crate::offload::offload;
 use crate::upstream::{AnswerText, Client, Error, StateText};
 use threadway_translate::langgraph::{
-    Capabilities, CheckpointSource, ErrorDetail, KeptAnswers, MessagesKey, RunRecord, RunStatus,
-    ThreadState, ThreadStatus,
+    Capabilities, CheckpointSource, ErrorDetail, MessagesKey, RunRecord, RunStatus,
+    StoredDecisions, ThreadState, ThreadStatus,
 };
 use threadway_translate::run::{EmitOptions, LastRun, Message, StreamEnd};
 
@@ -25,7 +25,7 @@ pub(crate) struct IdleThread {
     /// The thread's state as the server sends it; `None` if the thread does not exist.
     pub(crate) state: Option<StateText>,
     /// The stored answers to some of the thread's open questions.
-    pub(crate) kept: KeptAnswers,
+    pub(crate) kept: StoredDecisions,
     /// The newest run of the thread.
     pub(crate) last: Option<RunRecord>,
 }

@@ -20,7 +20,7 @@ use crate::upstream::{AnswerText, Client, Line};
 use threadway_translate::langgraph::{
     BatchDecision, Capabilities, InputKeys, NewestRuns, RunRecord, ThreadState,
 };
-use threadway_translate::run::{Dropped, Evidence, Look, NewRun, Plan, Planner, Step};
+use threadway_translate::run::{Dropped, Evidence, Need, NewRun, Plan, PlanStep, Planner};
 
 /// How many runs are stopped for one request. Each stops a run of the message that is to be
 /// answered again.
@@ -232,7 +232,7 @@ impl Thread {
                 state.next.clear();
             }
         }
-        let kept = runs::kept_answers(upstream, &self.id, state.as_ref()).await?;
+        let kept = runs::stored_decisions(upstream, &self.id, state.as_ref()).await?;
         if let Some(state) = &mut state {
             state.kept = kept;
         }
@@ -261,22 +261,22 @@ impl Thread {
             };
             let step = offload(bytes + evidence.bytes(), || request.plan(&evidence, &keys));
             match step.map_err(|error| Refusal::CannotResume(error.to_string()))? {
-                Step::Plan(planned) => {
+                PlanStep::Plan(planned) => {
                     plan = Some(*planned);
                     break;
                 }
-                Step::Look(Look::Runs) => return Ok(Planned::AfterRuns),
-                Step::Look(Look::Sent { ids, made }) => {
+                PlanStep::Needs(Need::Runs) => return Ok(Planned::AfterRuns),
+                PlanStep::Needs(Need::Sent { ids, made }) => {
                     sent = Some(sent::messages(upstream, &self.id, &ids, made).await?);
                 }
-                Step::Look(Look::Past(ids)) => {
+                PlanStep::Needs(Need::Past(ids)) => {
                     past = Some(Past::of(upstream, &self.id, &ids).await?);
                 }
-                Step::Look(Look::Values { wanted, since }) => {
+                PlanStep::Needs(Need::Values { wanted, since }) => {
                     let found = past::values(upstream, &self.id, wanted, since.as_deref());
                     values = Some(found.await?);
                 }
-                Step::Look(Look::Stop { run_id }) => return Ok(Planned::AfterStop { run_id }),
+                PlanStep::Needs(Need::Stop { run_id }) => return Ok(Planned::AfterStop { run_id }),
             }
         }
         let Some(Plan { keep, run, dropped }) = plan else {

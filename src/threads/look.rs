@@ -106,7 +106,7 @@ async fn idle_thread(
             ThreadState::may_have_batches(state).then(|| ThreadState::parse(state)).flatten()
         })
     });
-    let kept = runs::kept_answers(upstream, thread_id, parsed.as_ref()).await?;
+    let kept = runs::stored_decisions(upstream, thread_id, parsed.as_ref()).await?;
     Ok(IdleThread { state, kept, last })
 }
 

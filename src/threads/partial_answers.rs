@@ -7,7 +7,7 @@
 use super::Threads;
 use super::refusal::Refusal;
 use crate::upstream::{Client, Error};
-use threadway_translate::langgraph::{BatchDecision, KeptAnswers, NewestRuns, ThreadState};
+use threadway_translate::langgraph::{BatchDecision, NewestRuns, StoredDecisions, ThreadState};
 
 /// The runs before a decision. Must be listed before the state with the interrupt is read.
 pub(super) async fn runs_before(upstream: &Client, thread_id: &str) -> Result<NewestRuns, Refusal> {
@@ -50,7 +50,7 @@ impl Threads {
             return;
         }
         let (upstream, thread_id) = (upstream.clone(), thread_id.to_owned());
-        let metadata = KeptAnswers::forgetting(keys);
+        let metadata = StoredDecisions::forgetting(keys);
         self.shared.runs.spawn(async move {
             if let Err(error) = upstream.change_thread(&thread_id, &metadata).await {
                 tracing::warn!(

@@ -3,7 +3,7 @@
 use threadway_translate::json::Json;
 use threadway_translate::langgraph::{InputKeys, ThreadState};
 use threadway_translate::run::{
-    Evidence, LiveRun, Look, MessagePast, Plan, Planner, SentMessage, Step,
+    Evidence, LiveRun, MessagePast, Need, Plan, PlanStep, Planner, SentMessage,
 };
 
 /// What a planner may look up of a thread, beside its newest state.
@@ -60,14 +60,14 @@ pub(crate) fn plan_with<P: Planner>(
             values: values.as_deref(),
         };
         match planner.plan(&evidence, keys)? {
-            Step::Plan(plan) => return Ok(Ok(*plan)),
-            Step::Look(Look::Runs) => panic!("the live runs are known"),
-            Step::Look(Look::Sent { ids, made }) => sent = Some(history.sent(&ids, &made)),
-            Step::Look(Look::Past(ids)) => past = Some(history.past(&ids)),
-            Step::Look(Look::Values { wanted, since }) => {
+            PlanStep::Plan(plan) => return Ok(Ok(*plan)),
+            PlanStep::Needs(Need::Runs) => panic!("the live runs are known"),
+            PlanStep::Needs(Need::Sent { ids, made }) => sent = Some(history.sent(&ids, &made)),
+            PlanStep::Needs(Need::Past(ids)) => past = Some(history.past(&ids)),
+            PlanStep::Needs(Need::Values { wanted, since }) => {
                 values = Some(history.values(wanted, since.as_deref()));
             }
-            Step::Look(Look::Stop { run_id }) => return Ok(Err(run_id)),
+            PlanStep::Needs(Need::Stop { run_id }) => return Ok(Err(run_id)),
         }
     }
     panic!("the planner asks for the same thing again");

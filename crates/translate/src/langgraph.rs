@@ -20,7 +20,7 @@
 //! - `message`, `block`, `media`, `origin`: LangChain's messages, their content, and which model call
 //!   they come from. `suppressed`: what of such a call is not streamed. `messages_key`: the key of the state that has the messages.
 //! - `values`, `task`, `interrupt`, `run_error`: the other parts of a stream.
-//! - `approval`: interrupts that ask whether a tool may be called, and their answers. `kept`:
+//! - `approval`: interrupts that ask whether a tool may be called, and their answers. `stored_decisions`:
 //!   answers that wait for others.
 //! - `record`, `thread_state`, `config`: runs, threads and assistants. `model`: what their models take.
 //! - `request`: a run to start.
@@ -33,7 +33,6 @@ pub(crate) mod copilotkit;
 mod cursor;
 pub(crate) mod dialect;
 mod interrupt;
-mod kept;
 mod media;
 mod message;
 mod messages_key;
@@ -44,6 +43,7 @@ mod record;
 mod replay;
 mod request;
 mod run_error;
+mod stored_decisions;
 mod suppressed;
 mod task;
 mod thread_state;
@@ -55,9 +55,6 @@ pub use config::{ConfigChoice, ConfigField, ConfigKind};
 pub use cursor::{Cursor, ParseCursorError};
 pub use dialect::Said;
 pub use interrupt::RawInterrupt;
-pub use kept::{
-    BatchDecision, KeptAnswer, KeptAnswers, MAX_KEPT_ACTIONS, MAX_KEPT_BYTES, NewestRuns,
-};
 pub use media::{Media, MediaKind, MediaSource};
 pub use message::{CallChunk, Finish, Message, MessageType, WholeCall};
 pub use messages_key::{GraphLevel, MessagesKey, ParseMessagesKeyError};
@@ -72,6 +69,9 @@ pub use record::{
 pub use replay::{Novelty, Replay, Taken};
 pub use request::{Multitask, RunRequest, Start};
 pub use run_error::{ErrorDetail, ErrorReport, ErrorSource, RunError};
+pub use stored_decisions::{
+    BatchDecision, MAX_KEPT_ACTIONS, MAX_KEPT_BYTES, NewestRuns, StoredDecision, StoredDecisions,
+};
 pub(crate) use suppressed::{Suppressed, SuppressedCalls};
 pub use task::Task;
 pub(crate) use task::is_internal_node;

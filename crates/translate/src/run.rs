@@ -65,10 +65,12 @@ pub use commit::{ViewerMessages, snapshots};
 pub use decision::DecisionFault;
 pub(crate) use emit_options::untruncated;
 pub use emit_options::{EmitOptions, Harness, MessageSnapshots, StateEvents, Subagents};
-pub use evidence::{Dropped, Evidence, LiveRun, Look, MessagePast, SentMessage, Step, WhyDropped};
+pub use evidence::{
+    Dropped, Evidence, LiveRun, MessagePast, Need, PlanStep, SentMessage, WhyDropped,
+};
 pub use failure::{Failure, Loss};
 pub use filter::Filter;
-pub use interrupt::{Action, Ask, Interrupt, KeptDecision};
+pub use interrupt::{Action, Ask, EarlierDecision, Interrupt};
 pub(crate) use interrupt::{BREAKPOINT, asked, is_breakpoint, question_key};
 pub use message::{
     Between, Call, CallForm, Content, ContentPart, HarnessNotice, Inserted, Message, Role,

@@ -50,7 +50,7 @@ use crate::runs::reading::{Answer, Source};
 use crate::runs::{EventId, JoinedRun, OwnerPolicy, RunDecoder, Runs};
 use crate::sync::turns;
 use crate::upstream::Seed;
-use threadway_translate::langgraph::{Capabilities, KeptAnswers, RunStatus};
+use threadway_translate::langgraph::{Capabilities, RunStatus, StoredDecisions};
 use threadway_translate::run::{EmitOptions, View};
 
 /// How many interleavings each test runs, unless `THREADWAY_SCHEDULES` says otherwise.
@@ -456,7 +456,7 @@ impl Server {
                 let state = (!is_whole).then(state);
                 EndStatus::Ended(Ending {
                     state,
-                    kept: KeptAnswers::default(),
+                    kept: StoredDecisions::default(),
                     end: StreamEnd::Succeeded,
                 })
             } else {

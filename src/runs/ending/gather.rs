@@ -5,8 +5,8 @@ use super::{
     BodyEnd, Facts, Record, StateNeed, attributed, has_failed, needs_kept, parsed, state_need,
     with_task,
 };
-use crate::runs::answers::kept_answers;
 use crate::runs::decoder::StreamSummary;
+use crate::runs::stored_decisions::stored_decisions;
 use crate::upstream::{AnswerText, Client, Error};
 use threadway_translate::langgraph::{ErrorSource, RunError, RunRecord, RunStatus};
 
@@ -65,7 +65,7 @@ async fn read_beside(
             read.as_deref()
         };
         let state = state.and_then(parsed);
-        facts.kept = kept_answers(upstream, thread_id, state.as_ref()).await?;
+        facts.kept = stored_decisions(upstream, thread_id, state.as_ref()).await?;
     }
     Ok(())
 }

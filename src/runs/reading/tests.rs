@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::runs::UPSTREAM_PATIENCE;
 use crate::runs::decoder::{BEGINNING, Coverage, StreamSummary};
-use threadway_translate::langgraph::KeptAnswers;
+use threadway_translate::langgraph::StoredDecisions;
 use threadway_translate::run::{Outcome, RunEvent, View};
 use threadway_translate::sse;
 
@@ -974,7 +974,7 @@ fn the_end_is_sent_with_the_state_that_is_the_runs_or_its_threads() {
         rig.closes(BodyEnd::Clean);
         rig.looks(EndStatus::Ended(Ending {
             state,
-            kept: KeptAnswers::default(),
+            kept: StoredDecisions::default(),
             end: StreamEnd::Cancelled,
         }));
         assert_eq!(rig.next(), "the end");
@@ -1349,7 +1349,7 @@ fn a_run_that_is_not_joined_is_followed_by_its_record_and_its_threads_state() {
     let state = Some(FinalState::OfRun(thread_state(&["hi", "you"])));
     rig.looks(EndStatus::Ended(Ending {
         state,
-        kept: KeptAnswers::default(),
+        kept: StoredDecisions::default(),
         end: StreamEnd::Succeeded,
     }));
     rig.ends();

@@ -19,7 +19,7 @@ use crate::metrics::GaugeGuard;
 use crate::runs::{self, IdleThread, Lender, Run};
 use crate::upstream::{AnswerText, Client, Error, RunFilter, StateText, Turn};
 use threadway_translate::langgraph::{
-    Capabilities, KeptAnswers, RunRecord, RunStatus, ThreadState,
+    Capabilities, RunRecord, RunStatus, StoredDecisions, ThreadState,
 };
 
 /// How many bytes of state are read per second at most. A state of 10 MB is read every 10 s.
@@ -290,7 +290,8 @@ impl Watcher {
         {
             return self.whole_run(run).await;
         }
-        let kept = runs::kept_answers(&self.upstream, &self.key.thread_id, state.as_ref()).await?;
+        let kept =
+            runs::stored_decisions(&self.upstream, &self.key.thread_id, state.as_ref()).await?;
         let exists = body.is_some() || self.last.is_some();
         let run = self.idle_run(body, kept).await?;
         // Only this task adds to the sequence, so the lock may be released in between.
@@ -326,7 +327,7 @@ impl Watcher {
     async fn idle_run(
         &mut self,
         state: Option<StateText>,
-        kept: KeptAnswers,
+        kept: StoredDecisions,
     ) -> Result<Arc<Run>, Error> {
         let read = digest(state.as_deref(), &kept, self.last.as_ref());
         let of_state = state.as_deref().filter(|state| !state.read(ThreadState::may_have_batches));
@@ -444,7 +445,7 @@ fn digest_of_state(state: &AnswerText) -> u64 {
     hasher.finish()
 }
 
-fn digest(state: Option<&AnswerText>, kept: &KeptAnswers, last: Option<&RunRecord>) -> u64 {
+fn digest(state: Option<&AnswerText>, kept: &StoredDecisions, last: Option<&RunRecord>) -> u64 {
     let mut hasher = DefaultHasher::new();
     state.map(digest_of_state).hash(&mut hasher);
     last.map(|run| &run.id).hash(&mut hasher);

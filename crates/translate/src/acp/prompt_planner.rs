@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use crate::json::{self, Json, ObjectWriter};
 use crate::langgraph::{InputKeys, MessagesKey, Start, ThreadState};
 use crate::run::plan::{Conversation, Turn};
-use crate::run::{Dropped, Evidence, Look, NewRun, Plan, Planner, Role, Step};
+use crate::run::{Dropped, Evidence, Need, NewRun, Plan, PlanStep, Planner, Role};
 
 /// The message of a prompt, with the place where the graph takes it.
 #[derive(Clone, Debug)]
@@ -66,10 +66,12 @@ impl Planner for PromptPlanner {
         false
     }
 
-    fn plan(&self, evidence: &Evidence<'_>, _keys: &InputKeys) -> Result<Step, Infallible> {
+    fn plan(&self, evidence: &Evidence<'_>, _keys: &InputKeys) -> Result<PlanStep, Infallible> {
         let conversation = Conversation::of(evidence.state);
         let live = match evidence.live {
-            None if !conversation.open_calls().is_empty() => return Ok(Step::Look(Look::Runs)),
+            None if !conversation.open_calls().is_empty() => {
+                return Ok(PlanStep::Needs(Need::Runs));
+            }
             live => live.unwrap_or_default(),
         };
         let mut turn = Turn::after(&conversation, live);

@@ -29,8 +29,8 @@ use crate::json::{self, Json, Text};
 use crate::langgraph::{self, InputKeys, MessagesKey, Start, ThreadState};
 use crate::run::plan::{Conversation, OpenCall, Turn};
 use crate::run::{
-    self, Dropped, EmitOptions, Evidence, Look, Message, NewRun, Plan, Planner, Role, RunConfig,
-    Step, WhyDropped,
+    self, Dropped, EmitOptions, Evidence, Message, Need, NewRun, Plan, PlanStep, Planner, Role,
+    RunConfig, WhyDropped,
 };
 
 /// A request, and the settings that decide which run it becomes.
@@ -99,41 +99,43 @@ impl Planner for RequestPlanner<'_> {
 
     /// An open question stays open until it is answered. A request that edits an earlier message,
     /// or wants it answered again, forks the thread before the question, and starts a run.
-    fn plan(&self, evidence: &Evidence<'_>, keys: &InputKeys) -> Result<Step, ResumeError> {
+    fn plan(&self, evidence: &Evidence<'_>, keys: &InputKeys) -> Result<PlanStep, ResumeError> {
         let thread = evidence.state;
         let input = self.input;
         let answers = match (input.resume.as_slice(), input.legacy_resume()) {
-            ([], None) => return Ok(self.plan_messages(evidence, keys).unwrap_or_else(Step::Look)),
+            ([], None) => {
+                return Ok(self.plan_messages(evidence, keys).unwrap_or_else(PlanStep::Needs));
+            }
             ([], Some(resume)) => Answers::of_legacy(resume, thread)?,
             (entries, _) => Answers::of(entries, thread)?,
         };
         let Some(answers) = answers else { return Ok(Plan::default().into()) };
         match self.plan_answers(answers, evidence, keys) {
             Ok(plan) => Ok(plan?.into()),
-            Err(look) => Ok(Step::Look(look)),
+            Err(need) => Ok(PlanStep::Needs(need)),
         }
     }
 }
 
 impl RequestPlanner<'_> {
     /// The plan for a request without answers to interrupts.
-    fn plan_messages(&self, evidence: &Evidence<'_>, keys: &InputKeys) -> Result<Step, Look> {
+    fn plan_messages(&self, evidence: &Evidence<'_>, keys: &InputKeys) -> Result<PlanStep, Need> {
         let thread = evidence.state;
         let conversation = Conversation::of(thread);
         let compared = Comparison { planner: self, conversation: &conversation, evidence };
         if evidence.live.is_none() && compared.needs_runs() {
-            return Err(Look::Runs);
+            return Err(Need::Runs);
         }
         let live = evidence.live.unwrap_or_default();
         let mut dropped = Vec::new();
         let intent = compared.intent(&mut dropped)?;
         if let Some(run) = compared.answered_by(&intent) {
-            return Err(Look::Stop { run_id: run.id.clone() });
+            return Err(Need::Stop { run_id: run.id.clone() });
         }
         let is_asked = thread.is_some_and(|thread| !thread.interrupts.is_empty());
         match &intent {
             Intent::Continue(new) if is_asked => return Ok(self.answer_or_ask(new, thread).into()),
-            Intent::Fork(fork) => return self.plan_fork(fork, &compared, keys).map(Step::from),
+            Intent::Fork(fork) => return self.plan_fork(fork, &compared, keys).map(PlanStep::from),
             Intent::Continue(_) | Intent::Restore => {}
         }
         let mut turn = Turn::after(&conversation, live);
@@ -179,13 +181,13 @@ impl RequestPlanner<'_> {
         fork: &Fork<'_>,
         compared: &Comparison<'_>,
         keys: &InputKeys,
-    ) -> Result<Plan, Look> {
+    ) -> Result<Plan, Need> {
         let evidence = compared.evidence;
         let past = evidence.past.and_then(|past| past.iter().find(|past| past.id == fork.before));
         let Some(past) = past else {
             // What was looked up before is still needed.
             let known = evidence.past.unwrap_or_default().iter().map(|past| past.id.clone());
-            return Err(Look::Past([fork.before.to_owned()].into_iter().chain(known).collect()));
+            return Err(Need::Past([fork.before.to_owned()].into_iter().chain(known).collect()));
         };
         let before = past.before.as_deref();
         let before = before.and_then(|state| ThreadState::parse_under(self.messages_key, state));
@@ -240,7 +242,7 @@ impl RequestPlanner<'_> {
         answers: Answers,
         evidence: &Evidence<'_>,
         keys: &InputKeys,
-    ) -> Result<Result<Plan, ResumeError>, Look> {
+    ) -> Result<Result<Plan, ResumeError>, Need> {
         let Answers { start, ids, keep } = answers;
         let thread = evidence.state;
         let conversation = Conversation::of(thread);

@@ -259,12 +259,12 @@ impl Replay {
         let mut is_after_missing = false;
         if let Some(steps) = &mut self.steps {
             match steps.take(cursor.number()) {
-                Step::Next => {}
-                Step::Missing if self.doubts < MAX_DOUBTS => {
+                NumberStep::Next => {}
+                NumberStep::Missing if self.doubts < MAX_DOUBTS => {
                     self.doubts += 1;
                     return Novelty::Doubtful;
                 }
-                Step::Missing | Step::Lost => is_after_missing = true,
+                NumberStep::Missing | NumberStep::Lost => is_after_missing = true,
             }
         }
         let here = self.take_here(cursor, digest);
@@ -379,7 +379,7 @@ fn digest(frame: &Frame<'_>) -> u32 {
 
 /// How a frame's number follows the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum NumberStep {
     /// None is missing.
     Next,
     /// Frames are missing on this connection. They may be in the store.
@@ -391,17 +391,17 @@ enum Step {
 // === impl Steps ===
 
 impl Steps {
-    fn take(&mut self, number: u64) -> Step {
-        let Some(last) = self.last.replace(number) else { return Step::Next };
+    fn take(&mut self, number: u64) -> NumberStep {
+        let Some(last) = self.last.replace(number) else { return NumberStep::Next };
         if number <= last + LONGEST_STEP {
             // A count that has begun again says nothing.
-            return Step::Next;
+            return NumberStep::Next;
         }
         if self.missing_after == Some(last) {
-            return Step::Lost;
+            return NumberStep::Lost;
         }
         self.missing_after = Some(last);
-        Step::Missing
+        NumberStep::Missing
     }
 }
 

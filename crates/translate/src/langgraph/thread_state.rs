@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::{GraphLevel, KeptAnswers, MessagesKey, RawInterrupt, Values};
+use super::{GraphLevel, MessagesKey, RawInterrupt, StoredDecisions, Values};
 use crate::json;
 
 pub use waiting::{StatesBelow, WaitingTask, Written, with_state};
@@ -27,7 +27,7 @@ pub struct ThreadState<'a> {
     pub waiting: Vec<WaitingTask<'a>>,
     /// Decisions in the thread's metadata. The state itself does not contain them, so the caller
     /// sets this field.
-    pub kept: KeptAnswers,
+    pub kept: StoredDecisions,
     /// The run that created this checkpoint.
     pub run_id: Option<Cow<'a, str>>,
     /// How the checkpoint was made.
@@ -99,7 +99,7 @@ impl<'a> ThreadState<'a> {
             next: next.into_iter().filter_map(json::string).collect(),
             interrupts: Self::interrupts(&tasks),
             waiting: WaitingTask::all(&tasks, key),
-            kept: KeptAnswers::default(),
+            kept: StoredDecisions::default(),
             source: CheckpointSource::of(
                 metadata.as_ref().and_then(|metadata| metadata.string("source")).as_deref(),
             ),

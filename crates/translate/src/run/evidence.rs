@@ -1,7 +1,7 @@
 //! What a planner knows of a thread, and what it may ask to be looked up.
 //!
 //! A planner has no IO. If the thread's newest state does not decide what a request means, the
-//! planner returns a [`Look`], and is called again with its result.
+//! planner returns a [`Need`], and is called again with its result.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::langgraph::ThreadState;
 pub struct Evidence<'a> {
     /// The newest state. `None` for a thread that LangGraph does not have.
     pub state: Option<&'a ThreadState<'a>>,
-    /// The runs that are pending or running: the result of [`Look::Runs`].
+    /// The runs that are pending or running: the result of [`Need::Runs`].
     pub live: Option<&'a [LiveRun]>,
-    /// The result of [`Look::Sent`].
+    /// The result of [`Need::Sent`].
     pub sent: Option<&'a [SentMessage]>,
-    /// The result of [`Look::Past`].
+    /// The result of [`Need::Past`].
     pub past: Option<&'a [MessagePast]>,
-    /// The result of [`Look::Values`]: the wanted ones that the thread has had.
+    /// The result of [`Need::Values`]: the wanted ones that the thread has had.
     pub values: Option<&'a [(String, Json)]>,
 }
 
@@ -60,7 +60,7 @@ pub struct MessagePast {
 
 /// What must be looked up, or done, before a request can be planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum Need {
     /// The live runs. The state is read anew after them: a run that has ended by then has made it.
     Runs,
     /// The messages of these ids in the inputs of the newest runs, the newest first.
@@ -92,11 +92,11 @@ pub enum Look {
 
 /// A plan, or what it needs.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum PlanStep {
     /// The plan.
     Plan(Box<Plan>),
     /// The planner must be called again with the result.
-    Look(Look),
+    Needs(Need),
 }
 
 /// A part of a request that does not go up.
@@ -151,9 +151,9 @@ impl Evidence<'_> {
     }
 }
 
-// === impl Step ===
+// === impl PlanStep ===
 
-impl From<Plan> for Step {
+impl From<Plan> for PlanStep {
     fn from(plan: Plan) -> Self {
         Self::Plan(Box::new(plan))
     }

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::commit::call_id_of;
 use super::{Call, Id, Message, View};
 use crate::json::{self, Json, Text, TextBuf};
-use crate::langgraph::{self, Approval, ApprovalForm, ApprovalRequest, KeptAnswer, copilotkit};
+use crate::langgraph::{self, Approval, ApprovalForm, ApprovalRequest, StoredDecision, copilotkit};
 
 /// A question to a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,12 +59,12 @@ pub struct Action {
     /// An object of the other members that the graph passes along.
     pub details: Option<Json>,
     /// The decision that was made before those on the other actions.
-    pub kept: Option<KeptDecision>,
+    pub kept: Option<EarlierDecision>,
 }
 
 /// A decision that the thread's metadata keep until all actions of the interrupt have one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptDecision {
+pub struct EarlierDecision {
     /// The key in the metadata.
     pub key: Id,
     /// The decision, in the words of the interrupt's form.
@@ -130,15 +130,15 @@ impl Interrupt {
 
     /// Adds the decisions that the thread's metadata keep. A decision that its action does not
     /// accept is ignored: any client that may change the thread may have written it.
-    pub fn keep(&mut self, kept: &[KeptAnswer]) {
+    pub fn keep(&mut self, kept: &[StoredDecision]) {
         let Ask::Approval { actions, form } = &mut self.ask else { return };
         let own = kept.iter().filter(|kept| kept.interrupt == *self.id);
-        for KeptAnswer { key, action, decision, .. } in own {
+        for StoredDecision { key, action, decision, .. } in own {
             if let Some(action) = actions.get_mut(*action)
                 && action.check(*form, decision).is_ok()
             {
                 action.kept =
-                    Some(KeptDecision { key: Id::from(&**key), decision: decision.clone() });
+                    Some(EarlierDecision { key: Id::from(&**key), decision: decision.clone() });
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use super::{Dropped, Evidence, Step};
+use super::{Dropped, Evidence, PlanStep};
 use crate::json::Json;
 use crate::langgraph::{
     BatchDecision, Capabilities, InputKeys, Multitask, RunRequest, Start, ThreadState,
@@ -96,7 +96,7 @@ pub trait Planner: Sync {
 
     /// The plan, given what is known of the thread and the graph's input keys. Or what must be known
     /// first: the planner is called again then.
-    fn plan(&self, evidence: &Evidence<'_>, keys: &InputKeys) -> Result<Step, Self::Error>;
+    fn plan(&self, evidence: &Evidence<'_>, keys: &InputKeys) -> Result<PlanStep, Self::Error>;
 }
 
 // === impl Plan ===

@@ -34,7 +34,7 @@ use super::{Harness, Id, Message, RunEvent, View};
 use crate::json;
 use crate::langgraph::dialect::Dialects;
 use crate::langgraph::{
-    Body, KeptAnswer, MessagesKey, Part, RunError, Task, ThreadState, Updates, Values,
+    Body, MessagesKey, Part, RunError, StoredDecision, Task, ThreadState, Updates, Values,
     is_internal_node,
 };
 
@@ -295,7 +295,7 @@ impl Translator {
     }
 
     /// Takes in the answers that the thread's metadata keep.
-    pub fn keep(&mut self, kept: &[KeptAnswer]) {
+    pub fn keep(&mut self, kept: &[StoredDecision]) {
         self.questions.keep(kept);
     }
 

@@ -23,8 +23,8 @@ fn planned(messages: Option<&Value>, live: &[LiveRun]) -> Plan {
     let planner = PromptPlanner { prompt, run };
     let evidence = Evidence { state: state.as_ref(), live: Some(live), ..Evidence::default() };
     match planner.plan(&evidence, &InputKeys::Unknown) {
-        Ok(Step::Plan(plan)) => *plan,
-        Ok(Step::Look(look)) => panic!("a prompt asks for {look:?}"),
+        Ok(PlanStep::Plan(plan)) => *plan,
+        Ok(PlanStep::Needs(need)) => panic!("a prompt asks for {need:?}"),
     }
 }
 

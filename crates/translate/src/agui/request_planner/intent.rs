@@ -16,7 +16,7 @@ use crate::json::Json;
 use crate::langgraph::{self, MessageType};
 use crate::run::plan::{Conversation, Held, id_of};
 use crate::run::{
-    Dropped, Evidence, Harness, LiveRun, Look, Message, MessagePast, MessageSnapshots, Role,
+    Dropped, Evidence, Harness, LiveRun, Message, MessagePast, MessageSnapshots, Need, Role,
     SentMessage, WhyDropped,
 };
 
@@ -61,7 +61,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// What the person wants. Parts of the request that are old are added to `dropped`.
-    pub(super) fn intent(&self, dropped: &mut Vec<Dropped>) -> Result<Intent<'a>, Look> {
+    pub(super) fn intent(&self, dropped: &mut Vec<Dropped>) -> Result<Intent<'a>, Need> {
         let differing = self.differing();
         let candidates = self.candidates();
         self.look_up_sent(&differing, &candidates)?;
@@ -89,7 +89,7 @@ impl<'a> Comparison<'a> {
     pub(super) fn beside_answer(
         &self,
         dropped: &mut Vec<Dropped>,
-    ) -> Result<Vec<(usize, &'a Message)>, Look> {
+    ) -> Result<Vec<(usize, &'a Message)>, Need> {
         let candidates = self.candidates();
         self.look_up_sent(&[], &candidates)?;
         Ok(self.without_old(candidates, dropped))
@@ -166,7 +166,7 @@ impl<'a> Comparison<'a> {
         &self,
         differing: &[usize],
         candidates: &[(usize, &'a Message)],
-    ) -> Result<(), Look> {
+    ) -> Result<(), Need> {
         if self.evidence.sent.is_some() {
             return Ok(());
         }
@@ -189,7 +189,7 @@ impl<'a> Comparison<'a> {
             made.extend(results.iter().cloned());
             ids.extend(results);
         }
-        if ids.is_empty() { Ok(()) } else { Err(Look::Sent { ids, made }) }
+        if ids.is_empty() { Ok(()) } else { Err(Need::Sent { ids, made }) }
     }
 
     /// Whether the request ends with a person's message that the thread has: that message is to be
@@ -294,7 +294,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// The indices of the messages that the person has changed.
-    fn edited(&self, differing: &[usize]) -> Result<Vec<usize>, Look> {
+    fn edited(&self, differing: &[usize]) -> Result<Vec<usize>, Need> {
         let version = self.planner.input.version;
         let sent = |at: &usize| self.sent().get(*at).map(|sent| &**sent);
         let inputs = |message: &'a Message| {
@@ -315,7 +315,7 @@ impl<'a> Comparison<'a> {
         let Some(past) = self.evidence.past else {
             // The newest first: the gateway looks for a limited number.
             let ids = unexplained.iter().rev().filter_map(|at| Some(sent(at)?.id.to_string()));
-            return Err(Look::Past(ids.collect()));
+            return Err(Need::Past(ids.collect()));
         };
         let is_edited = |at: &&&usize| {
             let Some(message) = sent(at) else { return false };

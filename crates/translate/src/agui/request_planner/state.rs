@@ -6,7 +6,7 @@ use super::RequestPlanner;
 use crate::agui::client_keys::{CLIENT_KEYS, client_value};
 use crate::json::{self, Json, ObjectWriter};
 use crate::langgraph::{InputKeys, ThreadState};
-use crate::run::{Dropped, Look, StateEvents, WhyDropped, untruncated};
+use crate::run::{Dropped, Need, StateEvents, WhyDropped, untruncated};
 
 /// The members of a thread's state, without its messages.
 type State<'a> = &'a [(json::Str<'a>, &'a RawValue)];
@@ -102,7 +102,7 @@ fn holds(state: State<'_>, key: &str, value: &RawValue) -> bool {
 impl RequestPlanner<'_> {
     /// The members of the state that the person has changed, with the client's tools and context if
     /// those have changed.
-    pub(super) fn changes(&self, echoes: Echoes<'_>, keys: &InputKeys) -> Result<Changes, Look> {
+    pub(super) fn changes(&self, echoes: Echoes<'_>, keys: &InputKeys) -> Result<Changes, Need> {
         let input = self.input;
         let conversation = self.messages_key.as_str();
         let is_client_key =
@@ -133,7 +133,7 @@ impl RequestPlanner<'_> {
                 let wanted: Vec<_> =
                     wanted.map(|(key, value)| (key.to_string(), value.clone())).collect();
                 if !wanted.is_empty() {
-                    return Err(Look::Values { wanted, since: since.map(str::to_owned) });
+                    return Err(Need::Values { wanted, since: since.map(str::to_owned) });
                 }
             }
             Earlier::Known(values) => changed.retain(|(key, value)| {

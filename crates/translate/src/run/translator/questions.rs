@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::langgraph::{self, KeptAnswer, ThreadState};
+use crate::langgraph::{self, StoredDecision, ThreadState};
 use crate::run::{Id, Interrupt, View};
 
 /// What the run asks before it goes on.
@@ -14,7 +14,7 @@ pub(super) struct Questions {
     /// graphs that contain it.
     asking: HashMap<Id, Id>,
     /// The answers to them that the thread's metadata keep.
-    kept: Vec<KeptAnswer>,
+    kept: Vec<StoredDecision>,
     is_at_breakpoint: bool,
 }
 
@@ -78,7 +78,7 @@ impl Questions {
     }
 
     /// Adds answers that the thread's metadata keep.
-    pub(super) fn keep(&mut self, kept: &[KeptAnswer]) {
+    pub(super) fn keep(&mut self, kept: &[StoredDecision]) {
         self.kept.extend_from_slice(kept);
     }
 

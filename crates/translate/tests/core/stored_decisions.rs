@@ -5,8 +5,8 @@ use crate::support::plan::plan;
 use serde_json::{Value, json};
 use threadway_translate::agui::{Allowance, Input, OnMessage, RequestPlanner, ResumeError};
 use threadway_translate::langgraph::{
-    BatchDecision, Capabilities, InputKeys, KeptAnswers, MAX_KEPT_ACTIONS, MAX_KEPT_BYTES,
-    MessagesKey, NewestRuns, ThreadState,
+    BatchDecision, Capabilities, InputKeys, MAX_KEPT_ACTIONS, MAX_KEPT_BYTES, MessagesKey,
+    NewestRuns, StoredDecisions, ThreadState,
 };
 use threadway_translate::run::{self, Plan};
 
@@ -58,9 +58,9 @@ fn runs(runs: &[(&str, &str, &[&str])]) -> NewestRuns {
     NewestRuns::parse(&json!(list).to_string()).unwrap().unwrap()
 }
 
-fn sorted(metadata: &Value, state: &ThreadState<'_>, runs: Option<&NewestRuns>) -> KeptAnswers {
+fn sorted(metadata: &Value, state: &ThreadState<'_>, runs: Option<&NewestRuns>) -> StoredDecisions {
     let metadata = serde_json::value::to_raw_value(metadata).unwrap();
-    KeptAnswers::sort(KeptAnswers::read(&metadata), state, runs)
+    StoredDecisions::sort(StoredDecisions::read(&metadata), state, runs)
 }
 
 struct Thread {
@@ -314,7 +314,7 @@ fn each_decision_has_a_place_of_its_own_and_places_are_used_again() {
         assert_eq!(found, expected, "{metadata}");
     }
     // Written decisions can be read.
-    let kept = KeptAnswers::default();
+    let kept = StoredDecisions::default();
     let change = kept.keeping(&[given(BATCH, 1)], &state, newest.newest());
     let read = sorted(&serde_json::from_str(change.get()).unwrap(), &state, Some(&newest));
     let [only] = &*read.current else { panic!("{read:?}") };
@@ -341,7 +341,8 @@ fn a_run_takes_no_decision_over_and_forgets_those_that_it_answers() {
         json!({"threadway_run_id": "r", "threadway_answers": [BATCH], "threadway_answer:0:0": null,
             "threadway_answer:1:0": null, "threadway_answer:2:0": null})
     );
-    let forgotten: Value = serde_json::from_str(KeptAnswers::forgetting(&forgets).get()).unwrap();
+    let forgotten: Value =
+        serde_json::from_str(StoredDecisions::forgetting(&forgets).get()).unwrap();
     assert_eq!(forgotten, json!({"threadway_answer:0:0": null, "threadway_answer:2:0": null}));
 }
 

@@ -42,7 +42,7 @@ pub struct BatchDecision {
 
 /// A decision that a thread's metadata keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptAnswer {
+pub struct StoredDecision {
     /// The key in the metadata.
     pub key: String,
     /// LangGraph's id of the interrupt.
@@ -58,16 +58,16 @@ pub struct KeptAnswer {
 
 /// The decisions in a thread's metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeptAnswers {
+pub struct StoredDecisions {
     /// Decisions on open interrupts.
-    pub current: Vec<KeptAnswer>,
+    pub current: Vec<StoredDecision>,
     /// The keys of all other decisions.
     pub stale: Vec<String>,
 }
 
-// === impl KeptAnswer ===
+// === impl StoredDecision ===
 
-impl KeptAnswer {
+impl StoredDecision {
     fn read(key: &str, value: &RawValue) -> Option<Self> {
         let members = json::members(value)?;
         Some(Self {
@@ -101,19 +101,23 @@ impl KeptAnswer {
     }
 }
 
-// === impl KeptAnswers ===
+// === impl StoredDecisions ===
 
-impl KeptAnswers {
+impl StoredDecisions {
     /// Reads all decisions from a thread's metadata.
-    pub fn read(metadata: &RawValue) -> Vec<KeptAnswer> {
+    pub fn read(metadata: &RawValue) -> Vec<StoredDecision> {
         let members = json::members(metadata).unwrap_or_default().0;
         let kept = members.iter().filter(|(key, _)| key.starts_with(PREFIX));
-        kept.filter_map(|(key, value)| KeptAnswer::read(key, value)).take(MAX_READ).collect()
+        kept.filter_map(|(key, value)| StoredDecision::read(key, value)).take(MAX_READ).collect()
     }
 
     /// Separates decisions on open interrupts from the others. Without `runs`, none counts as
     /// current.
-    pub fn sort(all: Vec<KeptAnswer>, state: &ThreadState<'_>, runs: Option<&NewestRuns>) -> Self {
+    pub fn sort(
+        all: Vec<StoredDecision>,
+        state: &ThreadState<'_>,
+        runs: Option<&NewestRuns>,
+    ) -> Self {
         let mut answers = Self::default();
         let mut seen = HashSet::new();
         let batches: Vec<_> = state.batches().collect();
