@@ -20,5 +20,5 @@ mod message;
 mod relay;
 mod session;
 
-pub use gateway::{Gateway, GatewayUrl, GatewayUrlError, OpenError, Token};
+pub use gateway::{GatewayUrl, GatewayUrlError, OpenError, RemoteGateway, Token};
 pub use relay::{PATIENCE, relay};

@@ -61,7 +61,7 @@ pub enum Token {
 
 /// A gateway elsewhere.
 #[derive(Clone, Debug)]
-pub struct Gateway {
+pub struct RemoteGateway {
     url: GatewayUrl,
     token: Token,
     dialer: Dialer,
@@ -133,9 +133,9 @@ impl fmt::Display for GatewayUrl {
     }
 }
 
-// === impl Gateway ===
+// === impl RemoteGateway ===
 
-impl Gateway {
+impl RemoteGateway {
     /// Does not connect yet. TLS trusts the system's certificates, as for a LangGraph server.
     pub fn new(url: GatewayUrl, token: Token) -> Result<Self, SetupError> {
         Ok(Self { url, token, dialer: Dialer::new(&Tls::default())? })

@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 use super::asks::Asks;
 use super::message::Announced;
-use super::session::Session;
+use super::session::BridgedSession;
 use requests::Request;
 use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{self, Code, Error, Id};
@@ -55,7 +55,7 @@ pub(super) struct Machine {
     /// The editor's requests in progress, in their order.
     requests: IndexMap<Id, Request>,
     /// By the editor's id.
-    sessions: IndexMap<String, Session>,
+    sessions: IndexMap<String, BridgedSession>,
     /// The bridge's own requests on this connection.
     own: HashMap<Id, Own>,
     last_own: u64,

@@ -14,7 +14,7 @@ use tokio_tungstenite::tungstenite::{self, Bytes, Message};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::gateway::{Gateway, OpenError};
+use super::gateway::{OpenError, RemoteGateway};
 use super::machine::{Action, Machine};
 use crate::sessions::Outbox;
 use crate::stdio::{self, Line, Lines, MAX_LINE_BYTES};
@@ -77,7 +77,7 @@ enum LinkEvent {
 
 /// The bridge at work.
 struct Relay<'a> {
-    gateway: &'a Gateway,
+    gateway: &'a RemoteGateway,
     machine: Machine,
     link: Link<'a>,
     editor: Outbox,
@@ -94,7 +94,7 @@ struct Relay<'a> {
 /// Bridges one editor to a gateway, until the editor closes stdin or stdout, or `shutdown` is
 /// cancelled.
 pub async fn relay(
-    gateway: &Gateway,
+    gateway: &RemoteGateway,
     reader: impl AsyncRead + Unpin,
     writer: impl AsyncWrite + Unpin,
     shutdown: &CancellationToken,
@@ -171,7 +171,7 @@ async fn until(at: Option<Instant>) {
 // === impl Relay ===
 
 impl<'a> Relay<'a> {
-    fn new(gateway: &'a Gateway, editor: Outbox) -> Self {
+    fn new(gateway: &'a RemoteGateway, editor: Outbox) -> Self {
         let now = Instant::now();
         Self {
             gateway,
@@ -439,7 +439,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_attempt_waits_longer_and_for_as_long_as_the_gateway_asks() {
         let url = "http://127.0.0.1:1".parse().unwrap();
-        let gateway = Gateway::new(url, Token::Given("t".parse().unwrap())).unwrap();
+        let gateway = RemoteGateway::new(url, Token::Given("t".parse().unwrap())).unwrap();
         let mut relay = Relay::new(&gateway, Outbox::new());
         let away = |retry_after| OpenError::Away { reason: "no".to_owned(), retry_after };
         for whole in [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000] {

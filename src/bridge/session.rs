@@ -16,19 +16,19 @@ const MAX_HELD_BYTES: usize = 64 * 1024 * 1024;
 
 /// An open session, under the editor's id.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct BridgedSession {
     /// The gateway's id. It differs from the editor's if the session had to be made anew.
     pub(super) remote: String,
     /// The params of the request that opened the session.
     params: Json,
-    origin: Origin,
+    opened_by: OpenedBy,
     /// Whether a prompt was sent.
     pub(super) is_prompted: bool,
     /// Whether the session has a thread for certain. It is made with the first prompt.
     pub(super) has_thread: bool,
     /// The params of the latest `session/set_mode` and `session/set_config_option`.
     settings: IndexMap<String, (Method, Json)>,
-    pub(super) state: State,
+    pub(super) state: SessionState,
     /// The id of the last event that the editor has.
     pub(super) after: Option<String>,
     /// The number of the newest prompt that was sent.
@@ -56,7 +56,7 @@ pub(super) struct Update {
 
 /// How the editor has opened a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum OpenedBy {
     New,
     Load,
     /// Also a fork: in both the editor has the history already.
@@ -65,15 +65,15 @@ pub(super) enum Origin {
 
 /// Whether the session is open on the present connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum SessionState {
     Closed,
     Opening,
     Open,
 }
 
-// === impl Origin ===
+// === impl OpenedBy ===
 
-impl Origin {
+impl OpenedBy {
     /// How this method opens a session that exists. `None` if it opens none.
     pub(super) fn of(method: Method) -> Option<Self> {
         let opens = if method == Method::LoadSession { Self::Load } else { Self::Resume };
@@ -81,22 +81,22 @@ impl Origin {
     }
 }
 
-// === impl Session ===
+// === impl BridgedSession ===
 
-impl Session {
+impl BridgedSession {
     pub(super) fn new(
         id: &str,
         params: &RawValue,
-        origin: Origin,
-        state: State,
+        opened_by: OpenedBy,
+        state: SessionState,
         prompts_before: u64,
     ) -> Self {
         Self {
             remote: id.to_owned(),
             params: Json::from(params),
-            origin,
+            opened_by,
             is_prompted: false,
-            has_thread: origin != Origin::New,
+            has_thread: opened_by != OpenedBy::New,
             settings: IndexMap::new(),
             state,
             after: None,
@@ -116,7 +116,7 @@ impl Session {
         prompts_before: u64,
     ) -> Self {
         let params = message::without_member(params, "sessionId");
-        let forked = Self::new(id, &params, Origin::Resume, State::Open, prompts_before);
+        let forked = Self::new(id, &params, OpenedBy::Resume, SessionState::Open, prompts_before);
         match source {
             // The copy may be as empty, and the gateway then knows its settings on this connection
             // only.
@@ -132,7 +132,7 @@ impl Session {
     /// It loads the session, because only a load shows what was missed and the rest of a live run.
     /// If the editor has resumed the session and not prompted it, it has been shown nothing of it.
     pub(super) fn opening(&self) -> (Method, Json) {
-        let is_resumed = self.origin == Origin::Resume && !self.is_prompted;
+        let is_resumed = self.opened_by == OpenedBy::Resume && !self.is_prompted;
         let method = if is_resumed { Method::ResumeSession } else { Method::LoadSession };
         let params = with_servers(message::with_text(&self.params, "sessionId", &self.remote));
         match &self.after {
@@ -152,7 +152,7 @@ impl Session {
             update.line = None;
         }
         match self.state {
-            State::Opening => {
+            SessionState::Opening => {
                 self.held_bytes += update.line.as_ref().map_or(0, String::len);
                 self.held.push(update);
                 if self.held_bytes <= MAX_HELD_BYTES {
@@ -160,7 +160,7 @@ impl Session {
                 }
                 self.pass_on(0)
             }
-            State::Open | State::Closed => {
+            SessionState::Open | SessionState::Closed => {
                 self.after = update.event_id.or_else(|| self.after.take());
                 update.line.into_iter().collect()
             }
@@ -173,7 +173,7 @@ impl Session {
     /// Otherwise the gateway has sent everything. What comes before the newest prompt the editor
     /// has, because a prompt is sent after that was shown.
     pub(super) fn is_open(&mut self, is_resumed: bool) -> Vec<String> {
-        self.state = State::Open;
+        self.state = SessionState::Open;
         let newest = self.newest_prompt.filter(|_| !is_resumed);
         let is_newest = |update: &Update| update.prompt == newest;
         let from = match newest {
@@ -188,7 +188,7 @@ impl Session {
 
     /// The connection is lost, or the load was refused.
     pub(super) fn is_closed(&mut self) {
-        self.state = State::Closed;
+        self.state = SessionState::Closed;
         self.held.clear();
         self.held_bytes = 0;
     }

@@ -7,7 +7,7 @@ use std::future::pending;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
-use threadway::bridge::{self, Gateway, GatewayUrl, GatewayUrlError, Token};
+use threadway::bridge::{self, GatewayUrl, GatewayUrlError, RemoteGateway, Token};
 use threadway::cli::{self, Editor};
 use threadway::credentials::{self, Credentials};
 use threadway::editors;
@@ -90,11 +90,11 @@ pub(super) fn run(args: &cli::Acp, url: &str, log: Option<&str>) -> Result<(), u
     if has_token && url.is_clear() {
         tracing::warn!(gateway = %url, "the token is sent without encryption; use https://");
     }
-    serve(Gateway::new(url, token).map_err(failed)?)
+    serve(RemoteGateway::new(url, token).map_err(failed)?)
 }
 
 /// Bridges until stdin ends or a signal arrives.
-fn serve(gateway: Gateway) -> Result<(), u8> {
+fn serve(gateway: RemoteGateway) -> Result<(), u8> {
     let runtime = runtime()?;
     let served = runtime.block_on(async {
         let stop = signal::stop().map_err(failed)?;
@@ -140,7 +140,7 @@ fn login(url: &GatewayUrl, credentials: &Credentials) -> Result<(), u8> {
     let token = token.trim();
     let checked = token.parse().map_err(|expected| misused(format!("this is not {expected}")))?;
     let not_stored = |why: &dyn Display| failed(format!("the token was not stored: {why}"));
-    let gateway = Gateway::new(url.clone(), Token::Given(checked)).map_err(failed)?;
+    let gateway = RemoteGateway::new(url.clone(), Token::Given(checked)).map_err(failed)?;
     let tried = runtime()?.block_on(gateway.probe());
     tried.map_err(|error| not_stored(&error.explain(url)))?;
     let file = credentials.store(token).map_err(|error| not_stored(&error))?;

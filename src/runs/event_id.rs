@@ -63,7 +63,7 @@ pub(super) enum Stage {
 
 /// What a client holds after the end of a run or of an idle thread: 48 bits of a digest of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shown {
+pub(super) struct ShownDigest {
     n: u32,
     check: u16,
 }
@@ -99,7 +99,7 @@ impl EventId {
 
     /// What a client with this id holds. `None` if it is not the end of a run or of an idle thread,
     /// or the client has only a part of the end.
-    pub(super) fn shown(&self) -> Option<Shown> {
+    pub(super) fn shown(&self) -> Option<ShownDigest> {
         self.key.shown().filter(|_| self.wire_events == 0)
     }
 
@@ -154,9 +154,9 @@ impl EventKey {
     }
 
     /// What a client holds after an end. `None` for other events.
-    pub(super) fn shown(self) -> Option<Shown> {
+    pub(super) fn shown(self) -> Option<ShownDigest> {
         let Self { attempt: _, stage, n, check } = self;
-        (stage == Stage::End).then_some(Shown { n, check })
+        (stage == Stage::End).then_some(ShownDigest { n, check })
     }
 
     /// Whether both events were made of the same parts.

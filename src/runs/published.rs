@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::batch::Events;
 use super::credential_ring::CredentialRing;
 use super::decoder::{RunDecoder, Watermark};
-use super::event_id::{EventId, EventKey, Shown};
+use super::event_id::{EventId, EventKey, ShownDigest};
 use super::keyframe::{EndEvent, Keyframe};
 use super::log::{Retained, RunLog, Segment};
 use crate::metrics::{Charge, Metrics};
@@ -414,7 +414,7 @@ impl Published {
 
     /// What a client holds that was sent the run's end. `None` before the end, and if the run has
     /// none of its own.
-    pub(super) fn shown(&self) -> Option<Shown> {
+    pub(super) fn shown(&self) -> Option<ShownDigest> {
         self.end.as_ref()?.key?.shown()
     }
 

@@ -22,7 +22,7 @@ use super::waiting_prompts::WaitingPrompt;
 use crate::metrics::{AcpMeter, PromptEnd};
 use crate::sync::Mutex;
 use crate::threads::{Refusal, ThreadReader};
-use show::Shown;
+use show::ShowEnd;
 use start::{Beginning, Started};
 use threadway_translate::acp::choice::SessionRecord;
 use threadway_translate::acp::notice::Notice;
@@ -310,8 +310,8 @@ impl Turn {
         let outcome = match outcome {
             Some(outcome) => outcome,
             None => match self.show(view, &mut reader).await {
-                Shown::Over(outcome) => outcome,
-                Shown::Stopped => return Ok(self.stopped(view)),
+                ShowEnd::Over(outcome) => outcome,
+                ShowEnd::Stopped => return Ok(self.stopped(view)),
             },
         };
         let questions = match outcome {
@@ -376,9 +376,9 @@ impl Turn {
                 Started::Busy => return Err(self.link.refused(&Refusal::Busy)),
             };
             let questions = match self.show(view, &mut run).await {
-                Shown::Stopped => return Ok(self.stopped(view)),
-                Shown::Over(Outcome::Interrupted(questions)) => questions,
-                Shown::Over(outcome) => {
+                ShowEnd::Stopped => return Ok(self.stopped(view)),
+                ShowEnd::Over(Outcome::Interrupted(questions)) => questions,
+                ShowEnd::Over(outcome) => {
                     self.settle_calls(view);
                     return stop_reason(&outcome);
                 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use threadway::bridge::{Gateway, GatewayUrl, OpenError, PATIENCE, Token};
+use threadway::bridge::{GatewayUrl, OpenError, PATIENCE, RemoteGateway, Token};
 use threadway::sessions::{Authentication, Connection, Outbox, Service, SessionLists};
 use threadway::stdio;
 use threadway::upstream::Caller;
@@ -55,9 +55,9 @@ impl Remote {
         format!("http://{}", self.0.local_addr().unwrap())
     }
 
-    fn gateway(&self, token: &str) -> Gateway {
+    fn gateway(&self, token: &str) -> RemoteGateway {
         let url: GatewayUrl = self.url().parse().unwrap();
-        Gateway::new(url, Token::Given(token.parse().unwrap())).unwrap()
+        RemoteGateway::new(url, Token::Given(token.parse().unwrap())).unwrap()
     }
 
     async fn tcp(&self) -> TcpStream {

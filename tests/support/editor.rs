@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use jsonschema::Validator;
 use serde_json::{Value, json};
 use threadway::agents;
-use threadway::bridge::{self, Gateway};
+use threadway::bridge::{self, RemoteGateway};
 use threadway::credentials::Credentials;
 use threadway::metrics::Metrics;
 use threadway::runs::{DEFAULT_LOG_BYTES, OwnerPolicy};
@@ -179,7 +179,7 @@ impl Editor {
     }
 
     /// An editor behind a bridge to a gateway elsewhere.
-    pub(crate) fn bridged(gateway: Gateway) -> Self {
+    pub(crate) fn bridged(gateway: RemoteGateway) -> Self {
         let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
         let (reader, writer) = tokio::io::split(ours);
         let mut serving = JoinSet::new();

@@ -17,7 +17,7 @@
 //! - `part`: an event of a stream, by the stream mode that made it.
 //! - `dialect`: the stream modes that carry messages, each as a state machine. `copilotkit`: the names
 //!   that CopilotKit gives its events and metadata.
-//! - `message`, `block`, `media`, `origin`: LangChain's messages, their content, and which model call
+//! - `message`, `block`, `media`, `call_metadata`: LangChain's messages, their content, and which model call
 //!   they come from. `suppressed`: what of such a call is not streamed. `messages_key`: the key of the state that has the messages.
 //! - `values`, `task`, `interrupt`, `run_error`: the other parts of a stream.
 //! - `approval`: interrupts that ask whether a tool may be called, and their answers. `stored_decisions`:
@@ -28,6 +28,7 @@
 
 mod approval;
 mod block;
+mod call_metadata;
 mod config;
 pub(crate) mod copilotkit;
 mod cursor;
@@ -37,7 +38,6 @@ mod media;
 mod message;
 mod messages_key;
 mod model;
-mod origin;
 mod part;
 mod record;
 mod replay;
@@ -51,6 +51,7 @@ mod values;
 
 pub use approval::{Approval, ApprovalForm, ApprovalRequest, Decision};
 pub use block::{Block, Reasoning};
+pub(crate) use call_metadata::CallMetadata;
 pub use config::{ConfigChoice, ConfigField, ConfigKind};
 pub use cursor::{Cursor, ParseCursorError};
 pub use dialect::Said;
@@ -60,7 +61,6 @@ pub use message::{CallChunk, Finish, Message, MessageType, WholeCall};
 pub use messages_key::{GraphLevel, MessagesKey, ParseMessagesKeyError};
 pub(crate) use model::MODEL_KEYS;
 pub use model::ModelInput;
-pub(crate) use origin::Origin;
 pub use part::{Body, Part, StreamForm, has_values};
 pub use record::{
     ARCHIVED, Assistant, CLIENT_THREAD_ID, Capabilities, GraphKeys, InputKeys, Joins, RunRecord,

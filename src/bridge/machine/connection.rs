@@ -3,7 +3,7 @@
 use super::requests::{Request, Stage};
 use super::{Machine, Own, Phase};
 use crate::bridge::message::{self, Announced};
-use crate::bridge::session::State;
+use crate::bridge::session::SessionState;
 use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{Code, Error, Id};
 use threadway_translate::json::{self, Json};
@@ -92,10 +92,10 @@ impl Machine {
     /// Opens a session on this connection.
     pub(super) fn open(&mut self, session: &str) {
         let Some(known) = self.sessions.get_mut(session) else { return };
-        if known.state != State::Closed {
+        if known.state != SessionState::Closed {
             return;
         }
-        known.state = State::Opening;
+        known.state = SessionState::Opening;
         let (method, params) = known.opening();
         self.send_own(Own::Open(session.to_owned()), method, &params);
     }

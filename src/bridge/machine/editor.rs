@@ -3,7 +3,7 @@
 use super::requests::{Request, Stage};
 use super::{Introduction, MAX_QUEUED_BYTES, MAX_REQUESTS, Machine, Phase};
 use crate::bridge::message;
-use crate::bridge::session::State;
+use crate::bridge::session::SessionState;
 use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{self, Error, Id, Incoming};
 use threadway_translate::json::{self, Json};
@@ -154,7 +154,7 @@ impl Machine {
             request.session.as_deref() == Some(session) && request.is(Method::Prompt)
         };
         let is_sent = |request: &Request| is_of(request) && request.stage == Stage::Sent;
-        let is_reached = known.state == State::Open || self.requests.values().any(is_sent);
+        let is_reached = known.state == SessionState::Open || self.requests.values().any(is_sent);
         if self.phase == Phase::Ready && is_reached {
             let line = message::cancel_session(&known.remote);
             self.send_line(line);

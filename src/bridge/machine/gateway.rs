@@ -4,7 +4,7 @@ use super::requests::Stage;
 use super::{Action, MAX_SESSIONS, Machine, Own, Phase};
 use crate::bridge::asks::Asked;
 use crate::bridge::message::{self, Announced};
-use crate::bridge::session::{Origin, Session, State, Update};
+use crate::bridge::session::{BridgedSession, OpenedBy, SessionState, Update};
 use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming};
 use threadway_translate::json::{self, Json, ObjectWriter};
@@ -60,15 +60,20 @@ impl Machine {
             }
             (Some(Method::NewSession), Ok(answer)) => {
                 if let Some(id) = message::text(answer, "sessionId") {
-                    let made =
-                        Session::new(&id, &request.params, Origin::New, State::Open, self.prompts);
+                    let made = BridgedSession::new(
+                        &id,
+                        &request.params,
+                        OpenedBy::New,
+                        SessionState::Open,
+                        self.prompts,
+                    );
                     self.opened(made);
                 }
             }
             (Some(Method::ForkSession), Ok(answer)) => {
                 if let Some(id) = message::text(answer, "sessionId") {
                     let source = session.and_then(|id| self.sessions.get(id));
-                    let forked = Session::forked(&id, &request.params, source, self.prompts);
+                    let forked = BridgedSession::forked(&id, &request.params, source, self.prompts);
                     self.opened(forked);
                 }
             }
@@ -110,7 +115,7 @@ impl Machine {
     }
 
     /// Remembers a session that the gateway has made.
-    fn opened(&mut self, session: Session) {
+    fn opened(&mut self, session: BridgedSession) {
         if self.sessions.len() >= MAX_SESSIONS {
             let why =
                 format!("{MAX_SESSIONS} sessions are open; this one is lost with the connection");

@@ -2,7 +2,7 @@
 
 use super::{MAX_SENDS, MAX_SESSIONS, Machine, Own, Phase};
 use crate::bridge::message;
-use crate::bridge::session::{Origin, Session, State};
+use crate::bridge::session::{BridgedSession, OpenedBy, SessionState};
 use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{self, Error, Id};
 use threadway_translate::json::{Json, ObjectWriter};
@@ -26,7 +26,7 @@ pub(super) struct Request {
     /// Whether the editor has cancelled it.
     pub(super) is_cancelled: bool,
     /// What a load replaces until it succeeds.
-    pub(super) replaced: Option<Box<Session>>,
+    pub(super) replaced: Option<Box<BridgedSession>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +70,9 @@ impl Machine {
             let session = request.session.clone();
             let state = session.as_ref().and_then(|id| self.sessions.get(id)).map(|s| s.state);
             match (state, session) {
-                (Some(State::Opening), _) => {}
-                (Some(State::Closed), Some(session)) if !opens => self.open(&session),
-                (Some(State::Closed | State::Open) | None, _) => self.send(&id),
+                (Some(SessionState::Opening), _) => {}
+                (Some(SessionState::Closed), Some(session)) if !opens => self.open(&session),
+                (Some(SessionState::Closed | SessionState::Open) | None, _) => self.send(&id),
             }
         }
     }
@@ -89,19 +89,24 @@ impl Machine {
         request.sends += 1;
         let mut params = request.params.clone();
         let session = request.session.clone();
-        if let Some(origin) = request.method.and_then(Origin::of)
+        if let Some(opened_by) = request.method.and_then(OpenedBy::of)
             && let Some(session) = &session
             && request.sends == 1
             && (sessions.len() < MAX_SESSIONS || sessions.contains_key(session))
         {
-            let opened =
-                Session::new(session, &request.params, origin, State::Opening, self.prompts);
+            let opened = BridgedSession::new(
+                session,
+                &request.params,
+                opened_by,
+                SessionState::Opening,
+                self.prompts,
+            );
             request.replaced = sessions.insert(session.clone(), opened).map(Box::new);
         }
         let known = session.and_then(|id| sessions.get_mut(&id));
         if let Some(known) = known {
             if request.is_opening() {
-                known.state = State::Opening;
+                known.state = SessionState::Opening;
             }
             if request.session.as_deref() != Some(&known.remote) {
                 params = message::with_text(&params, "sessionId", &known.remote);
@@ -160,7 +165,7 @@ impl Machine {
     }
 
     /// A load has failed: the session is what it was before.
-    pub(super) fn restore(&mut self, session: &str, replaced: Option<Box<Session>>) {
+    pub(super) fn restore(&mut self, session: &str, replaced: Option<Box<BridgedSession>>) {
         match replaced {
             Some(replaced) => {
                 self.sessions.insert(session.to_owned(), *replaced);

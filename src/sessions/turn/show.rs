@@ -28,7 +28,7 @@ pub(in crate::sessions) enum Sending {
 }
 
 /// How showing a run ended.
-pub(super) enum Shown {
+pub(super) enum ShowEnd {
     Over(Outcome),
     Stopped,
 }
@@ -98,15 +98,15 @@ impl Turn {
     }
 
     /// Shows the turn's own run to its end. If the turn is stopped, the run is stopped too.
-    pub(super) async fn show(&self, view: &mut ClientView, run: &mut ThreadReader) -> Shown {
+    pub(super) async fn show(&self, view: &mut ClientView, run: &mut ThreadReader) -> ShowEnd {
         let outcome = self.stop.run_until_cancelled(self.follow(view, run, Whose::Own)).await;
         if let Some(outcome) = outcome {
-            return Shown::Over(outcome);
+            return ShowEnd::Over(outcome);
         }
         self.stop_run();
         // Sends what the run still emits if it ends soon: its last text, and how its calls ended.
         let _ = tokio::time::timeout(STOP_WAIT, self.follow(view, run, Whose::Own)).await;
-        Shown::Stopped
+        ShowEnd::Stopped
     }
 
     async fn follow(&self, view: &mut ClientView, run: &mut ThreadReader, whose: Whose) -> Outcome {

@@ -31,7 +31,7 @@ use crate::json::Text;
 use crate::langgraph::dialect::DialectName;
 use crate::langgraph::dialect::dialect_event::{DialectEvent, MessageId, Piece, Producer};
 use crate::langgraph::dialect::is_made_up;
-use crate::langgraph::{self, Finish, Origin, Suppressed};
+use crate::langgraph::{self, CallMetadata, Finish, Suppressed};
 
 pub(super) use self::beginning::Beginning;
 
@@ -135,7 +135,7 @@ impl Assembler {
 
     /// Whether a dialect owns a message: it was the first to bring it, and the client did not hold
     /// the message before.
-    fn owns(&mut self, id: &Id, dialect: DialectName, origin: &Origin) -> bool {
+    fn owns(&mut self, id: &Id, dialect: DialectName, origin: &CallMetadata) -> bool {
         if let Some(streamed) = self.streamed.get(id) {
             return streamed.owner == Owner::Dialect(dialect);
         }
@@ -150,12 +150,12 @@ impl Assembler {
     }
 
     /// Whether a model's call is the harness's own, and is not shown.
-    fn is_internal(&self, origin: &Origin) -> bool {
+    fn is_internal(&self, origin: &CallMetadata) -> bool {
         origin.is_harness && self.harness != Harness::Show
     }
 
     /// What is not streamed of a model's call.
-    fn suppressed<'o>(&self, origin: &'o Origin) -> &'o Suppressed {
+    fn suppressed<'o>(&self, origin: &'o CallMetadata) -> &'o Suppressed {
         if self.is_internal(origin) { Suppressed::ALL } else { &origin.suppressed }
     }
 
@@ -171,7 +171,7 @@ impl Assembler {
         &mut self,
         message: &langgraph::Message<'_>,
         agent: Option<&Id>,
-        origin: Option<&Origin>,
+        origin: Option<&CallMetadata>,
     ) {
         let Some(id) = message.id().map(|id| self.id(&id)) else { return };
         let messages = self.converted(message, &id);
@@ -254,7 +254,7 @@ impl Assembler {
         source: &langgraph::Message<'_>,
         messages: &[Arc<Message>],
         agent: Option<&Id>,
-        origin: Option<&Origin>,
+        origin: Option<&CallMetadata>,
     ) {
         let is_new = !self.streamed.contains_key(id);
         let was_held = is_new && self.view().message(id).is_some();
@@ -301,7 +301,7 @@ impl Assembler {
             }
         }
         if is_new && !was_held {
-            let task = origin.and_then(Origin::task).map(str::to_owned);
+            let task = origin.and_then(CallMetadata::task).map(str::to_owned);
             let mut streamed = StreamedMessage::new(Owner::Nobody, task, suppressed);
             streamed.reach(Stage::Whole);
             self.streamed.insert(Arc::clone(id), streamed);

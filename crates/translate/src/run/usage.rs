@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Id;
 use crate::json::Members;
-use crate::langgraph::{Message, Origin};
+use crate::langgraph::{CallMetadata, Message};
 
 /// The tokens that one model has used in a run. A number that the provider does not report is
 /// `None`.
@@ -93,7 +93,7 @@ impl UsageByMessage {
         &mut self,
         id: &Id,
         message: &Message<'_>,
-        origin: Option<&Origin>,
+        origin: Option<&CallMetadata>,
     ) -> Option<Usage> {
         let members = message.usage()?;
         let entry = self.entry(id, message, origin);
@@ -106,7 +106,7 @@ impl UsageByMessage {
         &mut self,
         id: &Id,
         message: &Message<'_>,
-        origin: Option<&Origin>,
+        origin: Option<&CallMetadata>,
     ) -> Option<Usage> {
         let members = message.usage()?;
         let entry = self.entry(id, message, origin);
@@ -150,7 +150,12 @@ impl UsageByMessage {
         sums
     }
 
-    fn entry(&mut self, id: &Id, message: &Message<'_>, origin: Option<&Origin>) -> &mut Usage {
+    fn entry(
+        &mut self,
+        id: &Id,
+        message: &Message<'_>,
+        origin: Option<&CallMetadata>,
+    ) -> &mut Usage {
         let (provider, model) = message.model();
         let provider = provider.as_deref().or_else(|| origin?.provider.as_deref()).map(Id::from);
         let model = model.as_deref().or_else(|| origin?.model.as_deref()).map(Id::from);

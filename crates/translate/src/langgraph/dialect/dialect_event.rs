@@ -2,7 +2,7 @@
 
 use crate::json::{Members, Text};
 use crate::langgraph::copilotkit::Emitted;
-use crate::langgraph::{CallChunk, Finish, Message, Origin, Reasoning};
+use crate::langgraph::{CallChunk, CallMetadata, Finish, Message, Reasoning};
 
 /// One thing that a part says.
 pub(crate) enum DialectEvent<'u, 'p> {
@@ -47,7 +47,7 @@ pub(crate) struct Producer<'u> {
     /// The subgraph that the part names; empty for the root, and in modes that name none.
     pub(crate) namespace: &'u str,
     /// The metadata of the model or tool call.
-    pub(crate) origin: &'u Origin,
+    pub(crate) origin: &'u CallMetadata,
 }
 
 /// Which message a piece belongs to.

@@ -6,16 +6,16 @@ use serde_json::value::RawValue;
 use super::dialect_event::{DialectEvent, Edge, Producer};
 use super::{Context, Dialect, RawPart, chunk};
 use crate::json::{self, Str};
-use crate::langgraph::origin::LastOrigin;
+use crate::langgraph::call_metadata::LastMetadata;
 use crate::langgraph::values::messages_of;
 use crate::langgraph::{
-    GraphLevel, Message, MessageType, MessagesKey, Origin, Part, copilotkit, is_internal_node,
+    CallMetadata, GraphLevel, Message, MessageType, MessagesKey, Part, copilotkit, is_internal_node,
 };
 
 /// The machine of `events`.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    last_origin: LastOrigin,
+    last_origin: LastMetadata,
 }
 
 /// The kinds of parts that have a token.
@@ -104,7 +104,7 @@ impl Dialect for Events {
     }
 }
 
-fn translate_node(origin: &Origin, edge: Edge, emit: &mut dyn FnMut(DialectEvent<'_, '_>)) {
+fn translate_node(origin: &CallMetadata, edge: Edge, emit: &mut dyn FnMut(DialectEvent<'_, '_>)) {
     let (Some(node), Some(task)) = (origin.node.as_deref(), origin.task()) else { return };
     let (namespace, _) = origin.checkpoint_ns.rsplit_once('|').unwrap_or_default();
     if !is_internal_node(node) {
@@ -115,9 +115,9 @@ fn translate_node(origin: &Origin, edge: Edge, emit: &mut dyn FnMut(DialectEvent
 // === impl ModelEvent ===
 
 impl<'a> ModelEvent<'a> {
-    fn origin(&self) -> Origin {
+    fn origin(&self) -> CallMetadata {
         let metadata = self.metadata.and_then(json::members).unwrap_or_default();
-        Origin::from_members(&metadata, self.tags)
+        CallMetadata::from_members(&metadata, self.tags)
     }
 
     /// The raw metadata and tags, to find whether an origin is the previous one.

@@ -10,15 +10,15 @@ use serde_json::value::RawValue;
 use super::dialect_event::{DialectEvent, MessageId, Piece, Producer};
 use super::{Context, Dialect, RawPart, chunk};
 use crate::json::{self, Str};
-use crate::langgraph::origin::LastOrigin;
-use crate::langgraph::{Message, MessageType, Origin, Part};
+use crate::langgraph::call_metadata::LastMetadata;
+use crate::langgraph::{CallMetadata, Message, MessageType, Part};
 
 /// The machine of the `messages` mode of older clients.
 #[derive(Debug, Default)]
 pub(super) struct Partial {
-    last_origin: LastOrigin,
+    last_origin: LastMetadata,
     /// By message id, from `messages/metadata`.
-    origins: HashMap<String, Arc<Origin>>,
+    origins: HashMap<String, Arc<CallMetadata>>,
 }
 
 /// A part.
@@ -95,7 +95,7 @@ impl Partial {
         }
     }
 
-    fn origin_of(&self, message: &Message<'_>) -> Arc<Origin> {
+    fn origin_of(&self, message: &Message<'_>) -> Arc<CallMetadata> {
         let known = message.id().and_then(|id| self.origins.get(&*id));
         known.map(Arc::clone).unwrap_or_default()
     }

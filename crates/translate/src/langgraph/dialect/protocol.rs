@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::dialect_event::{Cost, DialectEvent, Edge, MessageId, Piece, Producer};
 use super::{Context, Dialect, RawPart, Wrapping};
 use crate::json::{self, Members, Text};
-use crate::langgraph::{Body, CallChunk, Finish, Origin, Part, RawInterrupt, Reasoning};
+use crate::langgraph::{Body, CallChunk, CallMetadata, Finish, Part, RawInterrupt, Reasoning};
 
 /// The machine of the newer protocol.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub(super) struct Messages {
     /// By namespace, or by task: the message that blocks belong to.
     ids: HashMap<String, String>,
     /// The newer protocol names no origin beside its namespace.
-    origin: Origin,
+    origin: CallMetadata,
 }
 
 /// A part: an envelope of which only this protocol knows the contents.

@@ -2,13 +2,13 @@
 
 use super::dialect_event::{DialectEvent, Producer};
 use super::{Context, Dialect, RawPart, chunk};
-use crate::langgraph::origin::LastOrigin;
+use crate::langgraph::call_metadata::LastMetadata;
 use crate::langgraph::{Message, Part};
 
 /// The machine of `messages-tuple`.
 #[derive(Debug, Default)]
 pub(super) struct Tuples {
-    last_origin: LastOrigin,
+    last_origin: LastMetadata,
 }
 
 /// A part: a token, or a whole message.

@@ -1,6 +1,6 @@
 //! Whether the stream is known from the run's beginning.
 
-use crate::langgraph::{Body, Origin, Part};
+use crate::langgraph::{Body, CallMetadata, Part};
 
 /// Whether the stream is known from the run's beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Beginning {
 
     /// Whether a producer's message may lack its beginning. A producer in a later superstep than the
     /// first one heard has begun since.
-    pub(in crate::run) fn may_lack(&mut self, origin: &Origin) -> bool {
+    pub(in crate::run) fn may_lack(&mut self, origin: &CallMetadata) -> bool {
         let Self::Missed { step, .. } = self else { return false };
         let of_root = origin.step.filter(|_| !origin.checkpoint_ns.contains('|'));
         if let (Some(first), Some(now)) = (*step, of_root)

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::streamed::{StreamedMessages, shared_id};
-use crate::langgraph::Origin;
+use crate::langgraph::CallMetadata;
 use crate::langgraph::dialect::dialect_event::ChunkId;
 use crate::run::Id;
 
@@ -50,7 +50,7 @@ impl ChunkIds {
         &mut self,
         id: &str,
         kind: ChunkId,
-        origin: &Origin,
+        origin: &CallMetadata,
         streamed: &StreamedMessages,
     ) -> Id {
         if let Some(first) = self.aliases.get(id) {
@@ -116,7 +116,7 @@ impl ChunkIds {
 impl Task {
     /// Takes the opened message that a call of this origin continues: the only one, or the only one
     /// of its model.
-    fn take_opened(&mut self, origin: &Origin) -> Option<Id> {
+    fn take_opened(&mut self, origin: &CallMetadata) -> Option<Id> {
         let at = if self.opened.len() == 1 {
             0
         } else {
@@ -133,13 +133,13 @@ impl Task {
 // === impl Named ===
 
 impl Named {
-    fn new(id: &Id, origin: &Origin) -> Self {
-        let Origin { provider, model, .. } = origin;
+    fn new(id: &Id, origin: &CallMetadata) -> Self {
+        let CallMetadata { provider, model, .. } = origin;
         Self { id: Arc::clone(id), provider: provider.clone(), model: model.clone() }
     }
 
     /// Whether the same model streams.
-    fn is_of(&self, origin: &Origin) -> bool {
+    fn is_of(&self, origin: &CallMetadata) -> bool {
         self.provider == origin.provider && self.model == origin.model
     }
 }

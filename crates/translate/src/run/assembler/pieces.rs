@@ -8,7 +8,9 @@ use crate::json::{Text, TextBuf};
 use crate::langgraph::copilotkit::Emitted;
 use crate::langgraph::copilotkit::PREDICT_STATE_EVENT;
 use crate::langgraph::dialect::dialect_event::{Cost, Piece};
-use crate::langgraph::{self, CallChunk, Finish, Origin, Reasoning, Suppressed, SuppressedCalls};
+use crate::langgraph::{
+    self, CallChunk, CallMetadata, Finish, Reasoning, Suppressed, SuppressedCalls,
+};
 use crate::run::message::Message;
 use crate::run::{Id, Role, ToolStatus, commit, reasoning};
 
@@ -19,7 +21,7 @@ impl Assembler {
         id: &Id,
         piece: Piece<'_>,
         agent: Option<&Id>,
-        origin: &Origin,
+        origin: &CallMetadata,
     ) {
         let suppressed = self.suppressed(origin);
         match piece {
@@ -50,7 +52,7 @@ impl Assembler {
         }
     }
 
-    fn on_text(&mut self, id: &Id, text: Text, agent: Option<&Id>, origin: &Origin) {
+    fn on_text(&mut self, id: &Id, text: Text, agent: Option<&Id>, origin: &CallMetadata) {
         self.close_reasoning(id);
         if let Some(streamed) = self.streamed.get_mut(id) {
             streamed.reasoning.interrupt();
@@ -87,7 +89,7 @@ impl Assembler {
         id: &Id,
         mut chunk: CallChunk<'_>,
         agent: Option<&Id>,
-        origin: &Origin,
+        origin: &CallMetadata,
     ) {
         let suppressed = self.suppressed(origin);
         if suppressed.calls == SuppressedCalls::All {

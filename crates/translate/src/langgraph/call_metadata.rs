@@ -11,7 +11,7 @@ use crate::json;
 
 /// The metadata of a model or tool call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Origin {
+pub(crate) struct CallMetadata {
     /// The node that made the call.
     pub(crate) node: Option<String>,
     /// The task path of the node: `node:task|node:task`, with its own segment last.
@@ -37,15 +37,15 @@ pub(crate) struct Origin {
 ///
 /// All tokens of a call repeat the same metadata: they are compared, not parsed.
 #[derive(Debug, Default)]
-pub(super) struct LastOrigin {
+pub(super) struct LastMetadata {
     metadata: String,
     tags: String,
-    origin: Arc<Origin>,
+    origin: Arc<CallMetadata>,
 }
 
-// === impl Origin ===
+// === impl CallMetadata ===
 
-impl Origin {
+impl CallMetadata {
     /// Reads the metadata. Anything but an object counts as empty.
     pub(crate) fn parse(metadata: &str) -> Self {
         let read = |metadata: &str| {
@@ -95,12 +95,12 @@ fn is_harness(members: &json::Members<'_>) -> bool {
     members.string(HARNESS_SOURCE).is_some() || has_token()
 }
 
-// === impl LastOrigin ===
+// === impl LastMetadata ===
 
-impl LastOrigin {
+impl LastMetadata {
     /// Reads metadata that contain their tags.
-    pub(super) fn read(&mut self, metadata: &str) -> &Arc<Origin> {
-        self.read_with(metadata, "", || Origin::parse(metadata))
+    pub(super) fn read(&mut self, metadata: &str) -> &Arc<CallMetadata> {
+        self.read_with(metadata, "", || CallMetadata::parse(metadata))
     }
 
     /// Reads metadata and tags with `parse`, unless both are the last ones.
@@ -108,8 +108,8 @@ impl LastOrigin {
         &mut self,
         metadata: &str,
         tags: &str,
-        parse: impl FnOnce() -> Origin,
-    ) -> &Arc<Origin> {
+        parse: impl FnOnce() -> CallMetadata,
+    ) -> &Arc<CallMetadata> {
         if self.metadata != metadata || self.tags != tags {
             metadata.clone_into(&mut self.metadata);
             tags.clone_into(&mut self.tags);
