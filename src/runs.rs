@@ -3,11 +3,16 @@
 //! Each run has one task (the driver), one upstream connection, and any number of readers.
 //!
 //! ```text
-//!  upstream::Body --> driver { Reading { RunDecoder } } --publishes--> Run { log, keyframe }
-//!                                                                   |  notifies
-//!                                                                   v
-//!                                                               RunReader, ..  each pulls
+//!  upstream::Body --> driver { Reading { RunDecoder } --> Publisher { Audience, .. } }
+//!                                                                         |
+//!                                           Run { log, keyframe }  <------+  one for each audience
+//!                                                     |  notifies
+//!                                                     v
+//!                                                RunReader, ..  each pulls
 //! ```
+//! The viewers with the same options of `[emit]` are an audience. Each audience has a filter, a log
+//! and a keyframe; all share the reading.
+//!
 //! The driver owns the reading and the decoder. It ends with its run, at shutdown, or when the last
 //! reader leaves. It never waits for a reader, and no reader waits for another. The log is bounded
 //! in bytes. A reader that joins late, or falls off the log, is sent a keyframe: the run frozen at a
@@ -17,6 +22,8 @@
 //! - `start`: the request that starts a run, and whether it did if it was interrupted.
 //! - `driver`: the task of a run. `reading`: how a run is read, as a state machine without IO.
 //! - `decoder`: bytes in, events out. `retry`: pauses between attempts. `ending`: how a run ended.
+//! - `audience`: what the viewers with the same options are sent. `publisher`: publishes a reading to
+//!   its audiences.
 //! - `published`: what readers see of a run. `log`: its newest events. `keyframe`: a frozen run.
 //! - `reader`: one reader. `batch`: events with their keys. `event_id`: the ids of events.
 //!
@@ -25,6 +32,7 @@
 //! - `idle`: an idle thread as a run that is over. `stored_decisions`: stored answers to its questions.
 //! - `recorder`: writes the streams of runs to files. `capture`: reads such a file.
 
+mod audience;
 mod batch;
 mod capture;
 mod credential_ring;
@@ -37,6 +45,7 @@ mod keyframe;
 mod live;
 mod log;
 mod published;
+mod publisher;
 mod reader;
 mod reading;
 mod recorder;
@@ -52,6 +61,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use audience::Audience;
 pub use batch::{Batch, Events};
 pub use capture::{IncompleteCapture, translate};
 pub use decoder::RunDecoder;
@@ -74,7 +84,8 @@ use crate::sync::Mutex;
 use crate::upstream::{Affinity, Body, Client, Error, RunStream, Seed};
 use driver::{Driver, DriverParts};
 use live::{Attached, Live, RunKey};
-use published::{Bar, History};
+use published::{Bar, Broadcast, History};
+use publisher::Publisher;
 use reader::Baseline;
 use reading::{Reading, Source};
 use start::Begun;
@@ -153,6 +164,15 @@ struct JoinedRun<'a> {
     emit: EmitOptions,
 }
 
+/// A run of which nothing was read.
+struct Opened {
+    /// The run, as its first audience sees it.
+    run: Arc<Run>,
+    publisher: Publisher,
+    /// Notifies the readers of the run.
+    changed: Arc<watch::Sender<()>>,
+}
+
 // === impl Runs ===
 
 impl Runs {
@@ -178,8 +198,6 @@ impl Runs {
     }
 
     /// The same runs, shown to viewers with these options.
-    ///
-    /// A run that is read with two sets of options is read from the upstream twice.
     #[must_use]
     pub(crate) fn with_emit(&self, emit: EmitOptions) -> Self {
         Self { shared: Arc::clone(&self.shared), emit }
@@ -288,13 +306,14 @@ impl Runs {
         affinity: Option<Affinity>,
         begin: impl FnOnce(RunDecoder) -> (Reading, Option<Body>),
     ) -> RunReader {
-        let mut decoder =
-            decoder.with_messages_key(upstream.messages_key().clone()).with_emit(self.emit);
+        let mut decoder = decoder.with_messages_key(upstream.messages_key().clone());
+        decoder = decoder.with_rendering(self.emit.rendering());
         if begins == Begins::AfterQuestion {
             decoder = decoder.resuming();
         }
         let credentials = Arc::new(CredentialRing::new(upstream.clone(), true));
-        let (run, changed) = self.shared.open(&mut decoder, History::Complete, &credentials);
+        let Opened { run, publisher, changed } =
+            self.shared.open(&mut decoder, History::Complete, &credentials, self.emit);
         let (reading, body) = begin(decoder);
         let reader = RunReader::for_owner(Arc::clone(&run)).for_caller(&upstream);
         let shared = Arc::clone(&self.shared);
@@ -302,7 +321,7 @@ impl Runs {
         let driver = Driver::new(DriverParts {
             upstream,
             credentials,
-            run,
+            publisher,
             changed,
             shared,
             origin,
@@ -315,8 +334,8 @@ impl Runs {
     /// One more reader of a thread's run, from now on; `None` if the run is not being read. The
     /// upstream has just shown the thread to this caller.
     pub fn attach(&self, upstream: &Client, thread_id: &str, run_id: &str) -> Option<RunReader> {
-        let key = RunKey::of(upstream, thread_id, run_id, self.emit);
-        let (run, _wanted) = self.shared.live.find(&key)?;
+        let key = RunKey::of(upstream, thread_id, run_id, self.emit.rendering());
+        let (run, _wanted) = self.shared.live.find(&key, self.emit)?;
         Some(RunReader::new(run, None).for_caller(upstream))
     }
 
@@ -328,8 +347,8 @@ impl Runs {
         thread_id: &str,
         event: &EventId,
     ) -> Option<RunReader> {
-        let key = RunKey::of(upstream, thread_id, event.run_id(), self.emit);
-        let (run, _wanted) = self.shared.live.find(&key)?;
+        let key = RunKey::of(upstream, thread_id, event.run_id(), self.emit.rendering());
+        let (run, _wanted) = self.shared.live.find(&key, self.emit)?;
         Some(RunReader::after(run, event.clone()).for_caller(upstream))
     }
 
@@ -396,8 +415,8 @@ impl Runs {
         thread_id: &str,
         listed: RunRecord,
     ) -> Result<RunRecord, Error> {
-        let key = RunKey::of(upstream, thread_id, &listed.id, self.emit);
-        if listed.status != RunStatus::Pending && self.shared.live.find(&key).is_some() {
+        let key = RunKey::of(upstream, thread_id, &listed.id, self.emit.rendering());
+        if listed.status != RunStatus::Pending && self.shared.live.has(&key) {
             return Ok(listed);
         }
         upstream.whole_run(thread_id, listed).await
@@ -425,7 +444,7 @@ impl Runs {
         run_id: &str,
         is_stopped: bool,
     ) {
-        // The run may be read with several sets of options.
+        // The run may be read in several renderings.
         for run in self.shared.live.readings(upstream, thread_id, run_id) {
             run.note_stop(is_stopped);
         }
@@ -462,16 +481,21 @@ impl Runs {
 // === impl Shared ===
 
 impl Shared {
+    /// A run of which nothing was read, for viewers with these options.
     fn open(
         &self,
         decoder: &mut RunDecoder,
         history: History,
         credentials: &Arc<CredentialRing<Bar>>,
-    ) -> (Arc<Run>, Arc<watch::Sender<()>>) {
+        emit: EmitOptions,
+    ) -> Opened {
         let changed = Arc::new(watch::Sender::new(()));
         let (weak, metrics) = (Arc::downgrade(&changed), self.metrics.clone());
-        let run = Run::new(decoder, self.log_bytes, history, weak, metrics);
-        (Arc::new(run.read_with(Arc::clone(credentials))), changed)
+        let thread_id = decoder.thread_id();
+        let broadcast = Broadcast::new(thread_id, emit.rendering(), self.log_bytes, metrics, weak);
+        let broadcast = Arc::new(broadcast.read_with(Arc::clone(credentials)));
+        let (run, publisher) = Publisher::begin(&broadcast, emit, decoder, history);
+        Opened { run, publisher, changed }
     }
 
     fn error_detail(&self) -> ErrorDetail {
@@ -494,20 +518,21 @@ impl Shared {
         joined: JoinedRun<'_>,
     ) -> (Attached, Option<(Driver, Reading)>) {
         let JoinedRun { upstream, server, thread_id, record, source, emit } = joined;
-        let key = RunKey::of(upstream, thread_id, &record.id, emit);
-        if let Some(attached) = self.live.find(&key) {
+        let key = RunKey::of(upstream, thread_id, &record.id, emit.rendering());
+        if let Some(attached) = self.live.find(&key, emit) {
             return (attached, None);
         }
         let messages_key = upstream.messages_key().clone();
         let decoder = RunDecoder::joined(thread_id, &record).with_messages_key(messages_key);
-        let mut decoder = decoder.with_emit(emit);
+        let mut decoder = decoder.with_rendering(emit.rendering());
         if record.resumes || !record.answers.is_empty() {
             decoder = decoder.resuming();
         }
         let credentials = Arc::new(CredentialRing::new(upstream.clone(), false));
-        let (run, changed) = self.open(&mut decoder, History::Replaying, &credentials);
+        let Opened { run, publisher, changed } =
+            self.open(&mut decoder, History::Replaying, &credentials, emit);
         let receiver = changed.subscribe();
-        if let Some(attached) = self.live.find_or_list(key, &run) {
+        if let Some(attached) = self.live.find_or_list(key, &run.broadcast, emit) {
             return (attached, None);
         }
         let reading =
@@ -515,7 +540,7 @@ impl Shared {
         let driver = Driver::new(DriverParts {
             upstream: upstream.clone(),
             credentials,
-            run: Arc::clone(&run),
+            publisher,
             changed,
             shared: Arc::clone(self),
             origin: Origin::Joined,

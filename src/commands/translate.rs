@@ -77,7 +77,7 @@ fn decoder(args: &cli::Translate, thread_id: &str) -> RunDecoder {
 
 /// Translates the recording on stdin, and writes the encoded events to stdout.
 fn translate_stdin(
-    decoder: RunDecoder,
+    mut decoder: RunDecoder,
     mut encode: impl FnMut(&[RunEvent], &mut Vec<u8>),
 ) -> Result<(), u8> {
     explain_stdin(
@@ -85,7 +85,7 @@ fn translate_stdin(
     );
     let mut stdout = io::stdout().lock();
     let mut out = Vec::new();
-    let translated = runs::translate(&mut io::stdin().lock(), decoder, &mut |events| {
+    let translated = runs::translate(&mut io::stdin().lock(), &mut decoder, &mut |events| {
         encode(events, &mut out);
         stdout.write_all(&out)?;
         out.clear();

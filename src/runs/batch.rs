@@ -51,6 +51,22 @@ impl Events {
         Self { read_at, ..Self::default() }
     }
 
+    /// An empty list, for events of the same bytes.
+    pub(super) fn emptied(&self) -> Self {
+        Self::read_at(self.read_at)
+    }
+
+    /// Each event with its key, and the upstream's part if the event is the first of that.
+    pub(super) fn entries(
+        &self,
+    ) -> impl Iterator<Item = (&RunEvent, Option<EventKey>, Option<&Json>)> {
+        let mut raws = self.raws.iter().peekable();
+        self.list.iter().zip(&self.keys).enumerate().map(move |(at, (event, key))| {
+            let raw = raws.next_if(|(first, _)| *first == at);
+            (event, *key, raw.map(|(_, part)| part))
+        })
+    }
+
     /// Adds events that no client can resume after.
     pub(super) fn without_keys(&mut self, add: impl FnOnce(&mut Vec<RunEvent>)) {
         add(&mut self.list);

@@ -24,7 +24,7 @@ pub struct IncompleteCapture(String);
 /// outer error is one of reading or of `each`.
 pub fn translate(
     input: &mut dyn Read,
-    mut decoder: RunDecoder,
+    decoder: &mut RunDecoder,
     each: &mut dyn FnMut(&[RunEvent]) -> io::Result<()>,
 ) -> io::Result<Result<(), IncompleteCapture>> {
     let mut buffer = vec![0; READ_BYTES];
@@ -34,7 +34,7 @@ pub fn translate(
     let fault = loop {
         let count = match input.read(&mut buffer) {
             Ok(0) => {
-                if let Err(error) = splitter.finish(&mut decoder, &mut events) {
+                if let Err(error) = splitter.finish(decoder, &mut events) {
                     break Some(error.to_string());
                 }
                 each(&events)?;
@@ -50,7 +50,7 @@ pub fn translate(
             Err(error) => return Err(error),
         };
         let new = buffer.get(..count).unwrap_or_default();
-        let pushed = splitter.read(new, &mut decoder, &mut events);
+        let pushed = splitter.read(new, decoder, &mut events);
         each(&events)?;
         events.clear();
         if let Err(error) = pushed {
@@ -179,9 +179,9 @@ mod tests {
 
     fn texts(recording: &str, size: usize) -> Vec<String> {
         let mut texts = Vec::new();
-        let decoder = RunDecoder::new("T", None, None);
+        let mut decoder = RunDecoder::new("T", None, None);
         let read = &mut Slowly(recording.as_bytes(), size);
-        let translated = translate(read, decoder, &mut |events| {
+        let translated = translate(read, &mut decoder, &mut |events| {
             for event in events {
                 if let RunEvent::TextDelta { delta, .. } = event {
                     texts.push(delta.decode().into_owned());

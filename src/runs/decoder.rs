@@ -19,7 +19,9 @@ use threadway_translate::langgraph::{
     MessagesKey, Novelty, Replay, RunError, RunRecord, StoredDecisions, StreamForm, Taken,
     ThreadState, Values,
 };
-use threadway_translate::run::{EmitOptions, Outcome, RunEvent, StreamEnd, Translator, View};
+use threadway_translate::run::{
+    Filter, Message, Outcome, Rendering, RunEvent, StreamEnd, Translator, View,
+};
 use threadway_translate::sse::{self, DecodeError, Decoder};
 
 pub(super) use keys::Watermark;
@@ -102,7 +104,7 @@ impl RunDecoder {
             thread_id: thread_id.to_owned(),
             name: name.map(str::to_owned),
             messages_key: MessagesKey::default(),
-            emit: EmitOptions::default(),
+            rendering: Rendering::default(),
             form: StreamForm::default(),
             scratch: String::new(),
             translation: run_id.map(|run_id| Translation::new(thread_id, Some(run_id), name)),
@@ -140,17 +142,17 @@ impl RunDecoder {
     pub(super) fn idle(thread_id: &str, name: &str) -> Self {
         let mut decoder = Self::new(thread_id, None, Some(name));
         let translator = Translator::named(thread_id, None, name);
-        decoder.parts.translation = Some(Translation { id: None, translator, filter: None });
+        decoder.parts.translation = Some(Translation { id: None, translator });
         decoder.parts.keys = KeySequence::Broken;
         decoder
     }
 
-    /// Limits what viewers are shown. To be called before anything is read.
+    /// Makes the events of this rendering. To be called before anything is read.
     #[must_use]
-    pub fn with_emit(mut self, emit: EmitOptions) -> Self {
-        self.parts.emit = emit;
+    pub fn with_rendering(mut self, rendering: Rendering) -> Self {
+        self.parts.rendering = rendering;
         let run = self.parts.translation;
-        self.parts.translation = run.map(|run| run.with_emit(emit));
+        self.parts.translation = run.map(|run| run.with_rendering(rendering));
         self.parts.reseed();
         self
     }
@@ -180,7 +182,7 @@ impl RunDecoder {
         if let Some(run) = &mut self.parts.translation {
             let key = self.parts.keys.start();
             out.with_keys(|out| {
-                run.apply(out, Translator::start);
+                run.translator.start(out);
                 move |_| key
             });
         }
@@ -328,13 +330,13 @@ impl RunDecoder {
         out.without_keys(|out| {
             if let Some(values) = values(messages_key, state) {
                 if *has_gap {
-                    run.apply(out, |run, out| run.on_checkpoint(&values, out));
+                    run.translator.on_checkpoint(&values, out);
                 } else {
-                    run.apply(out, |run, out| run.on_base(&values, out));
+                    run.translator.on_base(&values, out);
                 }
             }
             if let Some(input) = input {
-                run.apply(out, |run, out| run.on_named_input(&input, out));
+                run.translator.on_named_input(&input, out);
             }
         });
     }
@@ -355,14 +357,14 @@ impl RunDecoder {
     pub(super) fn checkpoint(&mut self, state: &str, out: &mut Events) {
         let Parts { translation, messages_key, .. } = &mut self.parts;
         if let (Some(run), Some(values)) = (translation, values(messages_key, state)) {
-            out.without_keys(|out| run.apply(out, |run, out| run.on_checkpoint(&values, out)));
+            out.without_keys(|out| run.translator.on_checkpoint(&values, out));
         }
     }
 
     /// Takes in the input of a pending run.
     pub(super) fn input(&mut self, input: &Json, out: &mut Events) {
         if let Some(run) = &mut self.parts.translation {
-            out.without_keys(|out| run.apply(out, |run, out| run.on_input(input, out)));
+            out.without_keys(|out| run.translator.on_input(input, out));
         }
     }
 
@@ -387,21 +389,22 @@ impl RunDecoder {
         end: StreamEnd,
         out: &mut Events,
     ) {
-        let Parts { thread_id, name, messages_key, emit, translation, keys, .. } = &mut self.parts;
+        let Parts { thread_id, name, messages_key, rendering, translation, keys, .. } =
+            &mut self.parts;
         let run = translation.get_or_insert_with(|| {
             Translation::new(thread_id, None, name.as_deref())
                 .with_messages_key(messages_key.clone())
-                .with_emit(*emit)
+                .with_rendering(*rendering)
         });
         if let Some(state) = state {
-            out.without_keys(|out| run.apply(out, |run, out| run.on_state(state, out)));
+            out.without_keys(|out| run.translator.on_state(state, out));
         }
         let is_lost = matches!(end, StreamEnd::Lost { .. });
         if is_lost {
             *keys = KeySequence::Broken;
         }
         out.with_keys(|out| {
-            run.apply(out, |run, out| run.on_end(end, out));
+            run.translator.on_end(end, out);
             let attempt = run.translator.attempt();
             let mut closings = 0;
             move |event| {
@@ -422,19 +425,24 @@ impl RunDecoder {
         });
     }
 
-    /// The digest of what viewers hold after this outcome. `None` before the run has a name.
-    pub(super) fn shown(&self, outcome: &Outcome) -> Option<u64> {
-        let run = self.parts.translation.as_ref()?;
-        Some(run.translator.shown(run.filter.as_ref(), outcome))
+    /// The digest of what viewers hold after this outcome, who see what the filter lets through.
+    /// `None` before the run has a name.
+    pub(super) fn shown(&self, filter: Option<&Filter>, outcome: &Outcome) -> Option<u64> {
+        Some(self.parts.translation.as_ref()?.translator.shown(filter, outcome))
+    }
+
+    /// The thread's messages, if they are known.
+    pub fn conversation(&self) -> Option<Vec<Arc<Message>>> {
+        self.parts.translation.as_ref()?.translator.conversation()
+    }
+
+    /// Whether the run's events get keys, so that a client can resume after them.
+    pub(super) fn has_keys(&self) -> bool {
+        self.parts.keys.is_intact()
     }
 
     pub(super) fn thread_id(&self) -> &str {
         &self.parts.thread_id
-    }
-
-    /// The options that limit what viewers are shown.
-    pub(super) fn emit(&self) -> EmitOptions {
-        self.parts.emit
     }
 
     /// LangGraph's id of the run, once it is known.
@@ -454,7 +462,7 @@ impl RunDecoder {
 
     /// A summary of the stream so far.
     pub(super) fn summary(&self) -> StreamSummary {
-        let Some(Translation { id, translator, filter: _ }) = &self.parts.translation else {
+        let Some(Translation { id, translator }) = &self.parts.translation else {
             return StreamSummary::default();
         };
         let is_joined_whole = |join: &Join| {
@@ -489,12 +497,9 @@ impl RunDecoder {
         self.parts.translation.as_ref().map(|run| run.translator.view())
     }
 
-    /// The view of a client that was sent the events that this decoder's options allow.
+    /// The same view, shared.
     pub(super) fn shared_view(&self) -> Option<Arc<View>> {
-        self.parts.translation.as_ref().map(|run| match &run.filter {
-            None => run.translator.shared_view(),
-            Some(filter) => Arc::clone(filter.view()),
-        })
+        self.parts.translation.as_ref().map(|run| run.translator.shared_view())
     }
 }
 

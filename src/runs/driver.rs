@@ -2,9 +2,9 @@
 //! run is over or nobody wants it.
 //!
 //! ```text
-//!   upstream -- bytes, records, states --> Reading -- events --> Run { published } <-- readers
-//!      ^                                      |                       |
-//!      +------------- next request -----------+                       +-- a keyframe is wanted
+//!   upstream -- bytes, records, states --> Reading -- events --> Publisher --> Run, .. <-- readers
+//!      ^                                      |                                 |
+//!      +------------- next request -----------+          a keyframe is wanted --+
 //! ```
 //!
 //! - `request`: sends requests to the upstream.
@@ -26,7 +26,8 @@ use super::batch::Events;
 use super::credential_ring::{CredentialRing, Lender};
 use super::ending::BodyEnd;
 use super::live::RunKey;
-use super::published::{Bar, Run};
+use super::published::{Bar, Broadcast};
+use super::publisher::Publisher;
 use super::reading::{Action, Reading, ReadingEnd, Request};
 use super::recorder::RunRecorder;
 use super::retry::UPSTREAM_PATIENCE;
@@ -51,7 +52,8 @@ pub(super) struct Driver {
     /// those of all who read it, and cancelled with these alone.
     upstream: Client,
     credentials: Arc<CredentialRing<Bar>>,
-    run: Arc<Run>,
+    broadcast: Arc<Broadcast>,
+    publisher: Publisher,
     changed: Arc<watch::Sender<()>>,
     shared: Arc<Shared>,
     /// The key under which the run is listed.
@@ -72,7 +74,7 @@ pub(super) struct DriverParts {
     pub(super) upstream: Client,
     /// The callers who read the run.
     pub(super) credentials: Arc<CredentialRing<Bar>>,
-    pub(super) run: Arc<Run>,
+    pub(super) publisher: Publisher,
     /// Notifies the readers of the run.
     pub(super) changed: Arc<watch::Sender<()>>,
     pub(super) shared: Arc<Shared>,
@@ -85,13 +87,15 @@ pub(super) struct DriverParts {
 impl Driver {
     /// Lists the run, if its id is known.
     pub(super) fn new(parts: DriverParts) -> Self {
-        let DriverParts { upstream, credentials, run, changed, shared, origin, affinity } = parts;
+        let DriverParts { upstream, credentials, publisher, changed, shared, origin, affinity } =
+            parts;
         let meter = shared.metrics.reading(origin);
         let recorder = shared.recorder.get().map(|recorder| recorder.run(upstream.secrets()));
         let mut driver = Self {
             upstream,
             credentials,
-            run,
+            broadcast: Arc::clone(publisher.broadcast()),
+            publisher,
             changed,
             shared,
             listed: None,
@@ -120,7 +124,7 @@ impl Driver {
                 Some(Action::End(end)) => return self.end(&mut reading, end),
                 None => {}
             }
-            self.run.set_away(reading.away_since());
+            self.broadcast.set_away(reading.away_since());
             if !reading.has_stream() {
                 // The connection is closed, or returns to its pool.
                 body = None;
@@ -144,9 +148,9 @@ impl Driver {
                         return self.log_end(RunEnd::Unread, None, &[]);
                     }
                 }
-                () = self.run.stop_noted() => reading.on_stop(Instant::now()),
-                () = self.run.keyframe_wanted() => {
-                    self.run.publish_keyframe(reading.decoder());
+                () = self.broadcast.stop_noted() => reading.on_stop(Instant::now()),
+                () = self.broadcast.wanted() => {
+                    self.publisher.publish_wanted(reading.decoder(), reading.history());
                     self.changed.send_replace(());
                 }
                 response = response(&mut pending) => {
@@ -194,7 +198,7 @@ impl Driver {
                 recorder.on_request(cursor, secrets.collect());
             }
         }
-        request::send(request, Arc::clone(&self.run), Arc::clone(&self.credentials))
+        request::send(request, Arc::clone(&self.broadcast), Arc::clone(&self.credentials))
     }
 
     /// Passes a response to the reading. Returns the stream, if one was opened.
@@ -227,12 +231,12 @@ impl Driver {
         if barred.is_empty() {
             return;
         }
-        let at = self.run.published().log.end();
+        let at = self.publisher.position();
         for lender in barred {
             self.credentials.bar(lender, Bar { at, is_whole });
         }
         self.changed.send_replace(());
-        let (thread_id, run_id, callers) = (&self.run.thread_id, self.run_id(), barred.len());
+        let (thread_id, run_id, callers) = (&self.broadcast.thread_id, self.run_id(), barred.len());
         tracing::info!(
             thread_id,
             run_id,
@@ -242,13 +246,13 @@ impl Driver {
     }
 
     fn publish(&mut self, reading: &Reading, events: Events) {
-        let has_news = self.run.publish(reading.decoder(), reading.history(), events);
+        let has_news = self.publisher.publish(reading.decoder(), reading.history(), events);
         self.list();
         if has_news {
             self.changed.send_replace(());
         }
         if let Some(recorder) = &mut self.recorder {
-            recorder.flush(&self.run.thread_id, self.listed.as_ref().map(|key| &*key.run_id));
+            recorder.flush(&self.broadcast.thread_id, self.listed.as_ref().map(|key| &*key.run_id));
         }
     }
 
@@ -258,7 +262,11 @@ impl Driver {
         let mut events = Events::default();
         offload(end.bytes(), || reading.end(end, detail, &mut events));
         self.publish(reading, events);
-        let end = self.run.published().end().cloned();
+        self.unlist();
+        if self.publisher.close(reading.decoder(), reading.history()) {
+            self.changed.send_replace(());
+        }
+        let end = self.publisher.end().cloned();
         if let Some(RunEvent::Ended { outcome, usage }) = end {
             let code =
                 if let Outcome::Failed(failure) = &outcome { Some(failure.code()) } else { None };
@@ -278,7 +286,7 @@ impl Driver {
         tracing::info!(
             agent = purpose.agent.as_deref(),
             thread = purpose.thread.as_deref(),
-            thread_id = self.run.thread_id,
+            thread_id = self.broadcast.thread_id,
             run_id = self.run_id(),
             caller,
             url = self.affinity.as_ref().map(Affinity::url).map(tracing::field::display),
@@ -303,7 +311,7 @@ impl Driver {
         }
         // Hundredths are enough for a log line.
         let seconds = (self.began_at.elapsed().as_secs_f64() * 100.0).round() / 100.0;
-        let events = self.run.published().events;
+        let events = self.publisher.events();
         let what = if end == RunEnd::Unread { "stopped reading run" } else { "run ended" };
         let (purpose, caller) = self.purpose_and_caller();
         let tokens = |count: fn(&Usage) -> Option<u64>| {
@@ -312,7 +320,7 @@ impl Driver {
         tracing::info!(
             agent = purpose.agent.as_deref(),
             thread = purpose.thread.as_deref(),
-            thread_id = self.run.thread_id,
+            thread_id = self.broadcast.thread_id,
             run_id = self.run_id(),
             origin = self.origin.as_str(),
             caller,
@@ -332,7 +340,7 @@ impl Driver {
         let patience = UPSTREAM_PATIENCE.as_secs();
         let upstream = self.upstream.base();
         tracing::warn!(
-            thread_id = self.run.thread_id,
+            thread_id = self.broadcast.thread_id,
             run_id = self.run_id(),
             %upstream,
             "gave up a run that was out of reach for {patience} s, and may go on in LangGraph: {why}"
@@ -340,7 +348,7 @@ impl Driver {
     }
 
     fn run_id(&self) -> &str {
-        self.listed.as_ref().map_or("", |key| &key.run_id)
+        self.broadcast.run_id().unwrap_or_default()
     }
 
     /// Whether the run is cancelled if nobody reads it.
@@ -358,9 +366,8 @@ impl Driver {
 
     /// Cancels the run upstream, because nobody reads it. At shutdown nobody waits for the answer.
     async fn cancel(&self) {
-        let thread_id = &self.run.thread_id;
-        let Some(run_id) = self.run.id() else { return };
-        let run_id = &*run_id;
+        let thread_id = &self.broadcast.thread_id;
+        let Some(run_id) = self.broadcast.run_id() else { return };
         let cancelled = self.upstream.cancel_run(thread_id, run_id);
         match self.shared.shutdown.run_until_cancelled(cancelled).await {
             Some(Ok(_)) => tracing::info!(thread_id, run_id, "run cancelled: its client has left"),
@@ -382,21 +389,21 @@ impl Driver {
     /// Lists the run, once its id is known.
     fn list(&mut self) {
         if self.listed.is_none() {
-            let id = self.run.id();
-            self.listed =
-                id.map(|id| RunKey::of(&self.upstream, &self.run.thread_id, &id, self.run.emit));
+            let Broadcast { thread_id, rendering, .. } = &*self.broadcast;
+            let id = self.broadcast.run_id();
+            self.listed = id.map(|id| RunKey::of(&self.upstream, thread_id, id, *rendering));
             if let Some(key) = &self.listed {
-                self.shared.live.list(key.clone(), &self.run);
+                self.shared.live.list(key.clone(), &self.broadcast);
                 self.log_start();
             }
         }
     }
 
-    /// Whether the same run is read with other options, or was until a moment ago.
+    /// Whether the same run is read in another rendering, or was until a moment ago.
     fn has_other_readings(&self) -> bool {
-        let Some(run_id) = self.run.id() else { return false };
-        let readings = self.shared.live.readings(&self.upstream, &self.run.thread_id, &run_id);
-        readings.iter().any(|run| !Arc::ptr_eq(run, &self.run))
+        let Some(run_id) = self.broadcast.run_id() else { return false };
+        let readings = self.shared.live.readings(&self.upstream, &self.broadcast.thread_id, run_id);
+        readings.iter().any(|run| !Arc::ptr_eq(run, &self.broadcast))
     }
 
     /// Removes the run from the list if it has no reader, so that none can attach any more. Returns
@@ -407,14 +414,19 @@ impl Driver {
         if self.changed.receiver_count() > 0 {
             return false;
         }
-        self.unlist(&mut live);
+        self.unlist_from(&mut live);
         true
     }
 
+    fn unlist(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        self.unlist_from(&mut shared.live.lock());
+    }
+
     /// Removes the run from the list, unless another reading of it is listed by now.
-    fn unlist(&mut self, live: &mut BTreeMap<RunKey, Arc<Run>>) {
+    fn unlist_from(&mut self, live: &mut BTreeMap<RunKey, Arc<Broadcast>>) {
         if let Some(key) = self.listed.take()
-            && live.get(&key).is_some_and(|listed| Arc::ptr_eq(listed, &self.run))
+            && live.get(&key).is_some_and(|listed| Arc::ptr_eq(listed, &self.broadcast))
         {
             live.remove(&key);
         }
@@ -423,8 +435,9 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        let shared = Arc::clone(&self.shared);
-        self.unlist(&mut shared.live.lock());
+        self.unlist();
+        // Audiences that came meanwhile find out by the end of the notifications.
+        drop(self.broadcast.close());
     }
 }
 

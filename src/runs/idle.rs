@@ -5,10 +5,12 @@
 
 use std::sync::Arc;
 
+use super::audience::Audience;
 use super::batch::Events;
 use super::decoder::RunDecoder;
 use super::ending;
-use super::published::Run;
+use super::published::{Broadcast, History, Run};
+use super::publisher::Publisher;
 use super::reader::Preview;
 use crate::metrics::{LARGE, Metrics};
 use crate::offload::offload;
@@ -47,7 +49,7 @@ pub(super) async fn preview(
     let state = upstream.thread_state(thread_id).await?;
     let decoder =
         RunDecoder::joined(thread_id, record).with_messages_key(upstream.messages_key().clone());
-    let mut decoder = decoder.with_emit(emit);
+    let mut decoder = decoder.with_rendering(emit.rendering());
     decoder.start(&mut Events::default());
     let mut events = Events::default();
     match &state {
@@ -57,7 +59,9 @@ pub(super) async fn preview(
     if let Some(input) = &record.input {
         offload(input.get().len(), || decoder.input(input, &mut events));
     }
-    Ok(Preview { events, view: decoder.shared_view().unwrap_or_default() })
+    let mut audience = Audience::new(emit);
+    let events = Events::clone(&audience.shown(&decoder, &events.into()));
+    Ok(Preview { events, view: audience.view(&decoder).unwrap_or_default() })
 }
 
 /// The conversation of a state, under the ids that readers of the thread get.
@@ -118,12 +122,16 @@ pub(super) async fn idle(
         }
         let checkpoint = state.as_ref().and_then(|state| state.checkpoint_id.as_deref());
         let name = format!("connect-{}", checkpoint.unwrap_or(thread_id));
-        let decoder =
-            RunDecoder::idle(thread_id, &name).with_messages_key(key.clone()).with_emit(emit);
-        let run = Run::idle(decoder, metrics, charge, |decoder, events| {
-            decoder.finish_with(state.as_ref(), StreamEnd::Idle { last }, events);
-        });
-        Ok(Arc::new(run))
+        let decoder = RunDecoder::idle(thread_id, &name).with_messages_key(key.clone());
+        let mut decoder = decoder.with_rendering(emit.rendering());
+        let broadcast = Arc::new(Broadcast::idle(thread_id, emit.rendering(), metrics, charge));
+        let history = History::Complete;
+        let (run, mut publisher) = Publisher::begin(&broadcast, emit, &mut decoder, history);
+        let mut events = Events::default();
+        decoder.finish_with(state.as_ref(), StreamEnd::Idle { last }, &mut events);
+        publisher.publish(&decoder, history, events);
+        publisher.close(&decoder, history);
+        Ok(run)
     };
     match &body {
         Some(body) => body.read(|body| make(Some(body))),

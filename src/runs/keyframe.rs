@@ -42,7 +42,7 @@ pub(super) struct Keyframe {
     view: Option<Arc<View>>,
     /// About how many bytes of memory the view keeps.
     memory_bytes: usize,
-    emit: EmitOptions,
+    options: EmitOptions,
     end: Option<EndEvent>,
     /// The events for a client that holds nothing.
     for_newcomer: OnceEvents,
@@ -60,6 +60,16 @@ pub(super) struct EndEvent {
     pub(super) key: Option<EventKey>,
 }
 
+// === impl EndEvent ===
+
+impl EndEvent {
+    /// The end of the run, if these events have it.
+    pub(super) fn of(events: &Events) -> Option<Self> {
+        let event = events.last().filter(|last| matches!(last, RunEvent::Ended { .. }))?;
+        Some(Self { event: event.clone(), key: events.last_key() })
+    }
+}
+
 // === impl Keyframe ===
 
 impl Keyframe {
@@ -69,12 +79,12 @@ impl Keyframe {
         written: u64,
         key: Option<EventKey>,
         view: Option<Arc<View>>,
-        emit: EmitOptions,
+        options: EmitOptions,
         end: Option<EndEvent>,
     ) -> Self {
         let memory_bytes = view.as_ref().map_or(0, |view| view.memory_bytes());
         let (for_newcomer, since) = (OnceEvents::default(), Mutex::default());
-        Self { at, written, key, view, memory_bytes, emit, end, for_newcomer, since }
+        Self { at, written, key, view, memory_bytes, options, end, for_newcomer, since }
     }
 
     /// The position where a reader continues after the keyframe.
@@ -139,7 +149,7 @@ impl Keyframe {
         }
         let (Some(view), Some(held)) = (&self.view, &other.view) else { return false };
         let is_same = || {
-            let events = run::resync(view, Viewer::Holds(held), self.emit);
+            let events = run::resync(view, Viewer::Holds(held), self.options);
             events.is_some_and(|events| events.is_empty())
         };
         self.questions() == other.questions()
@@ -159,7 +169,7 @@ impl Keyframe {
     }
 
     fn resync(&self, reader: Viewer<'_>) -> Option<Events> {
-        let mut events = Events::from(run::resync(self.view.as_ref()?, reader, self.emit)?);
+        let mut events = Events::from(run::resync(self.view.as_ref()?, reader, self.options)?);
         if let Some(EndEvent { event, key }) = &self.end {
             events.push(event.clone(), *key);
         }

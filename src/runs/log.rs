@@ -22,7 +22,8 @@ pub(super) struct RunLog {
     limit: usize,
 }
 
-/// The events of one chunk of the upstream's bytes. It never changes.
+/// The events of one chunk of the upstream's bytes, as one audience sees them: perhaps none. It never
+/// changes.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) events: Arc<Events>,
@@ -51,8 +52,9 @@ pub(super) struct Retained {
 // === impl Segment ===
 
 impl Segment {
-    pub(super) fn new(events: Events) -> Self {
-        Self { memory_bytes: events.memory_bytes(), events: events.into() }
+    pub(super) fn new(events: Arc<Events>) -> Self {
+        // A segment without events takes memory too.
+        Self { memory_bytes: events.memory_bytes().max(size_of::<Self>()), events }
     }
 
     /// About how many bytes of memory the events keep.
@@ -75,6 +77,11 @@ impl RunLog {
             written: 0,
             limit,
         }
+    }
+
+    /// An empty log of a run that was read up to this position.
+    pub(super) fn begin_at(&mut self, position: u64) {
+        self.first = position;
     }
 
     /// Retains at least this many bytes from now on.
@@ -166,8 +173,8 @@ impl Retained {
     /// open.
     pub(super) fn up_to(self, position: u64) -> (Open, VecDeque<Arc<Events>>) {
         let count = usize::try_from(position + 1 - self.first).unwrap_or(usize::MAX);
-        let segments = self.segments.iter().take(count).map(|segment| Arc::clone(&segment.events));
-        (self.open, segments.collect())
+        let segments = self.segments.iter().take(count).map(|segment| &segment.events);
+        (self.open, segments.filter(|events| !events.is_empty()).cloned().collect())
     }
 
     /// Whether nothing had been evicted.

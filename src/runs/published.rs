@@ -1,69 +1,55 @@
 //! The state of a run that its driver publishes for its readers.
 //!
 //! The lock is held to add a segment or to take a reference. Nothing is computed under it.
+//!
+//! - `broadcast`: what all audiences of the run share.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
+mod broadcast;
 
 use super::batch::Events;
-use super::credential_ring::CredentialRing;
 use super::decoder::{RunDecoder, Watermark};
 use super::event_id::{EventId, EventKey, ShownDigest};
 use super::keyframe::{EndEvent, Keyframe};
 use super::log::{Retained, RunLog, Segment};
-use crate::metrics::{Charge, Metrics};
-use crate::offload::offload;
+use crate::metrics::Metrics;
 use crate::sync::{Guard, Mutex};
-use threadway_translate::run::{self, EmitOptions, Failure, Loss, Open, Outcome, RunEvent};
+use threadway_translate::run::{self, EmitOptions, Failure, Loss, Open, Outcome, RunEvent, View};
 
-/// A run that is being read, or an idle thread shown as a run.
+pub(super) use broadcast::Broadcast;
+
+/// A run that is being read, or an idle thread shown as a run: what the viewers with the same
+/// options are sent.
 pub(crate) struct Run {
-    pub(super) thread_id: String,
+    pub(super) broadcast: Arc<Broadcast>,
     /// The options that limit what viewers are shown.
-    pub(super) emit: EmitOptions,
-    pub(super) metrics: Metrics,
+    pub(super) options: EmitOptions,
     published: Mutex<Published>,
-    /// Notified when more is published. The driver holds the only strong reference: when the driver
-    /// is gone, the readers' receivers are closed.
-    changed: Weak<watch::Sender<()>>,
-    keyframe_wanted: Notify,
-    /// Notified when a client stops the run through this gateway.
-    stop_noted: Notify,
-    /// The callers who read the run. `None` for an idle thread, which is not read any further.
-    credentials: Option<Arc<CredentialRing<Bar>>>,
-    /// Since when the upstream has not answered. `None` while it does.
-    away_since: watch::Sender<Option<Instant>>,
-    /// Whether this is an idle thread, not a run of LangGraph.
-    is_idle: bool,
-    /// For the state of an idle thread.
-    _charge: Option<Arc<Charge>>,
+}
+
+/// What a reading knows of its run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
+    history: History,
+    knows_conversation: bool,
+    watermark: Watermark,
 }
 
 /// The published state of a run.
 #[derive(Debug)]
 pub(super) struct Published {
     pub(super) log: RunLog,
-    /// Whether a client stopped the run through this gateway. Not all servers record that.
-    pub(super) is_stopped: bool,
-    /// How many events were published.
-    pub(super) events: u64,
     /// The newest keyframe; at the run's end the final one.
     keyframe: Option<Arc<Keyframe>>,
     /// Whether a reader waits for a newer keyframe.
     is_keyframe_wanted: bool,
-    /// The run's first event.
-    start: Option<RunEvent>,
     /// The run's last event.
     end: Option<EndEvent>,
     /// The key of the newest event.
     last_key: Option<EventKey>,
-    run_id: Option<Arc<str>>,
-    history: History,
-    knows_conversation: bool,
-    watermark: Watermark,
+    facts: Facts,
 }
 
 /// What the readers of a caller are still shown whose credentials the upstream refuses, while it
@@ -113,183 +99,88 @@ pub(super) enum History {
     Replayed,
 }
 
-/// Puts into the key of the run's end what viewers hold then.
-fn name_end(decoder: &RunDecoder, events: &mut Events) {
-    if let Some(RunEvent::Ended { outcome, .. }) = events.last()
-        && let Some(key) = events.last_key()
-    {
-        let memory_bytes = decoder.shared_view().map_or(0, |view| view.memory_bytes());
-        let shown = offload(memory_bytes, || decoder.shown(outcome));
-        events.set_last_key(key.showing(shown.unwrap_or_default()));
-    }
-}
-
 // === impl Run ===
 
 impl Run {
-    /// A run, with the events that its decoder can already make. `changed` is the driver's.
-    pub(super) fn new(
-        decoder: &mut RunDecoder,
-        log_bytes: usize,
-        history: History,
-        changed: Weak<watch::Sender<()>>,
-        metrics: Metrics,
-    ) -> Self {
+    /// A run of which its publisher has published nothing.
+    pub(super) fn new(broadcast: &Arc<Broadcast>, options: EmitOptions) -> Self {
         let published = Published {
-            log: RunLog::new(log_bytes),
-            is_stopped: false,
-            events: 0,
+            log: RunLog::new(broadcast.log_bytes),
             keyframe: None,
             is_keyframe_wanted: false,
-            start: None,
             end: None,
             last_key: None,
-            run_id: None,
-            history,
-            knows_conversation: false,
-            watermark: decoder.watermark(),
+            facts: Facts::UNKNOWN,
         };
-        let run = Self {
-            thread_id: decoder.thread_id().to_owned(),
-            emit: decoder.emit(),
-            metrics,
-            published: Mutex::new(published),
-            changed,
-            keyframe_wanted: Notify::new(),
-            stop_noted: Notify::new(),
-            credentials: None,
-            away_since: watch::Sender::default(),
-            is_idle: false,
-            _charge: None,
-        };
-        let mut events = Events::default();
-        decoder.start(&mut events);
-        run.publish(decoder, history, events);
-        run
+        Self { broadcast: Arc::clone(broadcast), options, published: Mutex::new(published) }
     }
 
-    /// The same run, read with these credentials.
-    pub(super) fn read_with(self, credentials: Arc<CredentialRing<Bar>>) -> Self {
-        Self { credentials: Some(credentials), ..self }
+    /// Begins at this position of the reading. To be called before anything is published.
+    pub(super) fn begin_at(&self, position: u64) {
+        self.published().log.begin_at(position);
     }
 
-    /// The callers who read the run. `None` for an idle thread.
-    pub(super) fn credentials(&self) -> Option<&Arc<CredentialRing<Bar>>> {
-        self.credentials.as_ref()
-    }
-
-    /// Notes whether a client is stopping the run through this gateway.
-    pub(super) fn note_stop(&self, is_stopped: bool) {
-        self.published().is_stopped = is_stopped;
-        if is_stopped {
-            self.stop_noted.notify_one();
-        }
-    }
-
-    /// Waits until a client stops the run through this gateway.
-    pub(super) async fn stop_noted(&self) {
-        self.stop_noted.notified().await;
-    }
-
-    /// An idle thread as a run that is over. `end` makes its events.
-    pub(super) fn idle(
-        mut decoder: RunDecoder,
-        metrics: Metrics,
-        charge: Option<Arc<Charge>>,
-        end: impl FnOnce(&mut RunDecoder, &mut Events),
-    ) -> Self {
-        let run = Self::new(&mut decoder, 0, History::Complete, Weak::new(), metrics);
-        let run = Self { is_idle: true, _charge: charge, ..run };
-        let mut events = Events::default();
-        end(&mut decoder, &mut events);
-        run.publish(&decoder, History::Complete, events);
-        run
-    }
-
-    /// Publishes new events and the decoder's state. Only the decoder's owner does. Returns whether
-    /// readers have to look.
+    /// Publishes new events and what the reading knows. `view` is that of a client that was sent all
+    /// events. Only the publisher calls this. Returns whether readers have to look.
     pub(super) fn publish(
         &self,
-        decoder: &RunDecoder,
-        history: History,
-        mut events: Events,
+        facts: Facts,
+        segment: Option<Arc<Segment>>,
+        view: impl Fn() -> Option<Arc<View>>,
     ) -> bool {
-        name_end(decoder, &mut events);
-        let (knows_conversation, watermark) = (decoder.knows_conversation(), decoder.watermark());
-        let start =
-            events.first().filter(|first| matches!(first, RunEvent::Started { .. })).cloned();
-        let (last, key) = (events.last(), events.last_key());
-        let end = last.filter(|last| matches!(last, RunEvent::Ended { .. }));
-        let end = end.map(|event| EndEvent { event: event.clone(), key });
-        let count = events.len() as u64;
-        let segment = (count > 0).then(|| Arc::new(Segment::new(events)));
+        let events = segment.as_ref().map(|segment| &segment.events);
+        let events = events.filter(|events| !events.is_empty());
+        let end = events.and_then(|events| EndEvent::of(events));
+        let key = events.map(|events| events.last_key());
+        let is_new = events.is_some();
         // The end and the final keyframe are published together: a reader of the end needs both.
         let final_keyframe = end.as_ref().map(|end| {
-            let added =
-                segment.as_ref().map_or((0, 0), |segment| (1, segment.memory_bytes() as u64));
-            let published = self.published();
-            let (at, written) = (published.log.end() + added.0, published.log.written() + added.1);
-            drop(published);
-            let (view, emit) = (decoder.shared_view(), decoder.emit());
-            Arc::new(Keyframe::new(at, written, key, view, emit, Some(end.clone())))
+            let added = segment.as_ref().map_or((0, 0), |added| (1, added.memory_bytes() as u64));
+            let (at, written) = {
+                let published = self.published();
+                (published.log.end() + added.0, published.log.written() + added.1)
+            };
+            let key = key.flatten();
+            Arc::new(Keyframe::new(at, written, key, view(), self.options, Some(end.clone())))
         });
         let (is_new, is_keyframe_wanted, _dropped) = {
             let mut published = self.published();
-            let is_new = count > 0 || published.history != history;
-            published.history = history;
-            published.knows_conversation = knows_conversation;
-            published.watermark = watermark;
-            published.events += count;
-            if count > 0 {
+            let is_new = is_new || published.facts.history != facts.history;
+            published.facts = facts;
+            if let Some(key) = key {
                 published.last_key = key;
             }
             if published.end.is_none() {
                 published.end = end;
-            }
-            if published.start.is_none() {
-                published.start = start;
-            }
-            if published.run_id.is_none() {
-                published.run_id = decoder.run_id().map(Arc::from);
             }
             let evicted = segment.map(|segment| published.log.push(segment));
             let replaced = published.set_keyframe(final_keyframe);
             // Dropping takes time, so it is done without the lock.
             (is_new, published.is_keyframe_wanted, (evicted, replaced))
         };
-        if is_keyframe_wanted {
-            self.publish_keyframe(decoder);
-        }
-        is_new || is_keyframe_wanted
+        (is_keyframe_wanted && self.publish_wanted_keyframe(view)) || is_new
     }
 
-    /// Publishes a keyframe of the run as it is now. Only the decoder's owner does.
-    pub(super) fn publish_keyframe(&self, decoder: &RunDecoder) {
+    /// Publishes a keyframe of the run as it is now, if a reader wants one. Only the publisher calls
+    /// this. Returns whether a reader does.
+    pub(super) fn publish_wanted_keyframe(&self, view: impl Fn() -> Option<Arc<View>>) -> bool {
         let (at, written, key, end) = {
             let published = self.published();
+            if !published.is_keyframe_wanted {
+                return false;
+            }
             let Published { log, last_key, end, .. } = &*published;
             (log.end(), log.written(), *last_key, end.clone())
         };
-        let (view, emit) = (decoder.shared_view(), decoder.emit());
-        let keyframe = Arc::new(Keyframe::new(at, written, key, view, emit, end));
-        self.metrics.keyframe_made();
+        let keyframe = Arc::new(Keyframe::new(at, written, key, view(), self.options, end));
+        self.metrics().keyframe_made();
         let replaced = self.published().set_keyframe(Some(keyframe));
         drop(replaced);
+        true
     }
 
-    /// Publishes since when the upstream has not answered. Only the driver does.
-    pub(super) fn set_away(&self, since: Option<Instant>) {
-        self.away_since.send_if_modified(|known| std::mem::replace(known, since) != since);
-    }
-
-    /// Since when the upstream has not answered.
-    pub(super) fn away_since(&self) -> watch::Receiver<Option<Instant>> {
-        self.away_since.subscribe()
-    }
-
-    /// Waits until a reader wants a keyframe.
-    pub(super) async fn keyframe_wanted(&self) {
-        self.keyframe_wanted.notified().await;
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.broadcast.metrics
     }
 
     /// A keyframe from which the reader can go on in the log; `None` if the driver has to make one,
@@ -313,27 +204,19 @@ impl Run {
         wanted_at.get_or_insert(published.log.end());
         published.is_keyframe_wanted = true;
         drop(published);
-        self.keyframe_wanted.notify_one();
+        self.broadcast.want_keyframe();
         None
     }
 
     /// LangGraph's id of the run, once it is known.
     pub(crate) fn id(&self) -> Option<Arc<str>> {
-        self.published().run_id.clone()
-    }
-
-    /// Whether the run's client has given it this name.
-    pub(super) fn is_called(&self, name: &str) -> bool {
-        match &self.published().start {
-            Some(RunEvent::Started { name: known, .. }) => **known == *name,
-            _ => false,
-        }
+        self.broadcast.run_id().map(Arc::from)
     }
 
     /// Whether this is an idle thread, not a run of LangGraph. It shows everything that the runs
     /// before it have shown.
     pub(crate) fn is_idle(&self) -> bool {
-        self.is_idle
+        self.broadcast.is_idle
     }
 
     /// Whether the reading ended, or goes on, without the run's own end.
@@ -363,14 +246,6 @@ impl Run {
         published.keyframe.clone()
     }
 
-    /// Notified when more is published; closed if nothing will be.
-    pub(super) fn subscribe(&self) -> watch::Receiver<()> {
-        match self.changed.upgrade() {
-            Some(changed) => changed.subscribe(),
-            None => watch::Sender::new(()).subscribe(),
-        }
-    }
-
     /// Whether a client whose last event this is holds the run to its end, or what the run's end
     /// shows.
     pub(crate) fn is_held_after(&self, event: &EventId) -> bool {
@@ -380,7 +255,46 @@ impl Run {
 
     /// Whether a driver still reads the run.
     pub(crate) fn is_driven(&self) -> bool {
-        self.changed.strong_count() > 0
+        self.broadcast.is_driven()
+    }
+
+    /// What a search for the event with this key needs.
+    pub(super) fn past(&self, key: EventKey) -> Past {
+        let published = self.published();
+        Past {
+            retained: published.log.retained(),
+            end: published.log.end(),
+            start: self.broadcast.start().cloned(),
+            has_end: published.end.as_ref().is_some_and(|end| end.key.is_some()),
+            may_come: published.end.is_none() && published.facts.watermark.may_still_come(key),
+            is_catching_up: published.is_catching_up(),
+        }
+    }
+
+    /// How a reader begins whose client has seen nothing of the run. `holds_nothing`: nor of the
+    /// thread.
+    pub(super) fn beginning(&self, holds_nothing: bool) -> Beginning {
+        let published = self.published();
+        let Facts { history, knows_conversation, watermark: _ } = published.facts;
+        let has_shown_little =
+            history == History::Complete && !knows_conversation && published.log.is_whole();
+        match self.broadcast.start() {
+            _ if holds_nothing && has_shown_little => Beginning::FirstEvent,
+            None => Beginning::Later,
+            Some(_) if published.can_be_shown() => Beginning::Keyframe,
+            Some(start) => Beginning::Start(start.clone()),
+        }
+    }
+
+    /// The events that end a reader's stream before the run is over. `open` is what the reader's
+    /// client has open; `None` if the client was sent nothing of the run.
+    pub(super) fn failed(&self, open: Option<&Open>, loss: Loss, message: &str) -> Events {
+        let start = || self.broadcast.start().into_iter().cloned().collect();
+        let mut events = open.map_or_else(start, run::closings);
+        let failure = Failure::Gateway { loss, message: message.to_owned() };
+        let outcome = Outcome::Failed(failure);
+        events.push(RunEvent::Ended { outcome, usage: Vec::new() });
+        events.into()
     }
 
     /// Whether a client that was sent this run to its end holds what the other run shows, open
@@ -398,20 +312,29 @@ impl Run {
 
 impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { thread_id, emit: _, metrics: _, published: _, .. } = self;
-        let mut run = f.debug_struct("Run");
-        run.field("thread_id", thread_id).field("is_idle", &self.is_idle).finish_non_exhaustive()
+        self.broadcast.fmt(f)
+    }
+}
+
+// === impl Facts ===
+
+impl Facts {
+    /// Nothing: the readers of a run wait.
+    pub(super) const UNKNOWN: Self = Self {
+        history: History::Replaying,
+        knows_conversation: false,
+        watermark: Watermark::Unknown,
+    };
+
+    pub(super) fn of(decoder: &RunDecoder, history: History) -> Self {
+        let (knows_conversation, watermark) = (decoder.knows_conversation(), decoder.watermark());
+        Self { history, knows_conversation, watermark }
     }
 }
 
 // === impl Published ===
 
 impl Published {
-    /// The run's first event, once there is one.
-    pub(super) fn start(&self) -> Option<&RunEvent> {
-        self.start.as_ref()
-    }
-
     /// What a client holds that was sent the run's end. `None` before the end, and if the run has
     /// none of its own.
     pub(super) fn shown(&self) -> Option<ShownDigest> {
@@ -425,37 +348,12 @@ impl Published {
 
     /// Whether the run's past is still being replayed.
     pub(super) fn is_catching_up(&self) -> bool {
-        self.end.is_none() && self.history == History::Replaying
-    }
-
-    /// What a search for the event with this key needs.
-    pub(super) fn past(&self, key: EventKey) -> Past {
-        Past {
-            retained: self.log.retained(),
-            end: self.log.end(),
-            start: self.start.clone(),
-            has_end: self.end.as_ref().is_some_and(|end| end.key.is_some()),
-            may_come: self.end.is_none() && self.watermark.may_still_come(key),
-            is_catching_up: self.is_catching_up(),
-        }
+        self.end.is_none() && self.facts.history == History::Replaying
     }
 
     /// Whether a new reader can be sent a keyframe.
     pub(super) fn can_be_shown(&self) -> bool {
-        self.end.is_some() || (!self.is_catching_up() && self.knows_conversation)
-    }
-
-    /// How a reader begins whose client has seen nothing of the run. `holds_nothing`: nor of the
-    /// thread.
-    pub(super) fn beginning(&self, holds_nothing: bool) -> Beginning {
-        let has_shown_little =
-            self.history == History::Complete && !self.knows_conversation && self.log.is_whole();
-        match &self.start {
-            _ if holds_nothing && has_shown_little => Beginning::FirstEvent,
-            None => Beginning::Later,
-            Some(_) if self.can_be_shown() => Beginning::Keyframe,
-            Some(start) => Beginning::Start(start.clone()),
-        }
+        self.end.is_some() || (!self.is_catching_up() && self.facts.knows_conversation)
     }
 
     /// Replaces the keyframe, if there is a new one. The caller drops the old one without the lock.
@@ -477,15 +375,5 @@ impl Published {
         let mut events = run::closings(open);
         events.push(end.clone());
         Some(events.into())
-    }
-
-    /// The events that end a reader's stream before the run is over. `open` is what the reader's
-    /// client has open; `None` if the client was sent nothing of the run.
-    pub(super) fn failed(&self, open: Option<&Open>, loss: Loss, message: &str) -> Events {
-        let mut events = open.map_or_else(|| self.start.iter().cloned().collect(), run::closings);
-        let failure = Failure::Gateway { loss, message: message.to_owned() };
-        let outcome = Outcome::Failed(failure);
-        events.push(RunEvent::Ended { outcome, usage: Vec::new() });
-        events.into()
     }
 }

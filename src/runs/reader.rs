@@ -119,7 +119,7 @@ impl RunReader {
     /// the run. The reader ends if the upstream refuses them while it accepts another caller's.
     #[must_use]
     pub(crate) fn for_caller(self, upstream: &Client) -> Self {
-        let attendance = self.run.credentials().map(|ring| ring.attend(upstream));
+        let attendance = self.run.broadcast.credentials.as_ref().map(|ring| ring.attend(upstream));
         let caller = ReaderCaller { upstream: upstream.clone(), attendance };
         Self { caller: Some(Box::new(caller)), ..self }
     }
@@ -136,13 +136,13 @@ impl RunReader {
 
     /// Since when the upstream has not answered.
     pub(crate) fn away_since(&self) -> watch::Receiver<Option<Instant>> {
-        self.run.away_since()
+        self.run.broadcast.away_since()
     }
 
     /// A reader that begins with the run as it is now.
     pub(super) fn from_now(run: Arc<Run>, baseline: Baseline) -> Self {
-        let changed = run.subscribe();
-        let counted = run.metrics.viewer();
+        let changed = run.broadcast.subscribe();
+        let counted = run.metrics().viewer();
         Self {
             run,
             changed,
@@ -241,7 +241,7 @@ impl RunReader {
     /// The driver ended without publishing an end.
     fn failed(&self) -> Events {
         let message = "threadway failed to read this run; please report it";
-        self.run.published().failed(self.open.as_ref(), Loss::Internal, message)
+        self.run.failed(self.open.as_ref(), Loss::Internal, message)
     }
 
     /// Whether the upstream refuses this caller's credentials, while it accepts another's.
@@ -275,9 +275,9 @@ impl RunReader {
                 return Some(ReaderStep::Return(events.into()));
             }
         }
-        Some(ReaderStep::Return(
-            published.failed(self.open.as_ref(), Loss::Unavailable, BARRED).into(),
-        ))
+        drop(published);
+        let failed = self.run.failed(self.open.as_ref(), Loss::Unavailable, BARRED);
+        Some(ReaderStep::Return(failed.into()))
     }
 
     fn step(&mut self) -> ReaderStep {
@@ -288,11 +288,11 @@ impl RunReader {
             match &mut self.state {
                 ReaderState::Over => return ReaderStep::Wait,
                 ReaderState::Searching(search) => {
-                    let past = self.run.published().past(search.event.key());
+                    let past = self.run.past(search.event.key());
                     let from = std::mem::replace(&mut search.at, past.end);
                     let (may_come, is_catching_up) = (past.may_come, past.is_catching_up);
                     if let Some((resumption, open)) = Resumption::after(&search.event, past, from) {
-                        self.run.metrics.resumed(search.kind);
+                        self.run.metrics().resumed(search.kind);
                         self.state = ReaderState::Resuming(resumption);
                         self.open = Some(open);
                         continue;
@@ -303,7 +303,7 @@ impl RunReader {
                     {
                         return ReaderStep::Wait;
                     }
-                    self.run.metrics.resumed(Resume::StartOver);
+                    self.run.metrics().resumed(Resume::StartOver);
                     self.state = ReaderState::Joining;
                 }
                 ReaderState::Resuming(resumption) => {
@@ -315,7 +315,7 @@ impl RunReader {
                 }
                 ReaderState::Joining => {
                     let holds_nothing = matches!(self.baseline, Baseline::Empty);
-                    let beginning = self.run.published().beginning(holds_nothing);
+                    let beginning = self.run.beginning(holds_nothing);
                     match beginning {
                         Beginning::Later => return ReaderStep::Wait,
                         Beginning::FirstEvent => self.state = ReaderState::At(0),
@@ -332,14 +332,17 @@ impl RunReader {
                 }
                 ReaderState::At(at) => {
                     let found = self.run.published().log.at(*at);
-                    return match found {
-                        Lookup::End => ReaderStep::Wait,
+                    match found {
+                        Lookup::End => return ReaderStep::Wait,
                         Lookup::Segment(segment) => {
                             *at += 1;
-                            ReaderStep::Return(Arc::clone(&segment.events).into())
+                            // All its events may be hidden.
+                            if !segment.events.is_empty() {
+                                return ReaderStep::Return(Arc::clone(&segment.events).into());
+                            }
                         }
-                        Lookup::Evicted => self.keyframe(),
-                    };
+                        Lookup::Evicted => return self.keyframe(),
+                    }
                 }
             }
         }
@@ -360,7 +363,7 @@ impl RunReader {
 
     /// The events of a keyframe for this reader's client. The reader then continues in the log.
     async fn show(&mut self, keyframe: &Arc<Keyframe>) -> Events {
-        let start = self.run.published().start().cloned();
+        let start = self.run.broadcast.start().cloned();
         let (shown, has_start) = if let ReaderState::At(_) = self.state {
             let open = self.open.clone().unwrap_or_default();
             (keyframe.for_lagging(&open), self.open.is_some())
@@ -385,14 +388,14 @@ impl RunReader {
             let nothing = Open::default();
             let open = self.open.as_ref().unwrap_or(&nothing);
             let message = "the stream was read too slowly; load the thread to see the run";
-            self.run.published().failed(Some(open), Loss::TooSlow, message)
+            self.run.failed(Some(open), Loss::TooSlow, message)
         }));
         events.set_includes(keyframe.key());
         events
     }
 
     fn count(&self, keyframe: &Keyframe) {
-        let metrics = &self.run.metrics;
+        let metrics = self.run.metrics();
         match (&self.state, &self.baseline) {
             (ReaderState::At(at), _) => {
                 metrics.resynced(Resync::FellBehind);

@@ -1,6 +1,7 @@
 //! The options of `[emit]`: the effect of each, and the properties of any combination.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use crate::support::capture::{self, Translated};
 use crate::support::generate::{self, any_end, fold, run_events_of};
@@ -46,17 +47,32 @@ fn options() -> Vec<(&'static str, EmitOptions)> {
 /// The events of a capture with these options.
 fn shown(bytes: &[u8], input: &Value, emit: EmitOptions) -> Translated {
     let mut events = Vec::new();
-    let decoder = RunDecoder::new("T", Some("R"), None).with_emit(emit);
+    let mut decoder = RunDecoder::new("T", Some("R"), None).with_rendering(emit.rendering());
     let mut bytes = bytes;
-    let read = translate(&mut bytes, decoder, &mut |more| {
+    let read = translate(&mut bytes, &mut decoder, &mut |more| {
         events.extend_from_slice(more);
         Ok(())
     });
     read.unwrap().unwrap_or_default();
+    let events = filtered(run::Filter::new(emit), events, decoder.conversation().as_deref());
     let input = threadway_translate::agui::Input::parse(input.to_string().as_bytes()).unwrap();
     let mut translated = capture::project(&events, Projector::new(input.client(), input.held()));
     translated.view = fold(&events);
     translated
+}
+
+/// What viewers see of events that are the last of their run.
+fn filtered(
+    filter: Option<run::Filter>,
+    events: Vec<RunEvent>,
+    conversation: Option<&[Arc<run::Message>]>,
+) -> Vec<RunEvent> {
+    let Some(mut filter) = filter else { return events };
+    let mut shown = Vec::new();
+    for event in events {
+        filter.show(event, &|| conversation.map(<[_]>::to_vec), &mut shown);
+    }
+    shown
 }
 
 /// Captures with reasoning, tools, custom events, changes of the state, and subagents.
@@ -158,7 +174,8 @@ fn any_emit() -> impl Strategy<Value = EmitOptions> {
 /// A run, and the events of it that are shown.
 struct Run {
     truth: View,
-    conversation: Option<Vec<std::sync::Arc<run::Message>>>,
+    conversation: Option<Vec<Arc<run::Message>>>,
+    all: Vec<RunEvent>,
     shown: Vec<RunEvent>,
 }
 
@@ -166,11 +183,8 @@ fn run(bytes: &[u8], state: Option<(usize, &str)>, end: StreamEnd, emit: EmitOpt
     let translator = run::Translator::new("T", "R").showing(emit.harness);
     let (translator, all) = run_events_of(translator, bytes, bytes.len().max(1), state, end);
     let conversation = translator.conversation();
-    let mut shown = all;
-    if let Some(mut filter) = run::Filter::new(emit) {
-        filter.show(&mut shown, 0, &|| conversation.clone());
-    }
-    Run { truth: translator.view().clone(), conversation, shown }
+    let shown = filtered(run::Filter::new(emit), all.clone(), conversation.as_deref());
+    Run { truth: translator.view().clone(), conversation, all, shown }
 }
 
 fn is_legal(events: &[Value]) -> Result<(), String> {
@@ -265,7 +279,7 @@ fn ends_as_promised(emit: EmitOptions, run: &Run, view: &View) -> Result<(), Str
     if is_lost || emit.messages == MessageSnapshots::None {
         return Ok(());
     }
-    let is_told = |message: &&std::sync::Arc<run::Message>| {
+    let is_told = |message: &&Arc<run::Message>| {
         let has_attachments = conversation.iter().any(|other| other.owner() == Some(&*message.id));
         let is_empty = message.role == Role::Assistant
             && message.content.is_empty()
@@ -280,7 +294,7 @@ fn ends_as_promised(emit: EmitOptions, run: &Run, view: &View) -> Result<(), Str
     let has = |role| expected.iter().any(|message| message.role == role);
     let is_own = |role| matches!(role, Role::Reasoning | Role::Attachment) && !has(role);
     let held: Vec<_> = view.messages().iter().filter(|message| !is_own(message.role)).collect();
-    let ids = |list: &[&std::sync::Arc<run::Message>]| {
+    let ids = |list: &[&Arc<run::Message>]| {
         list.iter().map(|message| message.id.to_string()).collect::<Vec<_>>()
     };
     if ids(&held) != ids(&expected) {
@@ -411,6 +425,36 @@ proptest! {
     }
 
     #[test]
+    fn an_audience_that_begins_in_the_middle_ends_as_the_options_say(
+        parts in generate::any_parts(),
+        at in any::<Index>(),
+        end in any_end(),
+        emit in any_emit(),
+    ) {
+        let bytes = generate::bytes(&parts, false);
+        let run = run(&bytes, None, end, emit);
+        let (earlier, later) = run.all.split_at(at.index(run.all.len()).max(1));
+        let view = fold(earlier);
+        if !view.is_based() && !view.messages().is_empty() {
+            // Viewers wait until the conversation is known.
+            return Ok(());
+        }
+        let Some(filter) = run::Filter::joining(emit, &view) else { return Ok(()) };
+        let resync = run::resync(filter.view(), Viewer::New, emit).unwrap();
+        let mut seen = vec![run.all[0].clone()];
+        seen.extend(resync);
+        seen.extend(filtered(Some(filter), later.to_vec(), run.conversation.as_deref()));
+        let wire = wire(&seen);
+        prop_assert_eq!(is_legal(&wire), Ok(()));
+        // Generated ids collide: a text may continue a message that was a tool's.
+        let promised = EmitOptions { tool_results: true, max_tool_result_bytes: 0, ..emit };
+        prop_assert_eq!(keeps_to(promised, &wire), Ok(()));
+        if view.is_based() {
+            prop_assert_eq!(ends_as_promised(emit, &run, &fold(&seen)), Ok(()));
+        }
+    }
+
+    #[test]
     fn a_run_at_rest_is_shown_as_the_options_say(
         state in generate::state(),
         emit in any_emit(),
@@ -421,13 +465,12 @@ proptest! {
         translator.on_state(&ThreadState::parse(&body).unwrap(), &mut events);
         translator.on_end(StreamEnd::Idle { last: LastRun::Ended }, &mut events);
         let conversation = translator.conversation();
-        if let Some(mut filter) = run::Filter::new(emit) {
-            filter.show(&mut events, 0, &|| conversation.clone());
-        }
+        let all = events.clone();
+        let events = filtered(run::Filter::new(emit), events, conversation.as_deref());
         let wire = wire(&events);
         prop_assert_eq!(is_legal(&wire), Ok(()));
         prop_assert_eq!(keeps_to(emit, &wire), Ok(()));
-        let run = Run { truth: translator.view().clone(), conversation, shown: events };
+        let run = Run { truth: translator.view().clone(), conversation, all, shown: events };
         let view = fold(&run.shown);
         prop_assert_eq!(ends_as_promised(emit, &run, &view), Ok(()));
         prop_assert_eq!(

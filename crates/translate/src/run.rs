@@ -64,7 +64,7 @@ pub(crate) use commit::langgraph_call_id;
 pub use commit::{ViewerMessages, snapshots};
 pub use decision::DecisionFault;
 pub(crate) use emit_options::untruncated;
-pub use emit_options::{EmitOptions, Harness, MessageSnapshots, StateEvents, Subagents};
+pub use emit_options::{EmitOptions, Harness, MessageSnapshots, Rendering, StateEvents, Subagents};
 pub use evidence::{
     Dropped, Evidence, LiveRun, MessagePast, Need, PlanStep, SentMessage, WhyDropped,
 };

@@ -3,7 +3,7 @@
 use threadway_translate::buffer;
 use threadway_translate::json::Json;
 use threadway_translate::langgraph::{self, Body, Cursor, MessagesKey, StreamForm};
-use threadway_translate::run::{EmitOptions, Filter, RunEvent, Translator};
+use threadway_translate::run::{Rendering, RunEvent, Translator};
 use threadway_translate::sse::Frame;
 
 use super::keys::KeySequence;
@@ -20,7 +20,7 @@ pub(super) struct Parts {
     pub(super) name: Option<String>,
     /// The key of the graph's state under which it keeps its conversation.
     pub(super) messages_key: MessagesKey,
-    pub(super) emit: EmitOptions,
+    pub(super) rendering: Rendering,
     pub(super) form: StreamForm,
     pub(super) scratch: String,
     pub(super) translation: Option<Translation>,
@@ -43,8 +43,6 @@ pub(super) struct Translation {
     /// LangGraph's id of the run, once it is known.
     pub(super) id: Option<String>,
     pub(super) translator: Translator,
-    /// Limits what viewers are shown; `None` if they are shown everything.
-    pub(super) filter: Option<Filter>,
 }
 
 /// The state of a stream that was joined.
@@ -116,11 +114,11 @@ impl Parts {
         }
         let id =
             if let Body::Metadata { run_id, .. } = &part.body { Some(&**run_id) } else { None };
-        let (name, emit) = (self.name.as_deref(), self.emit);
+        let (name, rendering) = (self.name.as_deref(), self.rendering);
         let run = self.translation.get_or_insert_with(|| {
             Translation::new(&self.thread_id, id, name)
                 .with_messages_key(self.messages_key.clone())
-                .with_emit(emit)
+                .with_rendering(rendering)
         });
         run.id = run.id.take().or_else(|| id.map(str::to_owned));
         // An error makes no event of its own.
@@ -130,16 +128,17 @@ impl Parts {
         let keys = &mut self.keys;
         let start = keys.start();
         out.with_keys(|out| {
-            run.apply(out, Translator::start);
+            run.translator.start(out);
             |_| start
         });
-        let raw = emit.raw_part(frame.event.as_deref(), frame.data.as_deref().unwrap_or_default());
+        let raw =
+            rendering.raw_part(frame.event.as_deref(), frame.data.as_deref().unwrap_or_default());
         let from = out.len();
         let is_known = !matches!(part.body, Body::Unknown | Body::Malformed(_));
         out.with_keys(|out| {
-            run.apply(out, |run, out| run.on_part(&part, out));
+            run.translator.on_part(&part, out);
             if let Some(raw) = raw.as_ref().filter(|_| !is_known) {
-                run.apply(out, |_, out| out.push(RunEvent::Raw(raw.clone())));
+                out.push(RunEvent::Raw(raw.clone()));
             }
             let attempt = run.translator.attempt();
             move |_| keys.next(attempt)
@@ -151,10 +150,10 @@ impl Parts {
         buffer::empty_text(&mut self.scratch);
     }
 
-    /// Gives the events of these options ids of their own. A client that resumes after an event of
-    /// other options starts over.
+    /// Gives the events of this rendering ids of their own. A client that resumes after an event of
+    /// another one starts over.
     pub(super) fn reseed(&mut self) {
-        self.keys.reseed(self.emit.seed() ^ self.messages_key.seed());
+        self.keys.reseed(self.rendering.seed() ^ self.messages_key.seed());
     }
 
     /// Parts may be missing before the next one.
@@ -163,7 +162,7 @@ impl Parts {
         self.keys = KeySequence::Broken;
         self.has_gap = true;
         let has_values = join.is_none_or(Join::may_have_values);
-        out.without_keys(|out| run.apply(out, |run, out| run.on_gap(has_values, out)));
+        out.without_keys(|out| run.translator.on_gap(has_values, out));
     }
 
     /// Whether a joined stream, whose first part has come, lacks what came before that part.
@@ -180,29 +179,14 @@ impl Translation {
     pub(super) fn new(thread_id: &str, id: Option<&str>, name: Option<&str>) -> Self {
         let run_id = id.or(name).unwrap_or(UNNAMED);
         let translator = Translator::named(thread_id, Some(run_id), name.unwrap_or(run_id));
-        Self { id: id.map(str::to_owned), translator, filter: None }
+        Self { id: id.map(str::to_owned), translator }
     }
 
     pub(super) fn with_messages_key(self, key: MessagesKey) -> Self {
         Self { translator: self.translator.under(key), ..self }
     }
 
-    pub(super) fn with_emit(self, emit: EmitOptions) -> Self {
-        let translator = self.translator.showing(emit.harness);
-        Self { translator, filter: Filter::new(emit), ..self }
-    }
-
-    /// Runs the translator, and removes the events that viewers are not shown.
-    pub(super) fn apply(
-        &mut self,
-        out: &mut Vec<RunEvent>,
-        make: impl FnOnce(&mut Translator, &mut Vec<RunEvent>),
-    ) {
-        let Self { id: _, translator, filter } = self;
-        let from = out.len();
-        make(translator, out);
-        if let Some(filter) = filter {
-            filter.show(out, from, &|| translator.conversation());
-        }
+    pub(super) fn with_rendering(self, rendering: Rendering) -> Self {
+        Self { translator: self.translator.showing(rendering.harness), ..self }
     }
 }

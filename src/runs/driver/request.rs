@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::runs::credential_ring::{CredentialRing, Lender, still_refused};
 use crate::runs::ending::{BodyEnd, EndStatus, Missing, ending, gather, has_shown_all};
-use crate::runs::published::{Bar, Run};
+use crate::runs::published::{Bar, Broadcast};
 use crate::runs::reading::{Answer, Request};
 use crate::upstream::{Client, Error, RunStream};
 use threadway_translate::run::StreamEnd;
@@ -51,7 +51,7 @@ pub(super) struct Refusal {
 /// some. What it refuses to all is the answer.
 pub(super) fn send(
     request: Request,
-    run: Arc<Run>,
+    run: Arc<Broadcast>,
     ring: Arc<CredentialRing<Bar>>,
 ) -> PendingResponse {
     Box::pin(async move {
@@ -83,8 +83,8 @@ pub(super) fn send(
 
 /// The end of a run of which the stream has shown everything but the end's confirmation, which the
 /// upstream refuses to all callers.
-fn unconfirmed(run: &Run) -> Answer {
-    let is_stopped = run.published().is_stopped;
+fn unconfirmed(run: &Broadcast) -> Answer {
+    let is_stopped = run.is_stopped();
     let end = if is_stopped { StreamEnd::Cancelled } else { StreamEnd::Succeeded };
     Answer::EndStatus(EndStatus::Unconfirmed(end))
 }
@@ -93,7 +93,7 @@ fn unconfirmed(run: &Run) -> Answer {
 /// credentials that the upstream refused before it accepted others.
 async fn round(
     request: &Request,
-    run: &Run,
+    run: &Broadcast,
     ring: &CredentialRing<Bar>,
 ) -> Result<(Reply, Vec<Lender>), Refusal> {
     let mut refused = Vec::new();
@@ -126,7 +126,7 @@ fn untried(request: &Request) -> Answer {
 }
 
 /// Sends a request with the credentials of one caller.
-async fn attempt(request: &Request, upstream: &Client, run: &Run) -> Result<Reply, Refusal> {
+async fn attempt(request: &Request, upstream: &Client, run: &Broadcast) -> Result<Reply, Refusal> {
     #[cfg(test)]
     if let Some(reply) = super::tests::asked(request, upstream).await {
         return reply;
@@ -163,7 +163,7 @@ async fn attempt(request: &Request, upstream: &Client, run: &Run) -> Result<Repl
             Err(error) => failed(&error, Answer::Record(Err(body_end(&error)))),
         },
         Request::EndStatus { seen, end } => {
-            let is_stopped = run.published().is_stopped;
+            let is_stopped = run.is_stopped();
             match gather(upstream, thread_id, seen, end, is_stopped).await {
                 Ok((record, facts)) => match ending(seen, end, &record, facts) {
                     Ok(status) => Ok(Answer::EndStatus(status).into()),

@@ -47,11 +47,11 @@ use crate::runs::published::History;
 use crate::runs::reader::{Baseline, RunReader};
 use crate::runs::reading::tests::record;
 use crate::runs::reading::{Answer, Source};
-use crate::runs::{EventId, JoinedRun, OwnerPolicy, RunDecoder, Runs};
+use crate::runs::{EventId, JoinedRun, Opened, OwnerPolicy, RunDecoder, Runs};
 use crate::sync::turns;
 use crate::upstream::Seed;
 use threadway_translate::langgraph::{Capabilities, RunStatus, StoredDecisions};
-use threadway_translate::run::{EmitOptions, View};
+use threadway_translate::run::{EmitOptions, Filter, Rendering, StateEvents, View};
 
 /// How many interleavings each test runs, unless `THREADWAY_SCHEDULES` says otherwise.
 const SCHEDULES: u64 = 300;
@@ -678,8 +678,12 @@ impl ClientView {
             return;
         }
         assert!(matches!(outcome, Outcome::Finished { .. }), "{outcome:?}");
-        let (holds, _) = uncut();
+        let (holds, _) = uncut(self.options());
         assert_eq!(self.holds(), *holds);
+    }
+
+    fn options(&self) -> EmitOptions {
+        options(self.number)
     }
 
     /// Checks that it was sent everything, or what it may see.
@@ -708,18 +712,33 @@ impl ClientView {
     }
 }
 
-/// The view of a client that has read all events, and those events.
-fn uncut() -> &'static (String, Vec<RunEvent>) {
-    static UNCUT: OnceLock<(String, Vec<RunEvent>)> = OnceLock::new();
-    UNCUT.get_or_init(|| {
+/// The options of a client. Every second viewer belongs to an audience that is shown less.
+fn options(number: usize) -> EmitOptions {
+    let less = EmitOptions { state: StateEvents::Final, steps: false, ..EmitOptions::default() };
+    if number % 2 == 1 { less } else { EmitOptions::default() }
+}
+
+/// The view of a client that has read all events with these options, and those events.
+fn uncut(options: EmitOptions) -> &'static (String, Vec<RunEvent>) {
+    static UNCUT: [OnceLock<(String, Vec<RunEvent>)>; 2] = [OnceLock::new(), OnceLock::new()];
+    UNCUT[usize::from(options == EmitOptions::default())].get_or_init(|| {
         let mut decoder = RunDecoder::new("T", Some("R"), Some("R"));
         let mut events = Events::default();
         decoder.start(&mut events);
         decoder.read(parts().concat().as_bytes(), &mut events).unwrap();
         decoder.end(None, StreamEnd::Succeeded, &mut events);
+        let mut events = events.to_vec();
+        if let Some(mut filter) = Filter::new(options) {
+            let all = std::mem::take(&mut events);
+            for event in all {
+                filter.show(event, &|| decoder.conversation(), &mut events);
+            }
+        }
         let mut client = ClientView::default();
-        events.iter().for_each(|event| client.view.apply(event));
-        (client.holds(), events.to_vec())
+        for event in &events {
+            client.view.apply(event);
+        }
+        (client.holds(), events)
     })
 }
 
@@ -739,7 +758,7 @@ async fn owner(schedule: Arc<Schedule>, mut reader: RunReader, leaves_after: Opt
         client.is_done(&world.plan);
         let is_whole = world.plan.log_bytes > 10_000 && !world.plan.goes_down();
         if is_whole && !world.plan.refuses() {
-            assert_eq!(client.events, uncut().1);
+            assert_eq!(client.events, uncut(client.options()).1);
         }
     }
     drop(reader);
@@ -815,7 +834,7 @@ fn attach(
 ) -> Option<(RunReader, bool)> {
     let world = &schedule.world;
     let upstream = for_caller(&world.upstream, number);
-    let Runs { shared, .. } = &world.runs;
+    let (Runs { shared, .. }, emit) = (&world.runs, options(number));
     let (run, _wanted) = if world.plan.has_time {
         if world.plan.goes_down() && shared.shutdown.is_cancelled() {
             return None;
@@ -826,14 +845,14 @@ fn attach(
             thread_id: "T",
             record: record(RunStatus::Running),
             source: Source::Stream,
-            emit: EmitOptions::default(),
+            emit,
         });
         if let Some((driver, reading)) = driver {
             drives(schedule, driver, reading, None);
         }
         attached
     } else {
-        shared.live.find(&RunKey::of(&world.upstream, "T", "R", EmitOptions::default()))?
+        shared.live.find(&RunKey::of(&world.upstream, "T", "R", Rendering::default()), emit)?
     };
     pass();
     let event = last.and_then(|last| last.parse::<EventId>().ok());
@@ -1025,13 +1044,14 @@ fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
     let mut decoder = RunDecoder::new("T", Some("R"), Some("R"));
     let upstream = for_caller(&world.upstream, 0);
     let credentials = Arc::new(CredentialRing::new(upstream.clone(), true));
-    let (run, changed) = shared.open(&mut decoder, History::Complete, &credentials);
+    let Opened { run, publisher, changed } =
+        shared.open(&mut decoder, History::Complete, &credentials, EmitOptions::default());
     let reading = Reading::started(decoder, Capabilities::PYTHON, Seed::fixed(), Instant::now());
     let reader = RunReader::for_owner(Arc::clone(&run)).for_caller(&upstream);
     let driver = Driver::new(DriverParts {
         upstream,
         credentials,
-        run,
+        publisher,
         changed,
         shared: Arc::clone(shared),
         origin: Origin::Started,

@@ -15,7 +15,7 @@ fn events(texts: &[&str]) -> Events {
 }
 
 fn segment(texts: &[&str]) -> Arc<Segment> {
-    Segment::new(events(texts)).into()
+    Segment::new(events(texts).into()).into()
 }
 
 fn memory_bytes(texts: &[&str]) -> usize {
@@ -76,7 +76,7 @@ fn an_event_is_found_by_its_key_while_it_is_kept() {
         let mut events = Events::default();
         events.push(event("1"), Some(key(2 * batch)));
         events.push(event("2"), Some(key(2 * batch + 1)));
-        drop(log.push(Segment::new(events).into()));
+        drop(log.push(Segment::new(events.into()).into()));
     }
     let kept = log.retained();
     assert_eq!(kept.find(key(1), 0), None);

@@ -1,5 +1,7 @@
 //! The options of `[emit]`: which events of a run its viewers see.
 
+use std::fmt::Debug;
+
 use serde_json::value::RawValue;
 
 use super::{Content, ContentPart, raw_part};
@@ -61,6 +63,17 @@ pub enum MessageSnapshots {
     None,
 }
 
+/// How a run becomes events. All other options only remove some of them.
+///
+/// A run is read once for all viewers with the same rendering.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rendering {
+    /// How viewers see what LangChain's harness adds to a conversation.
+    pub harness: Harness,
+    /// Whether events carry the parts of LangGraph's stream that they are made of.
+    pub raw: bool,
+}
+
 /// How viewers see subgraphs and subagents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subagents {
@@ -111,21 +124,6 @@ impl Default for EmitOptions {
 }
 
 impl EmitOptions {
-    /// The smallest value in the order of `Ord`, for ranges of a map.
-    pub const MIN: Self = Self {
-        state: StateEvents::Delta,
-        messages: MessageSnapshots::WhenNeeded,
-        tool_results: false,
-        max_tool_result_bytes: 0,
-        max_event_bytes: 0,
-        reasoning: false,
-        steps: false,
-        activities: false,
-        subagents: Subagents::Attributed,
-        raw: false,
-        harness: Harness::Notice,
-    };
-
     /// The options that apply to editors.
     ///
     /// ACP has no state and no snapshots. An editor's plan is made of the state, so that is not
@@ -143,20 +141,24 @@ impl EmitOptions {
         if self == Self::default() { Self { raw: true, ..self } } else { self }
     }
 
-    /// A number that differs between sets of options, and is 0 for the default. Every replica
-    /// computes the same one.
-    pub fn seed(self) -> u32 {
-        if self == Self::default() { 0 } else { crc32fast::hash(format!("{self:?}").as_bytes()) }
+    /// The options that decide which events are made.
+    pub fn rendering(self) -> Rendering {
+        Rendering { harness: self.harness, raw: self.raw }
     }
 
-    /// A part of LangGraph's stream as viewers see it. `None` if they do not.
-    pub fn raw_part(self, event: Option<&str>, data: &str) -> Option<Json> {
-        let raw = self.raw.then(|| raw_part(event, data)).flatten()?;
-        Some(self.cut(&raw).unwrap_or(raw))
+    /// The options that remove events, and the default of the others.
+    pub(super) fn hiding(self) -> Self {
+        Self { raw: false, harness: Harness::default(), ..self }
+    }
+
+    /// A number that differs between sets of options that remove events, and is 0 if they remove
+    /// none. Every replica computes the same one.
+    pub fn seed(self) -> u32 {
+        seed(&self.hiding())
     }
 
     /// A value as viewers see it. `None` if that is the value itself.
-    pub(super) fn cut(self, value: &RawValue) -> Option<Json> {
+    pub fn cut(self, value: &RawValue) -> Option<Json> {
         cut(value, self.max_event_bytes, 0)
     }
 
@@ -210,6 +212,25 @@ impl EmitOptions {
         shown.push(ContentPart::Text(note));
         Some(Content::Parts(shown.into()))
     }
+}
+
+// === impl Rendering ===
+
+impl Rendering {
+    /// A number that differs between renderings, and is 0 for the default. Every replica computes
+    /// the same one.
+    pub fn seed(self) -> u32 {
+        seed(&self)
+    }
+
+    /// A part of LangGraph's stream, for events that carry it.
+    pub fn raw_part(self, event: Option<&str>, data: &str) -> Option<Json> {
+        self.raw.then(|| raw_part(event, data)).flatten()
+    }
+}
+
+fn seed<T: Debug + Default + PartialEq>(options: &T) -> u32 {
+    if *options == T::default() { 0 } else { crc32fast::hash(format!("{options:?}").as_bytes()) }
 }
 
 /// The length in bytes of the decoded text.

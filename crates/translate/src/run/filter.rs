@@ -10,7 +10,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::emit_options::{EmitOptions, Harness, MessageSnapshots, StateEvents, Subagents};
+use super::emit_options::{EmitOptions, MessageSnapshots, StateEvents, Subagents};
+use super::resync::{Viewer, resync};
 use super::{Failure, Id, Loss, Message, Outcome, Role, RunEvent, Snapshot, State, View, commit};
 
 /// Removes from a run's events what `[emit]` hides.
@@ -35,10 +36,10 @@ pub struct Filter {
 // === impl Filter ===
 
 impl Filter {
-    /// `None` if the options show everything.
+    /// `None` if the options show everything. The translator has applied the others.
     pub fn new(emit: EmitOptions) -> Option<Self> {
-        // The translator has applied the option for the harness.
-        if (EmitOptions { harness: Harness::default(), ..emit }) == EmitOptions::default() {
+        let emit = emit.hiding();
+        if emit == EmitOptions::default() {
             return None;
         }
         // Without snapshots a viewer must not wait for one.
@@ -55,6 +56,25 @@ impl Filter {
         })
     }
 
+    /// A filter that begins in the middle of a run, which has this view by then.
+    ///
+    /// It takes what a new viewer would be sent. So its view is what a viewer holds who joins now.
+    pub fn joining(emit: EmitOptions, run: &View) -> Option<Self> {
+        let mut filter = Self::new(emit)?;
+        if emit.subagents == Subagents::Hidden {
+            // What is still to come of their messages is hidden too.
+            for message in run.messages().iter().filter(|message| message.agent.is_some()) {
+                filter.hidden.insert(Arc::clone(&message.id));
+                filter.hidden.extend(message.calls.iter().map(|call| Arc::clone(&call.id)));
+            }
+        }
+        let mut shown = Vec::new();
+        for event in resync(run, Viewer::New, EmitOptions::default()).unwrap_or_default() {
+            filter.show(event, &|| None, &mut shown);
+        }
+        Some(filter)
+    }
+
     /// The options.
     pub(super) fn options(&self) -> EmitOptions {
         self.emit
@@ -65,21 +85,9 @@ impl Filter {
         &self.view
     }
 
-    /// Replaces the events from index `from` on by those that viewers see. `conversation` returns
-    /// the thread's messages, if they are known.
+    /// Appends what viewers see of an event. `conversation` returns the thread's messages, if they
+    /// are known.
     pub fn show(
-        &mut self,
-        events: &mut Vec<RunEvent>,
-        from: usize,
-        conversation: &dyn Fn() -> Option<Vec<Arc<Message>>>,
-    ) {
-        let all: Vec<_> = events.drain(from..).collect();
-        for event in all {
-            self.take(event, conversation, events);
-        }
-    }
-
-    fn take(
         &mut self,
         mut event: RunEvent,
         conversation: &dyn Fn() -> Option<Vec<Arc<Message>>>,
@@ -124,7 +132,7 @@ impl Filter {
     }
 
     fn shorten(&self, event: &mut RunEvent) {
-        if let RunEvent::Custom { value, .. } = event
+        if let RunEvent::Custom { value, .. } | RunEvent::Raw(value) = event
             && let Some(cut) = self.emit.cut(value)
         {
             *value = cut;
