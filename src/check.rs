@@ -7,7 +7,8 @@ use std::time::Duration;
 use indexmap::IndexMap;
 
 use crate::agents::{Agent, Agents, InputKeys, Listed, Listing, Upstream};
-use crate::config::{Config, DEFAULT_UPSTREAM, NamedAgent, nearest};
+use crate::config::{Config, DEFAULT_UPSTREAM, NamedAgent};
+use crate::nearest::nearest;
 use crate::server::isolation::{self, Judgement};
 use crate::server::{Auth, Settings};
 use crate::terminal;

@@ -8,7 +8,7 @@
 //! - `front`: who may call, and what is forwarded.
 //! - `upstreams`: the LangGraph servers and aliases for their agents.
 //! - `emit`: what viewers see of runs. `acp`: how editors see the agents.
-//! - `environment`: misspelt variables. `nearest`: what a misspelt name stands for.
+//! - `environment`: misspelt variables.
 //! - `start`: what the start of the gateway needs of this machine.
 
 mod acp;
@@ -17,7 +17,6 @@ mod environment;
 mod flags;
 mod front;
 mod keys;
-mod nearest;
 mod raw;
 mod start;
 mod upstreams;
@@ -34,7 +33,6 @@ pub use acp::Acp;
 pub use environment::unknown_variables;
 pub use flags::Options;
 pub use keys::{Absent, Applies, KEYS, Key, Kind, variable};
-pub(crate) use nearest::nearest;
 pub use raw::Mistake;
 
 use crate::agents::{self, Agents, Emits, MessagesKey, MessagesKeys};

@@ -45,7 +45,7 @@
 //! - [`bridge`]: the ACP of an editor here, bridged to a gateway elsewhere.
 //! - [`credentials`]: upstream keys that `threadway acp --login` has stored.
 //! - [`config`], [`cli`]: what the operator sets, by key and by flag. [`check`]: whether it will work.
-//!   [`reload`]: a changed file, without a restart.
+//!   [`reload`]: a changed file, without a restart. `nearest`: what a misspelt name stands for.
 //! - [`telemetry`]: log lines, and traces.
 //! - [`editors`]: what to paste into an editor's settings. [`manual`]: completions, manual pages.
 //! - [`terminal`]: which characters of other people's text a terminal may show.
@@ -54,7 +54,7 @@
 //!
 //! A module imports only from lower ranks: sync < offload < metrics < audit, upstream, `single_flight` <
 //! agents, credentials, runs < threads < sessions < server, stdio < bridge, config, cli, check,
-//! editors, manual, reload, telemetry, terminal, watch. `tests/offline/tidy.rs` has the ranks, and fails otherwise.
+//! editors, manual, nearest, reload, telemetry, terminal, watch. `tests/offline/tidy.rs` has the ranks, and fails otherwise.
 //! The files within a module import each other in one direction only: `tests/offline/circles.rs`.
 //!
 //! # What always holds
@@ -81,6 +81,7 @@ pub mod credentials;
 pub mod editors;
 pub mod manual;
 pub mod metrics;
+mod nearest;
 mod offload;
 pub mod reload;
 pub mod runs;

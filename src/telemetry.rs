@@ -22,7 +22,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-use crate::config::nearest;
+use crate::nearest::nearest;
 use crate::upstream::{BaseUrl, Tls};
 use words::Word;
 

@@ -3,8 +3,8 @@
 
 use clap::Command;
 
-use super::nearest::nearest;
 use super::raw::Mistake;
+use crate::nearest::nearest;
 
 /// The prefix of all variables that commands read.
 const PREFIX: &str = "THREADWAY_";

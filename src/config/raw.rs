@@ -8,9 +8,10 @@ use std::str::FromStr;
 
 use toml::{Table, Value};
 
+use super::Acp;
 use super::flags::Options;
 use super::keys::{self, KEYS, Key, Kind};
-use super::{Acp, nearest};
+use crate::nearest::nearest;
 use crate::telemetry::{Log, NotALog};
 
 /// The key under which flags and the environment give all caller keys in one value.

@@ -7,7 +7,7 @@ use tracing_subscriber::filter::LevelFilter;
 const CRATES: [&str; 3] = ["threadway", "threadway_demo", "hyper_util"];
 
 /// The modules of `threadway` itself.
-const MODULES: [&str; 24] = [
+const MODULES: [&str; 25] = [
     "agents",
     "audit",
     "bridge",
@@ -19,6 +19,7 @@ const MODULES: [&str; 24] = [
     "editors",
     "manual",
     "metrics",
+    "nearest",
     "offload",
     "reload",
     "runs",

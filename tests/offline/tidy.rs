@@ -66,6 +66,7 @@ const GATEWAY: Package = Package {
         ("cli", SHELL),
         ("editors", SHELL),
         ("manual", SHELL),
+        ("nearest", SHELL),
         ("check", SHELL),
         ("commands", SHELL),
         ("reload", SHELL),
