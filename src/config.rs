@@ -222,14 +222,28 @@ impl Config {
         changed
     }
 
-    /// The keys with other values that take effect only after a restart.
+    /// The keys with other values that take effect only after a restart. A value that is only
+    /// written in another way, or that another key makes useless, has no effect.
     pub(crate) fn needs_restart(&self, other: &Self) -> Vec<&'static str> {
         let value = |config: &'_ Self, key: &Key| match (config.given.get(key.name), key.absent) {
             (Some(given), _) => given.value.clone(),
             (None, Absent::Value(value)) => value.to_owned(),
             (None, Absent::Words(_) | Absent::Unsaid) => String::new(),
         };
-        let differs = |key: &&Key| value(self, key) != value(other, key);
+        let (limits, other_limits) = (&self.settings.limits, &other.settings.limits);
+        let has_effect = |key: &Key| match key.name {
+            "listen" => self.listen != other.listen,
+            "admin_listen" => self.admin_listen != other.admin_listen,
+            "otlp_endpoint" => self.otlp_endpoint != other.otlp_endpoint,
+            "audit_log" => self.audit_log != other.audit_log,
+            "record.dir" | "record.files" | "record.bytes" => self.record != other.record,
+            "log" => self.log.to_string() != other.log.to_string(),
+            "on_owner_disconnect" | "limits.owner_grace_seconds" => {
+                limits.owners != other_limits.owners
+            }
+            _ => true,
+        };
+        let differs = |key: &&Key| value(self, key) != value(other, key) && has_effect(key);
         let late = KEYS.iter().filter(|key| key.applies == Applies::Restart);
         late.filter(differs).map(|key| key.name).collect()
     }

@@ -178,6 +178,43 @@ fn the_table_acp_keeps_its_order_and_names_its_mistakes() {
 }
 
 #[test]
+fn a_restart_is_needed_for_another_value_and_not_for_another_text() {
+    let read = |text: &str| {
+        let text = format!("upstream.url = \"http://h\"\n{text}");
+        Config { given: of_toml(&text).0.given, ..checked(&text).unwrap() }
+    };
+    for (old, new, expected) in [
+        ("", "listen = \"8484\"", None),
+        ("", "listen = \"8485\"", Some("listen")),
+        ("admin_listen = \"1\"", "admin_listen = \"127.0.0.1:1\"", None),
+        ("", "admin_listen = \"1\"", Some("admin_listen")),
+        ("otlp_endpoint = \"http://c\"", "otlp_endpoint = \"http://c:80/\"", None),
+        ("otlp_endpoint = \"http://c\"", "otlp_endpoint = \"http://d\"", Some("otlp_endpoint")),
+        ("", "log = \"text,info\"", None),
+        ("", "log = \"json,info\"", Some("log")),
+        ("", "audit_log = \"stderr\"", Some("audit_log")),
+        ("", "record.files = 7", None),
+        ("", "record.dir = \"d\"", Some("record.dir")),
+        ("record.dir = \"d\"", "record = {dir = \"d\", files = 7}", Some("record.files")),
+        ("record.dir = \"d\"", "record = {dir = \"d\", bytes = 9000000}", Some("record.bytes")),
+        ("", "limits.owner_grace_seconds = 7", None),
+        ("", "on_owner_disconnect = \"cancel\"", Some("on_owner_disconnect")),
+        (
+            "on_owner_disconnect = \"cancel\"",
+            "on_owner_disconnect = \"cancel\"\nlimits.owner_grace_seconds = 7",
+            Some("limits.owner_grace_seconds"),
+        ),
+        ("", "limits.log_bytes = 1048576", None),
+        ("", "limits.log_bytes = 7", Some("limits.log_bytes")),
+        ("", "limits.state_reads_per_second = 7", Some("limits.state_reads_per_second")),
+        ("", "error_detail = \"code\"", None),
+    ] {
+        let (old, new) = (read(old), read(new));
+        assert_eq!(old.needs_restart(&new), Vec::from_iter(expected), "{:?}", new.given);
+    }
+}
+
+#[test]
 fn a_flag_beats_the_file_and_the_file_beats_the_default() {
     let options = Options::default().with("listen", "127.0.0.2:2").with("limits.log_bytes", "7");
     let file = "listen = \"127.0.0.1:1\"\nupstream.url = \"http://file\"\n\
