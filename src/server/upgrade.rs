@@ -44,7 +44,9 @@ impl Upgrade {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.0.lock().replace(Box::new(|upgraded| Box::pin(serve(upgraded))));
+        let serve: Serve = Box::new(|upgraded| Box::pin(serve(upgraded)));
+        // What is replaced is dropped after the lock: it may hold what locks by itself.
+        let _replaced = self.0.lock().replace(serve);
     }
 
     /// Takes what a request has left.
@@ -103,6 +105,22 @@ pub(in crate::server) mod tests {
 
     pub(in crate::server) const UPGRADES: [(&str, &str); 2] =
         [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")];
+
+    #[test]
+    fn what_an_upgrade_replaces_is_dropped_outside_its_lock() {
+        /// Locks as it is dropped, as the charge of a socket may.
+        struct Locks(Mutex<()>);
+        impl Drop for Locks {
+            fn drop(&mut self) {
+                drop(self.0.lock());
+            }
+        }
+        let upgrade = Upgrade::default();
+        let locks = Locks(Mutex::new(()));
+        upgrade.put(|_| async move { drop(locks) });
+        upgrade.put(|_| async {});
+        assert!(upgrade.take().is_some());
+    }
 
     #[test]
     fn an_upgrade_is_asked_for_in_both_headers() {
