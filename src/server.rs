@@ -37,7 +37,7 @@ mod upgrade;
 mod websocket;
 
 use std::mem::discriminant;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -126,8 +126,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Server {
     state: LongLived,
-    clients: watch::Sender<Endpoint>,
-    admin: watch::Sender<Endpoint>,
+    newest: Published,
 }
 
 /// How many whole threads are made into one answer at the same time. It takes about five times the
@@ -147,16 +146,26 @@ struct LongLived {
     unread: Unread,
     request_log: RequestLog,
     shutdown: CancellationToken,
-    /// What sockets use that were opened before a reload.
-    newest: OnceLock<watch::Sender<Arc<Gateway>>>,
-    newest_acp: OnceLock<watch::Sender<Arc<acp::Front>>>,
 }
 
-/// Replaces the newest value for all sockets.
-fn renewed<T>(newest: &OnceLock<watch::Sender<Arc<T>>>, value: &Arc<T>) -> Newest<T> {
-    let sender = newest.get_or_init(|| watch::Sender::new(Arc::clone(value)));
-    sender.send_replace(Arc::clone(value));
-    sender.subscribe()
+/// What a reload replaces: what the two listeners serve, and what sockets use that were opened
+/// before.
+#[derive(Debug)]
+struct Published {
+    clients: watch::Sender<Endpoint>,
+    admin: watch::Sender<Endpoint>,
+    gateway: watch::Sender<Arc<Gateway>>,
+    acp: watch::Sender<Arc<acp::Front>>,
+}
+
+/// What agents and settings are served as.
+struct Generation {
+    gateway: Arc<Gateway>,
+    acp: Arc<acp::Front>,
+    admin: Endpoint,
+    readiness: Readiness,
+    page: Page,
+    compression: Compression,
 }
 
 // === impl Server ===
@@ -171,28 +180,19 @@ impl Server {
     ) -> Self {
         let Limits { log_bytes, owners, state_reads_per_second, .. } = settings.limits;
         let runs = Runs::new(log_bytes, owners, observer.metrics.clone(), shutdown.clone());
-        let callers = CallerState::new();
-        let readiness = Readiness::new(agents.clone(), shutdown.clone());
-        let threads = Threads::new(runs, state_reads_per_second);
-        let request_log = RequestLog::default();
-        let tasks = TaskTracker::new();
-        let acp_connections = acp::Registry::default();
-        let unread = Unread::new(observer.metrics.memory().clone());
         let state = LongLived {
-            threads,
-            tasks,
-            acp_connections,
-            callers,
-            readiness,
+            threads: Threads::new(runs, state_reads_per_second),
+            tasks: TaskTracker::new(),
+            acp_connections: acp::Registry::default(),
+            callers: CallerState::new(),
+            readiness: Readiness::new(agents.clone(), shutdown.clone()),
+            unread: Unread::new(observer.metrics.memory().clone()),
             observer,
-            unread,
-            request_log,
+            request_log: RequestLog::default(),
             shutdown,
-            newest: OnceLock::new(),
-            newest_acp: OnceLock::new(),
         };
-        let (clients, admin) = state.endpoints(agents, settings, CancellationToken::new());
-        Self { state, clients: watch::Sender::new(clients), admin: watch::Sender::new(admin) }
+        let newest = Published::new(state.generation(agents, settings, CancellationToken::new()));
+        Self { state, newest }
     }
 
     /// The metrics that the server counts in.
@@ -222,26 +222,19 @@ impl Server {
     /// `limits.log_bytes`, `limits.state_reads_per_second` and `limits.owners` keep their first
     /// values.
     pub fn reload(&self, agents: Agents, settings: Settings) {
-        let (auth, old, replaced) = {
-            let clients = self.clients.borrow();
-            let is_same_mode = discriminant(&settings.auth) == discriminant(&clients.auth);
-            let old = (!is_same_mode).then(|| clients.replaced.clone());
-            let replaced =
-                if is_same_mode { clients.replaced.clone() } else { CancellationToken::new() };
-            (settings.auth.succeeding(&clients.auth), old, replaced)
-        };
-        let settings = Settings { auth, ..settings };
-        let (clients, admin) = self.state.endpoints(agents, settings, replaced);
-        self.clients.send_replace(clients);
-        self.admin.send_replace(admin);
-        if let Some(old) = old {
-            old.cancel();
+        let old = self.newest.gateway.borrow().admission.clone();
+        let is_same_mode = discriminant(&settings.auth) == discriminant(&old.auth);
+        let replaced = if is_same_mode { old.replaced.clone() } else { CancellationToken::new() };
+        let settings = Settings { auth: settings.auth.succeeding(&old.auth), ..settings };
+        self.newest.replace(self.state.generation(agents, settings, replaced));
+        if !is_same_mode {
+            old.replaced.cancel();
         }
     }
 
     /// Serves clients until the shutdown, then waits for open connections and runs to end.
     pub async fn serve(&self, listener: TcpListener) {
-        let (endpoint, shutdown) = (self.clients.subscribe(), self.state.shutdown.clone());
+        let (endpoint, shutdown) = (self.newest.clients.subscribe(), self.state.shutdown.clone());
         connections::serve_endpoint(listener, endpoint, self.metrics(), shutdown).await;
         self.state.tasks.close();
         let runs = self.state.threads.runs();
@@ -253,20 +246,79 @@ impl Server {
     pub async fn serve_admin(&self, listener: TcpListener, stop: CancellationToken) {
         // These connections are not those of clients, and are not counted.
         let uncounted = Metrics::default();
-        connections::serve_endpoint(listener, self.admin.subscribe(), &uncounted, stop).await;
+        connections::serve_endpoint(listener, self.newest.admin.subscribe(), &uncounted, stop).await;
+    }
+}
+
+// === impl Published ===
+
+impl Published {
+    fn new(first: Generation) -> Self {
+        let gateway = watch::Sender::new(Arc::clone(&first.gateway));
+        let acp = watch::Sender::new(Arc::clone(&first.acp));
+        let clients = first.clients(gateway.subscribe(), acp.subscribe());
+        first.apply();
+        Self {
+            clients: watch::Sender::new(clients),
+            admin: watch::Sender::new(first.admin),
+            gateway,
+            acp,
+        }
+    }
+
+    /// Serves another generation, to the listeners and to open sockets alike.
+    fn replace(&self, next: Generation) {
+        let clients = next.clients(self.gateway.subscribe(), self.acp.subscribe());
+        next.apply();
+        self.gateway.send_replace(next.gateway);
+        self.acp.send_replace(next.acp);
+        self.clients.send_replace(clients);
+        self.admin.send_replace(next.admin);
+    }
+}
+
+// === impl Generation ===
+
+impl Generation {
+    /// What the listener for clients serves. The routes give the newest of a reload to the sockets
+    /// that they open.
+    fn clients(&self, newest: Newest<Gateway>, newest_acp: Newest<acp::Front>) -> Endpoint {
+        let gateway = &self.gateway;
+        let state = RoutesState {
+            gateway: Arc::clone(gateway),
+            newest,
+            acp: Arc::clone(&self.acp),
+            newest_acp,
+            readiness: self.readiness.clone(),
+            page: self.page,
+        };
+        Endpoint {
+            routes: routes::routes(state, self.compression),
+            full: routes::full(gateway),
+            limits: gateway.limits.clone(),
+            refusals: gateway.log.refusals.clone(),
+        }
+    }
+
+    /// Sets what the runs and the metrics have of the settings.
+    fn apply(&self) {
+        let Gateway { threads, error_detail, observer, limits, .. } = &*self.gateway;
+        threads.runs().set_error_detail(*error_detail);
+        observer.metrics.memory().set_limit(limits.memory_bytes);
     }
 }
 
 // === impl LongLived ===
 
 impl LongLived {
-    /// What the listener for clients and the admin listener serve.
-    fn endpoints(
+    /// What agents and settings are served as. `replaced` is cancelled when a reload sets another
+    /// `auth.mode`.
+    fn generation(
         &self,
         agents: Agents,
         settings: Settings,
         replaced: CancellationToken,
-    ) -> (Endpoint, Endpoint) {
+    ) -> Generation {
         let Settings {
             limits,
             forward,
@@ -282,12 +334,9 @@ impl LongLived {
             thread_routes,
             acp,
         } = settings;
-        self.threads.runs().set_error_detail(error_detail);
-        self.observer.metrics.memory().set_limit(limits.memory_bytes);
         agents.stop_waiting_at(&self.shutdown);
         let readiness = self.readiness.of(agents.clone());
         let admin = admin::endpoint(&readiness, &self.observer.metrics, &limits, hosts.clone());
-        let state = self.callers.clone();
         let blocked = match &auth {
             Auth::Upstream(UpstreamAuth { trust: Trust::Proven, .. }) => Blocked::Requests,
             Auth::None | Auth::Bearer(_) | Auth::Jwt(_) | Auth::Upstream(_) => {
@@ -308,7 +357,7 @@ impl LongLived {
             thread_access,
             agents,
             threads: self.threads.clone(),
-            limits: limits.clone(),
+            limits,
             error_detail,
             on_message,
             observer: self.observer.clone(),
@@ -318,29 +367,18 @@ impl LongLived {
             conversions: Semaphore::new(CONVERSIONS),
             disallowed_log: LogLimiter::default(),
             admission: Admission {
-                auth: auth.clone(),
+                auth,
                 cors,
                 hosts,
                 rates,
-                state,
+                state: self.callers.clone(),
                 proof,
                 forward,
                 memory: self.observer.metrics.memory().clone(),
-                replaced: replaced.clone(),
+                replaced,
             },
         });
-        let refusals = self.request_log.refusals.clone();
-        let full = routes::full(&gateway);
-        let front = Arc::new(acp::Front::new(Arc::clone(&gateway), acp, retained));
-        let state = RoutesState {
-            newest: renewed(&self.newest, &gateway),
-            newest_acp: renewed(&self.newest_acp, &front),
-            gateway,
-            acp: front,
-            readiness,
-            page,
-        };
-        let routes = routes::routes(state, compression);
-        (Endpoint { routes, full, limits, auth, replaced, refusals }, admin)
+        let acp = Arc::new(acp::Front::new(Arc::clone(&gateway), acp, retained));
+        Generation { gateway, acp, admin, readiness, page, compression }
     }
 }

@@ -36,7 +36,6 @@ use tokio_util::sync::CancellationToken;
 use self::framing::{FramingCheck, TwoLengths};
 use self::inbound::{Inbound, RequestBody};
 use self::silent::Silent;
-use super::auth::Auth;
 use super::limits::Limits;
 use super::limits::caller_id::CallerId;
 use super::limits::rates::Callers;
@@ -83,10 +82,6 @@ pub(super) struct Endpoint {
     /// Answers connections for which there is no place.
     pub(super) full: Full,
     pub(super) limits: Limits,
-    /// Kept so that the next endpoint can take over what was learnt, such as an issuer's keys.
-    pub(super) auth: Auth,
-    /// Cancelled when a reload sets another `auth.mode`.
-    pub(super) replaced: CancellationToken,
     /// Logs what is refused before any route.
     pub(super) refusals: RefusalLog,
 }
@@ -141,14 +136,7 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) {
     let (limits, refusals, full) = (limits.clone(), RefusalLog::default(), Full::new(|full| full));
-    let endpoint = watch::Sender::new(Endpoint {
-        routes,
-        full,
-        limits,
-        auth: Auth::None,
-        replaced: CancellationToken::new(),
-        refusals,
-    });
+    let endpoint = watch::Sender::new(Endpoint { routes, full, limits, refusals });
     serve_endpoint(listener, endpoint.subscribe(), &Metrics::default(), shutdown).await;
 }
 

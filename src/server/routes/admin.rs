@@ -15,11 +15,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
-use tokio_util::sync::CancellationToken;
 
 use super::health::{self, Readiness};
 use crate::metrics::{Format, Metrics};
-use crate::server::auth::Auth;
 use crate::server::browser::host::{self, HostName};
 use crate::server::connections::{Endpoint, Full};
 use crate::server::limits::Limits;
@@ -50,8 +48,7 @@ pub(in crate::server) fn endpoint(
     let header_timeout = limits.header_timeout.min(ADMIN_HEADER_TIMEOUT);
     let limits = Limits { connections: ADMIN_CONNECTIONS, header_timeout, ..limits.clone() };
     let (full, refusals) = (Full::new(|full| full), RefusalLog::default());
-    let replaced = CancellationToken::new();
-    Endpoint { routes, full, limits, auth: Auth::None, replaced, refusals }
+    Endpoint { routes, full, limits, refusals }
 }
 
 async fn scrape(State(metrics): State<Metrics>, headers: HeaderMap) -> Response {
