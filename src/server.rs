@@ -11,16 +11,18 @@
 //! - `observe`: metrics, traces, the log of refusals and the audit log.
 //! - `streams`: a run's events as bytes.
 //! - [`auth`]: the checks before each request, keys, tokens, and how callers are identified.
+//! - `response`: the responses of HTTP.
 //! - `gateway`: what all requests share, and what a handler knows of its request.
 //! - `connections`: TCP connections, HTTP/1.1, shutdown.
+//! - `body`: a request's body, read at the expense of its caller.
 //! - `service`: what clients can ask of an agent or a thread, for all transports.
-//! - `response`: the responses of HTTP.
 //! - `websocket`: many runs on one connection.
 //! - `acp`: ACP for clients elsewhere.
 //! - `routes`: a table of the routes, with a file for each, and the layers in front of them.
 
 mod acp;
 pub mod auth;
+mod body;
 mod browser;
 mod connections;
 mod gateway;
@@ -50,6 +52,7 @@ pub use auth::{
     Auth, DEFAULT_SKEW, Jwt, JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW,
     NotAKeySet, ThreadRoutes, Trust, UpstreamAuth,
 };
+pub use body::BODY_TIMEOUT;
 pub use browser::cors::{Cors, CorsError, Credentials, Origin};
 pub use browser::host::{HostName, NotAHostName, under_safe_names};
 pub use browser::refused::{MAX_LOGGED_ORIGINS, ORIGIN_LOG_PAUSE};
@@ -63,7 +66,6 @@ pub use request::forward::{Forward, NotForwarded};
 pub use routes::compress::{Coding, Compression, Compressor};
 pub use routes::health::PROBE_AGE;
 pub use routes::page::Page;
-pub use service::body::BODY_TIMEOUT;
 pub use service::threads::change::MAX_NAME_CHARS;
 pub use streams::body::KEEP_ALIVE;
 pub use streams::encoder::Encoder;
@@ -246,7 +248,8 @@ impl Server {
     pub async fn serve_admin(&self, listener: TcpListener, stop: CancellationToken) {
         // These connections are not those of clients, and are not counted.
         let uncounted = Metrics::default();
-        connections::serve_endpoint(listener, self.newest.admin.subscribe(), &uncounted, stop).await;
+        connections::serve_endpoint(listener, self.newest.admin.subscribe(), &uncounted, stop)
+            .await;
     }
 }
 

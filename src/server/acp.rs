@@ -36,9 +36,9 @@ pub(super) use streams::close;
 use self::remote::Remote;
 use self::socket::Opened;
 use super::auth::Auth;
-use super::auth::admit::UpstreamNotAsked;
 use super::gateway::{Gateway, Newest, RequestContext};
 use super::reject::Reject;
+use super::response::UpstreamNotAsked;
 use super::upgrade::{Upgrade, is_upgrade};
 use super::websocket::handshake;
 use crate::agents::{Agents, Upstream};
@@ -115,33 +115,33 @@ fn upstream_of<'a>(agents: &'a Agents, agent: Option<&str>) -> Option<&'a Upstre
 
 /// `GET /acp`: opens a WebSocket, or streams messages.
 pub(super) async fn open(
-    admitted: RequestContext,
+    context: RequestContext,
     State(front): State<Arc<Front>>,
     State(newest): State<Newest<Front>>,
     request: Request,
 ) -> Result<Response, Reject> {
     if !is_upgrade(request.headers()) {
-        return streams::stream(&admitted, &front, &request);
+        return streams::stream(&context, &front, &request);
     }
     let (head, _) = request.into_parts();
     let mut response = match handshake::accept(&head) {
         Ok(response) => response,
         Err(refusal) => return Ok(*refusal),
     };
-    handshake::expect_own_credentials(&admitted.gateway, &head)?;
+    handshake::expect_own_credentials(&context.gateway, &head)?;
     let outbox = Outbox::new();
-    let meter = admitted.gateway.observer.metrics.acp(Transport::WebSocket);
+    let meter = context.gateway.observer.metrics.acp(Transport::WebSocket);
     let counted = meter.connection();
-    let (remote, works) = connect(&admitted, &front, outbox.clone(), meter).await?;
-    let slot = admitted.streams.slot()?;
-    let charge = admitted.gateway.observer.metrics.memory().charge(Held::Body, remote.holder());
+    let (remote, works) = connect(&context, &front, outbox.clone(), meter).await?;
+    let slot = context.streams.slot()?;
+    let charge = context.gateway.observer.metrics.memory().charge(Held::Body, remote.holder());
     let Some(upgrade) = head.extensions.get::<Upgrade>() else {
         return Err(Reject::invalid(
             "this connection cannot become a WebSocket; open it over HTTP/1.1",
         ));
     };
     response.headers_mut().insert(CONNECTION_ID, remote.header());
-    if !is_checked_by_langgraph(&admitted) {
+    if !is_checked_by_langgraph(&context) {
         response.extensions_mut().insert(UpstreamNotAsked);
     }
     let opened = Opened {
@@ -149,9 +149,9 @@ pub(super) async fn open(
         works,
         outbox,
         front: newest,
-        context: handshake::context(&head, slot),
+        opening: handshake::opening(&head, slot),
         _counted: counted,
-        limit: admitted.gateway.limits.body_bytes,
+        limit: context.gateway.limits.body_bytes,
         charge,
     };
     upgrade.put(|upgraded| socket::serve(opened, upgraded));
@@ -160,12 +160,12 @@ pub(super) async fn open(
 
 /// `POST /acp`: a message.
 pub(super) async fn message(
-    admitted: RequestContext,
+    context: RequestContext,
     State(front): State<Arc<Front>>,
     request: Request,
 ) -> Result<Response, Reject> {
     let (head, body) = request.into_parts();
-    Box::pin(streams::message(&admitted, &front, &head, body)).await
+    Box::pin(streams::message(&context, &front, &head, body)).await
 }
 
 /// The response to a message that its connection handles.
@@ -179,7 +179,7 @@ fn accepted() -> Response {
 
 /// A new connection of a caller, and the work that it gives to its transport.
 async fn connect(
-    admitted: &RequestContext,
+    context: &RequestContext,
     front: &Front,
     outbox: Outbox,
     meter: AcpMeter,
@@ -190,33 +190,33 @@ async fn connect(
              `acp.agent` to an agent such as `local:agent`",
         ));
     };
-    let upstream = service.upstream.client.called_by(&admitted.caller);
-    let mut holder = admitted.share();
-    if is_checked_by_langgraph(admitted) {
+    let upstream = service.upstream.client.called_by(&context.caller);
+    let mut holder = context.share();
+    if is_checked_by_langgraph(context) {
         // Otherwise nobody would count how often somebody tries credentials here.
         match upstream.assistants(None).await {
             Err(error) if error.is_unauthorized() || error.was_not_sent() => {
-                return Err(admitted.upstream_failed(&error, upstream.caller()));
+                return Err(context.upstream_failed(&error, upstream.caller()));
             }
             Ok(_) => {}
-            Err(_) => holder = admitted.holder(),
+            Err(_) => holder = context.holder(),
         }
     }
-    let lists = match admitted.gateway.thread_access.expect(&upstream).await {
+    let lists = match context.gateway.thread_access.expect(&upstream).await {
         Ok(()) => SessionLists::Allowed,
         Err(_) => SessionLists::Refused,
     };
-    let message_bytes = admitted.gateway.limits.body_bytes;
+    let message_bytes = context.gateway.limits.body_bytes;
     let authentication =
-        Authentication::Caller { caller: admitted.caller.clone(), lists, message_bytes };
+        Authentication::Caller { caller: context.caller.clone(), lists, message_bytes };
     let meter = meter.held_by(holder);
     outbox.charged_to(meter.charge(Held::Answer));
-    Ok(Remote::new(admitted, Arc::clone(service), authentication, (outbox, holder), meter))
+    Ok(Remote::new(context, Arc::clone(service), authentication, (outbox, holder), meter))
 }
 
 /// Whether LangGraph is the one that checks the caller's credentials.
-fn is_checked_by_langgraph(admitted: &RequestContext) -> bool {
-    matches!(admitted.gateway.admission.auth, Auth::Upstream(_))
+fn is_checked_by_langgraph(context: &RequestContext) -> bool {
+    matches!(context.gateway.admission.auth, Auth::Upstream(_))
 }
 
 /// An id as the value of a header.

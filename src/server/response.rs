@@ -21,6 +21,11 @@ use threadway_translate::json::Json;
 /// The response header with the id of an array's last event.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
+/// Marks a response that was made without asking LangGraph: its status says nothing about the
+/// caller's credentials.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UpstreamNotAsked;
+
 /// The response that streams events. Fails if there is no room for those that are ready.
 pub(super) async fn events(stream: EventStream, metrics: &Metrics) -> Result<Response, Reject> {
     let (wire, ids) = (stream.encoder.wire(), stream.ids.clone());

@@ -34,18 +34,18 @@ pub(in crate::server) mod threads;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{FromRef, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, patch, post};
+use axum::{Extension, Router};
 use tower_http::cors::CorsLayer;
 
 use self::compress::Compression;
 use self::health::Readiness;
 use self::page::Page;
 use super::acp;
-use super::auth::admit::{Arrival, UpstreamNotAsked};
+use super::auth::admit::Arrival;
 use super::browser::refused;
 use super::connections::Full;
 use super::gateway::{Gateway, Newest};
@@ -53,6 +53,7 @@ use super::observe;
 use super::observe::request_log::Record;
 use super::reject::{self, Reject};
 use super::request::head::RequestHead;
+use super::response::UpstreamNotAsked;
 
 /// What the routes for clients need. A reload makes a new one.
 #[derive(Clone, Debug)]
@@ -118,11 +119,11 @@ pub(super) fn routes(state: RoutesState, compression: Compression) -> Router {
 /// Has each request admitted as its caller's.
 async fn admit(
     State(gateway): State<Arc<Gateway>>,
+    Extension(record): Extension<Record>,
     request: Request,
     next: Next,
 ) -> Result<Response, Reject> {
     let (head, body) = request.into_parts();
-    let record = head.extensions.get::<Record>().cloned().unwrap_or_default();
     let arrival = Arrival::Alone;
     let admitted = gateway.admission.admit(RequestHead::of(&head), arrival, &record).await?;
     let mut request = Request::from_parts(head, body);

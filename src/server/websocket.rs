@@ -3,7 +3,7 @@
 //! - [`handshake`]: the request that opens a socket.
 //! - [`session`]: one socket, from its opening to its end.
 //! - [`socket`]: an open socket: frames, pings, the end. ACP's sockets use it too.
-//! - [`turn`]: a turn on a socket.
+//! - [`turn`]: a turn on a socket. [`message`]: how each message is recorded and admitted.
 //! - [`frame`]: what a client sends, and the frames that are no events of a run.
 //!
 //! A socket has no rules of its own. Each turn is recorded and admitted as a `POST .../run` is, with
@@ -20,6 +20,7 @@
 
 mod frame;
 pub(in crate::server) mod handshake;
+pub(in crate::server) mod message;
 mod session;
 pub(in crate::server) mod socket;
 mod turn;
@@ -34,12 +35,12 @@ use http::header::SEC_WEBSOCKET_PROTOCOL;
 pub use session::IDLE;
 pub use socket::{PING, PONG_TIMEOUT};
 
-use super::auth::admit::UpstreamNotAsked;
+use self::message::OpeningRequest;
 use super::gateway::{Gateway, Newest, RequestContext};
 use super::reject::Reject;
 use super::request::query::param;
 use super::request::run_name::{RunName, id_param};
-use super::service::SocketContext;
+use super::response::UpstreamNotAsked;
 use super::streams::unread::Answers;
 use super::streams::wire::Wire;
 use super::upgrade::{Upgrade, protocols};
@@ -57,7 +58,7 @@ pub(super) struct Opened {
     /// The client's name for the agent.
     agent: String,
     wire: Wire,
-    context: SocketContext,
+    opening: OpeningRequest,
     /// The largest message that is read, in bytes.
     limit: usize,
     /// What is read of a message counts as this does.
@@ -78,7 +79,7 @@ struct Replay {
 
 /// Opens a socket. Its frames are those of `wire`, unless the client offers another subprotocol.
 pub(super) async fn open(
-    admitted: &RequestContext,
+    context: &RequestContext,
     gateway: Newest<Gateway>,
     agent: &str,
     wire: Wire,
@@ -89,8 +90,8 @@ pub(super) async fn open(
         Ok(response) => response,
         Err(refusal) => return Ok(*refusal),
     };
-    handshake::expect_own_credentials(&admitted.gateway, &head)?;
-    admitted.agent(agent)?;
+    handshake::expect_own_credentials(&context.gateway, &head)?;
+    context.agent(agent)?;
     let replay = Replay::parse(head.uri.query().unwrap_or_default())?;
     let known = |protocol: &str| match protocol {
         EVENTS => Some((EVENTS, Wire::Events)),
@@ -99,8 +100,8 @@ pub(super) async fn open(
     };
     let spoken = protocols(&head.headers).find_map(known);
     // A frame is read before LangGraph is asked anything for its turn.
-    let holder = admitted.prove().await?;
-    let slot = admitted.streams.slot()?;
+    let holder = context.prove().await?;
+    let slot = context.streams.slot()?;
     if let Some((protocol, _)) = spoken {
         let protocol = HeaderValue::from_static(protocol);
         response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, protocol);
@@ -115,10 +116,10 @@ pub(super) async fn open(
         gateway,
         agent: agent.to_owned(),
         wire: spoken.map_or(wire, |(_, wire)| wire),
-        context: handshake::context(&head, slot),
-        limit: admitted.gateway.limits.body_bytes,
-        charge: admitted.gateway.observer.metrics.memory().charge(Held::Body, holder),
-        answers: admitted.gateway.unread.of(holder),
+        opening: handshake::opening(&head, slot),
+        limit: context.gateway.limits.body_bytes,
+        charge: context.gateway.observer.metrics.memory().charge(Held::Body, holder),
+        answers: context.gateway.unread.of(holder),
         replay,
     };
     upgrade.put(|upgraded| session::serve(opened, upgraded));

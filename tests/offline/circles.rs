@@ -15,9 +15,9 @@ const SERVER: &[&[&str]] = &[
     &["request"],
     &["browser", "observe"],
     &["auth", "streams"],
-    &["gateway"],
-    &["connections", "service"],
-    &["response", "websocket"],
+    &["gateway", "response"],
+    &["body", "connections", "service"],
+    &["websocket"],
     &["acp"],
     &["routes"],
 ];

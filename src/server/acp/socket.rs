@@ -25,8 +25,10 @@ use crate::server::gateway::{Newest, RequestContext};
 use crate::server::limits::rates::Charge;
 use crate::server::observe::request_log::{Action, Facts};
 use crate::server::reject::Reject;
-use crate::server::service::{Done, PendingAnswer, SocketContext, SocketMessage, on_socket};
 use crate::server::upgrade::Upgraded;
+use crate::server::websocket::message::{
+    Done, OpeningRequest, PendingAnswer, SocketMessage, on_socket,
+};
 use crate::server::websocket::socket::{ClientFrames, End, Exchanged, MAX_REFUSED_FRAMES, Socket};
 use crate::sessions::{Outbox, Work};
 use threadway_translate::acp::rpc::{self, Id, Incoming, Malformed};
@@ -48,7 +50,7 @@ pub(super) struct Opened {
     pub(super) works: Works,
     pub(super) outbox: Outbox,
     pub(super) front: Newest<Front>,
-    pub(super) context: SocketContext,
+    pub(super) opening: OpeningRequest,
     /// Counts the connection.
     pub(super) _counted: GaugeGuard,
     /// The largest message that is read, in bytes.
@@ -218,19 +220,19 @@ impl SocketSession {
             // A socket cannot refuse a notification or a response, so only requests count.
             Incoming::Notification { .. } | Incoming::Response { .. } => (Charge::Nothing, None),
         };
-        let Opened { remote, front, context, .. } = &self.opened;
-        let (remote, context) = (remote.clone(), context.clone());
+        let Opened { remote, front, opening, .. } = &self.opened;
+        let (remote, opening) = (remote.clone(), opening.clone());
         let front = Arc::clone(&front.borrow());
         let facts = Facts { action: Some(Action::Call), ..Facts::default() };
         let (route, done) = (Route::Acp, StatusCode::ACCEPTED);
         let message = SocketMessage { route, path: "/acp", charge, done, facts };
         let answer = Box::pin(async move {
-            let handle = async |admitted: RequestContext| {
-                door::admit(&admitted, &front, &remote, incoming, held).await?;
+            let handle = async |context: RequestContext| {
+                door::admit(&context, &front, &remote, incoming, held).await?;
                 // The connection's answer says whether LangGraph has accepted the caller.
                 Ok(Done { answer: (), ids: None, was_asked: false })
             };
-            on_socket(Arc::clone(&front.gateway), context, message, handle).await.map(drop)
+            on_socket(Arc::clone(&front.gateway), opening, message, handle).await.map(drop)
         });
         self.admitting = Some(Admitting { answer, id });
     }

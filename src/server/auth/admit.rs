@@ -88,11 +88,6 @@ pub(in crate::server) struct Streams {
     of_socket: Option<StreamSlot>,
 }
 
-/// Marks a response that was made without asking LangGraph: its status says nothing about the
-/// caller's credentials.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::server) struct UpstreamNotAsked;
-
 /// How a request arrives, for the limits of its caller.
 #[derive(Clone, Debug)]
 pub(in crate::server) enum Arrival {

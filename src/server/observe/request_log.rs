@@ -69,7 +69,7 @@ pub(in crate::server) struct Facts {
 }
 
 /// What is known of a request, while it is handled. Clones share it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(in crate::server) struct Record(Arc<Mutex<Facts>>);
 
 /// The logs that requests are written to. Clones share them.

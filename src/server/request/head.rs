@@ -8,8 +8,9 @@ use http::{HeaderMap, Version};
 
 use crate::server::peer::Peer;
 
-/// The head of a request. A turn on a socket has one too.
-#[derive(Clone, Copy, Debug)]
+/// The head of a request. A turn on a socket has one too. It has no `Debug`, which would print
+/// credentials.
+#[derive(Clone, Copy)]
 pub(in crate::server) struct RequestHead<'a> {
     pub(in crate::server) headers: &'a HeaderMap,
     /// The host that the request's target names, if it is a whole URL.

@@ -18,13 +18,13 @@ use tokio::time::Instant;
 
 use super::page::Page;
 use crate::metrics::{Charge, Metrics, Protocol};
+use crate::server::body::read_json;
 use crate::server::gateway::RequestContext;
 use crate::server::observe::request_log::Action;
 use crate::server::reject::Reject;
 use crate::server::request::query::param;
 use crate::server::request::weights::weighed;
 use crate::server::response;
-use crate::server::service::body::read_json;
 use crate::server::service::input::{InputRequest, Viewing};
 use crate::server::streams::array;
 use crate::server::streams::event_stream::EventStream;
@@ -38,8 +38,7 @@ const RUN_ID: HeaderName = HeaderName::from_static("x-run-id");
 /// The longest wait that a client may ask for. Proxies cut a silent response after 60 s or more.
 const MAX_WAIT: Duration = Duration::from_mins(1);
 
-/// A request for events, and how they are sent.
-#[derive(Clone, Debug)]
+/// A request for events, and how they are sent. It has no `Debug`, which would print credentials.
 pub(super) struct EventsRequest {
     headers: HeaderMap,
     uri: Uri,

@@ -13,10 +13,10 @@ use super::accept::EventsRequest;
 use super::page::Page;
 use super::{connect, info, stop, threads};
 use crate::offload::offload;
+use crate::server::body::read_json;
 use crate::server::gateway::RequestContext;
 use crate::server::reject::Reject;
 use crate::server::service;
-use crate::server::service::body::read_json;
 use crate::server::service::run::Wanted;
 use threadway_translate::json::{self, Members};
 

@@ -3,11 +3,11 @@
 use axum::extract::Request;
 use axum::response::Response;
 
+use crate::server::body::read_body;
 use crate::server::gateway::RequestContext;
 use crate::server::reject::Reject;
 use crate::server::request::query::InPath;
 use crate::server::response::{about_thread, uncached_json};
-use crate::server::service::body::read_body;
 use crate::server::service::stop::stop_thread;
 
 /// The largest request body: it holds one id.

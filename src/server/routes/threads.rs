@@ -15,19 +15,25 @@ use std::borrow::Cow;
 
 use axum::extract::{RawQuery, Request};
 use axum::response::Response;
-use bytes::Bytes;
 use http::Method;
 
+use crate::server::body::read_json;
 use crate::server::gateway::RequestContext;
 use crate::server::observe::RunIds;
 use crate::server::observe::request_log::Action;
 use crate::server::reject::{self, Reject};
-use crate::server::request::query::InPath;
+use crate::server::request::query::{InPath, param};
 use crate::server::response::{about_thread, large_json, uncached_json};
-use crate::server::service::body::read_json;
 use crate::server::service::threads::inspect::{self, ThreadPart};
-use crate::server::service::threads::{change, list};
+use crate::server::service::threads::{change, list, no_agent};
+use crate::threads::{ListQuery, ThreadCursor};
 use threadway_translate::json::{self, Json};
+
+/// How many threads a page has by default.
+const DEFAULT_PAGE: usize = 100;
+
+/// The largest `limit`: how many threads a page may have.
+const MAX_PAGE: usize = 200;
 
 /// The largest request body: it holds a name.
 const MAX_BODY_BYTES: usize = 16 * 1024;
@@ -36,8 +42,26 @@ pub(super) async fn list(
     context: RequestContext,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Reject> {
-    let list = list::list(&context, &query.unwrap_or_default()).await;
-    list.map(|list| uncached_json(&list))
+    listed(&context, &query.unwrap_or_default()).await
+}
+
+/// Serves the page that a query asks for.
+async fn listed(context: &RequestContext, query: &str) -> Result<Response, Reject> {
+    let param = |name| param(query, name);
+    let agent = param("agentId").ok_or_else(no_agent)?;
+    let number = |text: &str| text.parse().ok().filter(|limit| (1..=MAX_PAGE).contains(limit));
+    let limit = match param("limit") {
+        None => DEFAULT_PAGE,
+        Some(text) => number(&text).ok_or_else(|| {
+            Reject::invalid(format!("`limit` is not a number from 1 to {MAX_PAGE}"))
+        })?,
+    };
+    let after = param("cursor").filter(|cursor| !cursor.is_empty());
+    let after = after.map(|cursor| cursor.parse::<ThreadCursor>()).transpose();
+    let after = after.map_err(|error| Reject::invalid(error.to_string()))?;
+    let with_archived = param("includeArchived").as_deref() == Some("true");
+    let query = ListQuery { limit, with_archived, after };
+    list::list(context, &agent, &query).await.map(|list| uncached_json(&list))
 }
 
 pub(super) async fn change(
@@ -82,7 +106,7 @@ pub(super) async fn inspect(
     };
     // The thread may be as large as what a stream sends, so reading it takes a slot.
     let _slot = context.slot()?;
-    inspected(inspect::inspect(&context, &client_thread, part, &query.unwrap_or_default()).await)
+    inspected(&context, &client_thread, part, &query.unwrap_or_default()).await
 }
 
 /// Serves what the single route asks of a thread, as the plain route does. `path` is below `/agui`.
@@ -108,9 +132,7 @@ pub(super) async fn resource(
         }
     });
     match (&method, &*segments) {
-        (&Method::GET, ["threads"]) => {
-            list::list(context, query).await.map(|list| uncached_json(&list))
-        }
+        (&Method::GET, ["threads"]) => listed(context, query).await,
         (&Method::PATCH, ["threads", thread]) => {
             answered(change::change(context, thread, body).await)
         }
@@ -125,7 +147,7 @@ pub(super) async fn resource(
                 return Err(Reject::wrong_resource_method());
             }
             let _slot = context.slot()?;
-            inspected(inspect::inspect(context, thread, part, query).await)
+            inspected(context, thread, part, query).await
         }
         (_, ["threads"] | ["threads", _] | ["threads", _, "archive"]) => {
             Err(Reject::wrong_resource_method())
@@ -147,8 +169,15 @@ fn answered(changed: Result<(Json, RunIds), Reject>) -> Result<Response, Reject>
     changed.map(|(answer, ids)| about_thread(uncached_json(&answer), ids))
 }
 
-/// The response with what a thread contains.
-fn inspected(read: Result<(Bytes, RunIds), Reject>) -> Result<Response, Reject> {
+/// Serves what a thread contains.
+async fn inspected(
+    context: &RequestContext,
+    client_thread: &str,
+    part: ThreadPart,
+    query: &str,
+) -> Result<Response, Reject> {
+    let agent = param(query, "agentId");
+    let read = inspect::inspect(context, client_thread, part, agent.as_deref()).await;
     read.map(|(document, ids)| about_thread(large_json(document), ids))
 }
 

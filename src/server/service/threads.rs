@@ -21,6 +21,6 @@ async fn permitted(context: &RequestContext, name: &str) -> Result<Agent, Reject
     Ok(agent)
 }
 
-fn no_agent() -> Reject {
+pub(in crate::server) fn no_agent() -> Reject {
     Reject::invalid("`agentId` is missing; name the agent whose threads are meant")
 }

@@ -10,13 +10,13 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
+use super::message::OpeningRequest;
 use crate::server::browser::{cors, host};
 use crate::server::gateway::Gateway;
 use crate::server::limits::rates::StreamSlot;
 use crate::server::peer::Peer;
 use crate::server::reject::Reject;
 use crate::server::request::head::RequestHead;
-use crate::server::service::SocketContext;
 use crate::server::upgrade::{is_upgrade, protocols, token};
 use crate::upstream::is_trace;
 
@@ -104,9 +104,9 @@ pub(in crate::server) fn expect_own_credentials(
 }
 
 /// What a socket keeps of the request that opened it.
-pub(in crate::server) fn context(head: &Parts, slot: StreamSlot) -> SocketContext {
+pub(in crate::server) fn opening(head: &Parts, slot: StreamSlot) -> OpeningRequest {
     let peer = head.extensions.get::<Peer>().map(Peer::ip);
-    SocketContext { headers: headers_of_turns(&head.headers), peer, slot }
+    OpeningRequest { headers: headers_of_turns(&head.headers), peer, slot }
 }
 
 /// The headers of a socket's turns: those of the request that opened the socket, without those that

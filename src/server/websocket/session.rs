@@ -13,12 +13,12 @@ use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 use tokio_util::sync::CancellationToken;
 
 use super::frame::{self, ClientFrame};
+use super::message::PendingAnswer;
 use super::socket::{End, MAX_REFUSED_FRAMES, Socket};
 use super::turn::{self, ActiveTurn, Ask, TurnStep, next_answer, next_step};
 use super::{Opened, Replay};
 use crate::metrics::Charge;
 use crate::offload::offload;
-use crate::server::service::PendingAnswer;
 use crate::server::service::run::Wanted;
 use crate::server::streams::last_event::LastEvent;
 use crate::server::streams::unread::TRACKED_FROM;

@@ -7,17 +7,17 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::Opened;
+use super::message::{Done, PendingAnswer, SocketMessage, on_socket};
 use crate::metrics::{Charge, Full, Route};
+use crate::server::body::expect_message;
 use crate::server::gateway::RequestContext;
 use crate::server::limits::rates;
 use crate::server::observe::OpenSpan;
 use crate::server::observe::request_log::{Action, Facts};
 use crate::server::reject::Reject;
-use crate::server::service::body::expect_message;
 use crate::server::service::input::{InputRequest, Viewing};
 use crate::server::service::run::{self, Wanted};
 use crate::server::service::stop::stop_thread;
-use crate::server::service::{Done, PendingAnswer, SocketMessage, on_socket};
 use crate::server::streams::frames::{EncodedEvent, EventFrames};
 use crate::server::streams::last_event::LastEvent;
 use crate::server::streams::wire::Wire;
@@ -60,32 +60,32 @@ pub(super) struct Ask {
 impl ActiveTurn {
     /// Begins a turn on a socket.
     pub(super) fn begin(opened: &Opened, ask: Ask) -> Self {
-        let Opened { gateway, agent, wire, context, .. } = opened;
+        let Opened { gateway, agent, wire, opening, .. } = opened;
         let (agent, wire, wanted) = (agent.clone(), *wire, ask.wanted);
         let path = "/agui/agent/{agent}/run";
         let facts = Facts { action: Some(Action::Run), ..facts(&agent) };
         let answer = message(Route::Run, path, facts);
-        let handle = move |admitted| turn(admitted, agent, wire, ask);
+        let handle = move |context| turn(context, agent, wire, ask);
         let gateway = Arc::clone(&gateway.borrow());
-        let events = Box::pin(on_socket(gateway, context.clone(), answer, handle));
+        let events = Box::pin(on_socket(gateway, opening.clone(), answer, handle));
         Self { progress: Progress::Requested(events), wanted, has_sent: false }
     }
 }
 
 /// Stops the live run of a thread, as the stop route does. `body` is what that route takes.
 pub(super) fn stop(opened: &Opened, thread_id: String, body: String) -> PendingAnswer<()> {
-    let Opened { gateway, agent, context, .. } = opened;
-    let (agent, context) = (agent.clone(), context.clone());
+    let Opened { gateway, agent, opening, .. } = opened;
+    let (agent, opening) = (agent.clone(), opening.clone());
     let gateway = Arc::clone(&gateway.borrow());
     let path = "/agui/agent/{agent}/stop/{thread}";
     let thread = Some(thread_id.clone());
     let facts = Facts { action: Some(Action::Stop), thread, ..facts(&agent) };
     Box::pin(async move {
-        let handle = async |admitted: RequestContext| {
-            let (_, ids) = stop_thread(&admitted, &agent, &thread_id, body.as_bytes()).await?;
+        let handle = async |context: RequestContext| {
+            let (_, ids) = stop_thread(&context, &agent, &thread_id, body.as_bytes()).await?;
             Ok(Done { answer: (), ids: Some(ids), was_asked: true })
         };
-        on_socket(gateway, context, message(Route::Stop, path, facts), handle).await.map(drop)
+        on_socket(gateway, opening, message(Route::Stop, path, facts), handle).await.map(drop)
     })
 }
 
@@ -99,19 +99,19 @@ fn message(route: Route, path: &'static str, facts: Facts) -> SocketMessage {
 
 /// Starts the run of a turn, or reads the rest of one.
 async fn turn(
-    admitted: RequestContext,
+    context: RequestContext,
     agent: String,
     wire: Wire,
     ask: Ask,
 ) -> Result<Done<EventFrames>, Reject> {
     let Ask { input, charge, last, wanted } = ask;
-    expect_message(&admitted, input.len(), admitted.gateway.limits.body_bytes).await?;
+    expect_message(&context, input.len(), context.gateway.limits.body_bytes).await?;
     let viewing = Viewing { last, is_inspected: false };
     let body = (&*input, charge);
-    let request = InputRequest::parse(&admitted, &agent, body, run::action, viewing, |_| Ok(wire))?;
-    let stream = Box::pin(run::start(&admitted, &request, wanted)).await?;
+    let request = InputRequest::parse(&context, &agent, body, run::action, viewing, |_| Ok(wire))?;
+    let stream = Box::pin(run::start(&context, &request, wanted)).await?;
     let ids = Some(stream.ids.clone());
-    let answer = stream.into_frames(&admitted.gateway.observer.metrics).await?;
+    let answer = stream.into_frames(&context.gateway.observer.metrics).await?;
     Ok(Done { answer, ids, was_asked: true })
 }
 

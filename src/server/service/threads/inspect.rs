@@ -9,7 +9,6 @@ use crate::offload::offload;
 use crate::server::gateway::RequestContext;
 use crate::server::observe::RunIds;
 use crate::server::reject::Reject;
-use crate::server::request::query::param;
 use crate::server::request::thread_name::viewer;
 use crate::server::service::held_json;
 use crate::server::streams::encoder::Encoder;
@@ -32,14 +31,14 @@ pub(in crate::server) enum ThreadPart {
 #[derive(Debug)]
 pub(in crate::server) struct ThreadEvents(Bytes);
 
+/// A part of a thread. Without the name of an agent, that of the agent that ran last.
 pub(in crate::server) async fn inspect(
     context: &RequestContext,
     client_thread: &str,
     part: ThreadPart,
-    query: &str,
+    named: Option<&str>,
 ) -> Result<(Bytes, RunIds), Reject> {
-    let named = param(query, "agentId");
-    let agent = match &named {
+    let agent = match named {
         Some(name) => permitted(context, name).await?,
         None => last_agent(context, client_thread).await?,
     };

@@ -1,46 +1,30 @@
 //! A page of the threads on which an agent ran last.
 
-use super::{no_agent, permitted};
+use super::permitted;
 use crate::server::gateway::RequestContext;
 use crate::server::reject::Reject;
-use crate::server::request::query::param;
 use crate::server::request::thread_name::ThreadNames;
 use crate::server::service::bool_json;
-use crate::threads::{self, ListQuery, ThreadCursor};
+use crate::threads::{self, ListQuery};
 use crate::upstream::ThreadRecord;
 use threadway_translate::json::{self, Json, ObjectWriter};
 
-/// How many threads a page has by default.
-const DEFAULT_PAGE: usize = 100;
-
-/// The largest `limit`: how many threads a page may have.
-const MAX_PAGE: usize = 200;
-
-pub(in crate::server) async fn list(context: &RequestContext, query: &str) -> Result<Json, Reject> {
-    let param = |name| param(query, name);
-    let name = param("agentId").ok_or_else(no_agent)?;
-    let number = |text: &str| text.parse().ok().filter(|limit| (1..=MAX_PAGE).contains(limit));
-    let limit = match param("limit") {
-        None => DEFAULT_PAGE,
-        Some(text) => number(&text).ok_or_else(|| {
-            Reject::invalid(format!("`limit` is not a number from 1 to {MAX_PAGE}"))
-        })?,
-    };
-    let after = param("cursor").filter(|cursor| !cursor.is_empty());
-    let after = after.map(|cursor| cursor.parse::<ThreadCursor>()).transpose();
-    let after = after.map_err(|error| Reject::invalid(error.to_string()))?;
-    let with_archived = param("includeArchived").as_deref() == Some("true");
-    let agent = permitted(context, &name).await?;
-    let query = ListQuery { limit, with_archived, after };
+/// A page of the threads of the agent that the client calls `name`.
+pub(in crate::server) async fn list(
+    context: &RequestContext,
+    name: &str,
+    query: &ListQuery,
+) -> Result<Json, Reject> {
+    let agent = permitted(context, name).await?;
     let metadata = threads::metadata_of_runs(&agent.assistant);
-    let list = threads::list(&agent.upstream, &metadata, &query);
+    let list = threads::list(&agent.upstream, &metadata, query);
     let (is_absent, page) = tokio::join!(agent.is_absent(), list);
     if is_absent {
         return Err(Reject::unknown_assistant(&agent.assistant, &context.caller));
     }
     let page = page.map_err(|error| context.upstream_failed(&error, agent.upstream.caller()))?;
     let threads: Vec<_> =
-        page.threads.iter().map(|thread| thread_json(thread, &name, context.names)).collect();
+        page.threads.iter().map(|thread| thread_json(thread, name, context.names)).collect();
     let answer = ObjectWriter::new()
         .raw("threads", json::array(threads.iter().map(|thread| thread.get())).get());
     let answer = match page.next {

@@ -17,22 +17,22 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 
+use super::gateway::RequestContext;
+use super::reject::Reject;
 use crate::metrics::{Charge, Held, Holder, SMALL};
-use crate::server::gateway::RequestContext;
-use crate::server::reject::Reject;
 
 /// How long a client may take to send its request's body.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A body that was read. Its bytes are charged until this is dropped.
 #[derive(Debug)]
-pub(in crate::server) struct ReadBody {
+pub(super) struct ReadBody {
     bytes: Vec<u8>,
     charge: Charge,
 }
 
 /// Reads a body that must be JSON.
-pub(in crate::server) async fn read_json(
+pub(super) async fn read_json(
     context: &RequestContext,
     headers: &HeaderMap,
     body: Body,
@@ -58,7 +58,7 @@ fn expect_json(headers: &HeaderMap) -> Result<(), Reject> {
 }
 
 /// Reads a body of at most `limit` bytes.
-pub(in crate::server) async fn read_body(
+pub(super) async fn read_body(
     context: &RequestContext,
     headers: &HeaderMap,
     body: Body,
@@ -86,7 +86,7 @@ pub(in crate::server) async fn read_body(
 }
 
 /// Checks a body that came as one message on a socket, and was charged as it came.
-pub(in crate::server) async fn expect_message(
+pub(super) async fn expect_message(
     context: &RequestContext,
     bytes: usize,
     limit: usize,
@@ -168,12 +168,12 @@ impl ReadBody {
     }
 
     /// The charge, for whoever keeps what was read of the bytes.
-    pub(in crate::server) fn into_charge(self) -> Charge {
+    pub(super) fn into_charge(self) -> Charge {
         self.charge
     }
 
     /// The bytes, and their charge.
-    pub(in crate::server) fn into_parts(self) -> (Bytes, Charge) {
+    pub(super) fn into_parts(self) -> (Bytes, Charge) {
         (self.bytes.into(), self.charge)
     }
 }
