@@ -100,7 +100,7 @@ fn line(action: &str, more: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn each_kind_of_request_is_a_line_with_its_caller_and_its_thread() {
+async fn request_of_each_kind_is_a_line_with_its_caller_and_its_thread() {
     let audited = Audited::of_backend().await;
     let (headers, upstream) = (bearer(KEY), &audited.upstream);
     let (_run, mut upstream_run) = audited.run(&headers, &input(&["hi"])).await;
@@ -137,7 +137,7 @@ async fn each_kind_of_request_is_a_line_with_its_caller_and_its_thread() {
 }
 
 #[tokio::test]
-async fn what_the_single_route_does_to_a_thread_is_a_line_as_on_its_own_route() {
+async fn single_route_request_is_a_line_as_on_its_own_route() {
     let audited = Audited::of_backend().await;
     // The thread routes are off here: each request is refused, and logged with its thread.
     for (method, path) in [("DELETE", ""), ("PATCH", ""), ("POST", "/archive"), ("GET", "/state")] {
@@ -165,7 +165,7 @@ async fn what_the_single_route_does_to_a_thread_is_a_line_as_on_its_own_route() 
 }
 
 #[tokio::test]
-async fn a_preflight_is_no_line() {
+async fn preflight_is_no_line() {
     let upstream = Upstream::bind().await;
     let cors = Cors::new(["http://page"].into_iter(), Credentials::Omitted).unwrap();
     let settings = Settings { cors, ..Settings::default() };
@@ -185,7 +185,7 @@ async fn a_preflight_is_no_line() {
 }
 
 #[tokio::test]
-async fn what_is_refused_is_a_line_with_why() {
+async fn refusal_is_a_line_with_its_reason() {
     let audited = Audited::of_backend().await;
     let wrong = bearer("fedcba9876543210");
     audited.ask(&run_request("agent", &wrong, "{}")).await;
@@ -227,7 +227,7 @@ async fn what_is_refused_is_a_line_with_why() {
 }
 
 #[tokio::test]
-async fn what_langgraph_refuses_names_the_thread_and_an_answer_is_no_new_run() {
+async fn refusal_of_langgraph_names_the_thread_and_an_answer_is_no_new_run() {
     let upstream_auth = UpstreamAuth { credential: None, trust: Trust::Given };
     let audited = Audited::by(Auth::Upstream(upstream_auth)).await;
     let mut answer = input(&["hi"]);
@@ -255,7 +255,7 @@ async fn what_langgraph_refuses_names_the_thread_and_an_answer_is_no_new_run() {
 }
 
 #[tokio::test]
-async fn a_token_is_named_by_its_subject() {
+async fn token_is_named_by_its_subject() {
     let signer = Signer::ed25519("one");
     let keys = File::new(&key_set(&[&signer]));
     let settings = JwtSettings {
@@ -274,7 +274,7 @@ async fn a_token_is_named_by_its_subject() {
 }
 
 #[tokio::test]
-async fn who_leaves_before_the_answer_is_a_line_too() {
+async fn client_that_leaves_before_the_answer_is_a_line_too() {
     let audited = Audited::of_backend().await;
     let request = run_request("agent", &bearer(KEY), &input(&["hi"]).to_string());
     let mut asked = Box::pin(audited.ask(&request));

@@ -180,7 +180,7 @@ async fn serve_starts_before_its_upstream_and_lets_nobody_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn addresses_that_strangers_reach_want_a_word() {
+async fn addresses_that_strangers_reach_need_a_permission() {
     let server = Server::answering(200).await;
     for (arguments, expected) in [
         (
@@ -238,7 +238,7 @@ async fn metrics_for_others_open_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_cannot_steer_the_terminal_by_what_it_calls_itself() {
+async fn server_cannot_control_the_terminal_by_its_names() {
     let info =
         r#"{"version":"\u001b]0;owned\u0007\r\nthreadway: fine","langgraph_py_version":"1"}"#;
     let server = Server::with(200, info, r"a\u001b[2J\r\nthreadway: listening\u202e").await;

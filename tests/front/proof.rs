@@ -119,7 +119,7 @@ async fn answers(upstream: &Upstream, probes: usize, status: u16, trials: usize)
 }
 
 #[tokio::test]
-async fn an_address_that_was_away_gets_no_caller_before_it_has_refused_invented_credentials() {
+async fn address_that_was_away_gets_no_caller_before_it_has_refused_invented_credentials() {
     let (first, second) = (Upstream::bind().await, Upstream::bind().await);
     let front = Front::before(&[("default", &[first.url(), second.url()])]).await;
     let clock = HeldClock::pause();
@@ -143,7 +143,7 @@ async fn an_address_that_was_away_gets_no_caller_before_it_has_refused_invented_
 }
 
 #[tokio::test]
-async fn what_began_before_a_reload_may_use_an_address_that_returns_after_it() {
+async fn address_that_returns_after_a_reload_serves_what_began_before_it() {
     let (first, second) = (Upstream::bind().await, Upstream::bind().await);
     let urls = [first.url(), second.url()];
     let front = Front::before(&[("default", &urls)]).await;
@@ -165,7 +165,7 @@ async fn what_began_before_a_reload_may_use_an_address_that_returns_after_it() {
 }
 
 #[tokio::test]
-async fn a_client_that_gives_up_does_not_end_the_probe() {
+async fn client_that_gives_up_does_not_end_the_probe() {
     let upstream = Upstream::bind().await;
     let front = Front::before(&[("default", &[upstream.url()])]).await;
     let probe = tokio::select! {
@@ -178,7 +178,7 @@ async fn a_client_that_gives_up_does_not_end_the_probe() {
 }
 
 #[tokio::test]
-async fn an_editor_is_refused_by_an_upstream_that_has_not_refused_invented_credentials() {
+async fn editor_is_refused_by_an_upstream_that_has_not_refused_invented_credentials() {
     let (checks, open) = (Upstream::bind().await, Upstream::bind().await);
     let acp = Acp { agent: Some("open:agent".to_owned()), ..Acp::default() };
     let settings = Settings { acp, ..settings() };
@@ -199,7 +199,7 @@ async fn an_editor_is_refused_by_an_upstream_that_has_not_refused_invented_crede
 }
 
 #[tokio::test]
-async fn an_upstream_gets_no_caller_before_it_has_refused_whatever_the_other_does() {
+async fn upstream_gets_no_caller_before_it_has_refused_whatever_the_other_does() {
     let (checks, open) = (Upstream::bind().await, Upstream::bind().await);
     let front = Front::before(&[("checks", &[checks.url()]), ("open", &[open.url()])]).await;
     let clock = HeldClock::pause();

@@ -269,7 +269,7 @@ fn authorization(key: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_secret_reaches_no_log_no_metric_and_no_client() {
+async fn secret_reaches_no_log_no_metric_and_no_client() {
     let upstream = Upstream::bind().await;
     let (key, other) = (secret("caller"), secret("config"));
     let auth = format!("mode = \"bearer\", keys = {{a = \"{key}\", b = \"{other}-other\"}}");
@@ -279,7 +279,7 @@ async fn a_secret_reaches_no_log_no_metric_and_no_client() {
 }
 
 #[tokio::test]
-async fn a_token_goes_up_and_reaches_no_log_no_metric_and_no_client() {
+async fn token_goes_up_and_reaches_no_log_no_metric_and_no_client() {
     let upstream = Upstream::bind().await;
     let signer = Signer::ed25519("k");
     let token = signer.token(&[("sub", json!(secret("caller")))]);

@@ -122,7 +122,7 @@ fn endpoints(is_there: bool) -> Value {
 }
 
 #[tokio::test]
-async fn a_tenant_lists_changes_and_inspects_its_own_threads_alone() {
+async fn tenant_lists_changes_and_inspects_its_own_threads_alone() {
     let server = tenants().await;
     let front = Front::of(&server, judged(), ThreadRoutes::Callers).await;
     let (hers, his) = (thread(&server, 1, "alice"), thread(&server, 2, "bob"));
@@ -165,7 +165,7 @@ async fn a_tenant_lists_changes_and_inspects_its_own_threads_alone() {
 }
 
 #[tokio::test]
-async fn no_thread_is_listed_before_langgraph_has_refused_invented_credentials() {
+async fn threads_are_not_listed_before_langgraph_has_refused_invented_credentials() {
     // The server ignores credentials: every caller would see all threads.
     let server = LangGraph::start().await;
     thread(&server, 1, "alice");
@@ -183,7 +183,7 @@ async fn no_thread_is_listed_before_langgraph_has_refused_invented_credentials()
 }
 
 #[tokio::test]
-async fn a_token_lists_the_threads_that_langgraph_shows_to_it() {
+async fn token_lists_the_threads_that_langgraph_shows_to_it() {
     let signer = Signer::ed25519("k");
     let keys = File::new(&key_set(&[&signer]));
     let jwt = || {
@@ -224,7 +224,7 @@ async fn keys_and_addresses_tell_langgraph_nothing() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_is_not_sent_its_callers_lists_nothing() {
+async fn upstream_that_is_not_sent_its_callers_lists_nothing() {
     let (first, second) = (tenants().await, LangGraph::start().await);
     let hers = thread(&first, 1, "alice");
     let other = thread(&second, 2, "alice");
@@ -247,7 +247,7 @@ async fn an_upstream_that_is_not_sent_its_callers_lists_nothing() {
 }
 
 #[tokio::test]
-async fn a_thread_that_a_web_page_begins_is_listed_under_its_first_words() {
+async fn thread_that_a_web_page_begins_is_listed_under_its_first_words() {
     let mut server = LangGraph::start().await;
     server.hold("/runs/stream");
     let front = Front::of(&server, Auth::None, ThreadRoutes::All).await;
@@ -294,7 +294,7 @@ async fn a_thread_that_a_web_page_begins_is_listed_under_its_first_words() {
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_operator_says_decides_who_lists() {
+async fn thread_routes_setting_decides_who_lists() {
     use crate::support::process::Process;
 
     let server = LangGraph::start().await;

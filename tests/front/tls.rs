@@ -100,7 +100,7 @@ fn reason(asked: Result<(), Error>) -> String {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_not_trusted_is_explained() {
+async fn certificate_that_is_not_trusted_is_explained() {
     let ours = Authority::new();
     let server = Server::start(&ours.issue("127.0.0.1"), None).await;
     let why = reason(server.asked(&Tls::default()).await);
@@ -122,7 +122,7 @@ fn is_refused(asked: &Result<(), Error>) -> bool {
 }
 
 #[tokio::test]
-async fn a_server_is_believed_whom_a_trusted_authority_vouches_for() {
+async fn server_of_a_trusted_authority_is_accepted() {
     let (ours, others) = (Authority::new(), Authority::new());
     let server = Server::start(&ours.issue("127.0.0.1"), None).await;
     assert!(is_refused(&server.asked(&Tls::default()).await), "no system knows this authority");
@@ -139,7 +139,7 @@ async fn a_server_is_believed_whom_a_trusted_authority_vouches_for() {
 }
 
 #[tokio::test]
-async fn a_server_that_asks_is_shown_a_certificate() {
+async fn server_that_asks_is_shown_a_certificate() {
     let (ours, others) = (Authority::new(), Authority::new());
     let server = Server::start(&ours.issue("127.0.0.1"), Some(&ours)).await;
     let mut tls = Tls::default();
@@ -152,7 +152,7 @@ async fn a_server_that_asks_is_shown_a_certificate() {
 }
 
 #[test]
-fn what_is_no_certificate_is_told_and_not_repeated() {
+fn text_that_is_no_certificate_is_refused_and_not_repeated() {
     let mut tls = Tls::default();
     for text in ["", "secret", "-----BEGIN CERTIFICATE-----\nsecret\n-----END CERTIFICATE-----\n"] {
         let error = tls.trust(text.as_bytes()).unwrap_err().to_string();

@@ -79,7 +79,7 @@ fn listed() -> Settings {
 }
 
 #[tokio::test]
-async fn the_agents_and_threads_of_the_upstream_that_is_there_are_listed() {
+async fn agents_and_threads_of_the_upstream_that_is_there_are_listed() {
     for away_first in [true, false] {
         let front = Front::start(away_first, Identity::Withheld, listed()).await;
         front.up.books().key = Some("key-of-up".to_owned());
@@ -102,7 +102,7 @@ async fn the_agents_and_threads_of_the_upstream_that_is_there_are_listed() {
 }
 
 #[tokio::test]
-async fn nothing_is_missing_where_every_upstream_answers() {
+async fn upstreams_that_all_answer_leave_nothing_missing() {
     let server = LangGraph::start().await;
     let agents = crate::support::gateway::agents(&[("a", &server.url), ("b", &server.url)], &[]);
     let (address, _stop, _serving, _) = serve_as(agents, Settings::default()).await;
@@ -128,7 +128,7 @@ async fn callers_list_their_threads_although_another_upstream_has_proven_nothing
 }
 
 #[tokio::test]
-async fn an_upstream_that_accepts_invented_credentials_lends_its_threads_to_nobody() {
+async fn upstream_that_accepts_invented_credentials_lends_its_threads_to_nobody() {
     // Two servers: one ignores credentials, and one checks them.
     let (open, checked) = (LangGraph::start().await, LangGraph::start().await);
     checked.books().tenants = [("alice".to_owned(), "alice".to_owned())].into();
@@ -145,7 +145,7 @@ async fn an_upstream_that_accepts_invented_credentials_lends_its_threads_to_nobo
 }
 
 #[tokio::test]
-async fn an_editor_lists_its_sessions_while_another_upstream_is_away() {
+async fn editor_lists_its_sessions_while_another_upstream_is_away() {
     for (agent, is_there) in [("up:agent", true), ("away:agent", false)] {
         let acp = Acp { agent: Some(agent.to_owned()), ..Acp::default() };
         let settings = Settings { acp, ..listed() };
@@ -165,7 +165,7 @@ async fn an_editor_lists_its_sessions_while_another_upstream_is_away() {
 }
 
 #[tokio::test]
-async fn the_gateway_starts_while_one_upstream_is_away_and_names_it() {
+async fn gateway_starts_while_one_upstream_is_away_and_names_it() {
     let up = LangGraph::start().await;
     let away = Upstream::bind().await.url();
     let file = File::new(&format!(

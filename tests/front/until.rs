@@ -97,7 +97,7 @@ async fn is_over(clock: &HeldClock, follower: &mut Response) {
 }
 
 #[tokio::test]
-async fn a_reload_ends_the_followers_whom_it_does_not_admit_and_no_others() {
+async fn reload_ends_the_followers_whom_it_does_not_admit_and_no_others() {
     let (old, new) = (Signer::ed25519("old"), Signer::ed25519("new"));
     let both = format!("goes={KEY}\nstays={OTHER_KEY}");
     let (bearer, other) = (authorization(KEY), authorization(OTHER_KEY));
@@ -148,7 +148,7 @@ async fn a_reload_ends_the_followers_whom_it_does_not_admit_and_no_others() {
 }
 
 #[tokio::test]
-async fn a_follower_reads_the_run_that_it_has_begun_to_its_end_and_no_later_one() {
+async fn follower_reads_the_run_that_it_has_begun_to_its_end_and_no_later_one() {
     let mut front = front(keys(&format!("goes={KEY}\nstays={OTHER_KEY}"))).await;
     let mut goes = follower(&front, &authorization(KEY)).await;
     let clock = HeldClock::pause();
@@ -165,7 +165,7 @@ async fn a_follower_reads_the_run_that_it_has_begun_to_its_end_and_no_later_one(
 }
 
 #[tokio::test]
-async fn a_token_follows_until_it_expires_and_another_goes_on() {
+async fn token_follows_until_it_expires_and_another_goes_on() {
     for signer in [Signer::ed25519("e"), Signer::p256("p"), Signer::rsa("r")] {
         let mut front = front(jwt(&[&signer], "a")).await;
         let short = authorization(&signer.token(&[("exp", from_now(30))]));
@@ -191,7 +191,7 @@ async fn a_token_follows_until_it_expires_and_another_goes_on() {
 }
 
 #[tokio::test]
-async fn an_editors_socket_is_closed_once_its_caller_is_not_admitted_any_more() {
+async fn editors_socket_is_closed_once_its_caller_is_not_admitted_any_more() {
     let front = front(bearer("a")).await;
     let mut editor = RemoteEditor::initialized(front.address, &[BEARER]).await;
     editor.load(LOADED).await;
@@ -203,7 +203,7 @@ async fn an_editors_socket_is_closed_once_its_caller_is_not_admitted_any_more() 
 }
 
 #[tokio::test]
-async fn an_editor_reads_the_answer_to_its_prompt_to_the_end() {
+async fn editor_reads_the_answer_to_its_prompt_to_the_end() {
     let mut front = front(bearer("a")).await;
     let mut editor = RemoteEditor::initialized(front.address, &[BEARER]).await;
     let session = editor.session().await;
@@ -218,7 +218,7 @@ async fn an_editor_reads_the_answer_to_its_prompt_to_the_end() {
 }
 
 #[tokio::test]
-async fn an_editors_streams_end_once_its_newest_token_has_expired() {
+async fn editors_streams_end_once_its_newest_token_has_expired() {
     let signer = Signer::ed25519("a");
     let token = |seconds| format!("Bearer {}", signer.token(&[("exp", from_now(seconds))]));
     for renewed in [false, true] {

@@ -89,7 +89,7 @@ fn refused(status: u16, code: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn a_socket_opens_with_a_key_in_its_header_or_among_its_subprotocols() {
+async fn socket_opens_with_a_key_in_its_header_or_among_its_subprotocols() {
     let front = Front::guarded().await;
     let header = format!("Bearer {KEY}");
     let offered = format!("threadway.chunks, threadway.bearer.{KEY}");
@@ -115,7 +115,7 @@ async fn a_socket_opens_with_a_key_in_its_header_or_among_its_subprotocols() {
 }
 
 #[tokio::test]
-async fn a_token_for_langgraph_goes_up_with_each_turn() {
+async fn token_for_langgraph_goes_up_with_each_turn() {
     let auth = Auth::Upstream(UpstreamAuth::default());
     let front = Front::with(Settings { auth, ..Settings::default() }).await;
     assert_eq!(front.refuses(&[]).await, refused(401, "unauthenticated"));
@@ -132,7 +132,7 @@ async fn a_token_for_langgraph_goes_up_with_each_turn() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_taken_back_begins_no_turn_more() {
+async fn key_that_is_taken_back_begins_no_turn_more() {
     let front = Front::guarded().await;
     let header = format!("Bearer {KEY}");
     let mut socket = front.open(&[("authorization", &header)]).await.unwrap();
@@ -197,7 +197,7 @@ async fn pages_of_other_origins_are_refused_as_they_are_for_a_post() {
 }
 
 #[tokio::test]
-async fn a_socket_takes_one_place_of_its_callers_streams_with_and_without_a_turn() {
+async fn socket_takes_one_place_of_its_callers_streams_with_and_without_a_turn() {
     let rates = Rates { streams: NonZeroUsize::new(1), ..Rates::default() };
     let front = Front::with(Settings { rates, ..Settings::default() }).await;
     let mut socket = front.open(&[]).await.unwrap();
@@ -212,7 +212,7 @@ async fn a_socket_takes_one_place_of_its_callers_streams_with_and_without_a_turn
 }
 
 #[tokio::test]
-async fn each_turn_counts_as_a_request() {
+async fn turn_counts_as_a_request() {
     let rate = |number| NonZeroU32::new(number).unwrap();
     let requests = Some(RequestRate { per_second: rate(1), burst: rate(2) });
     let rates = Rates { requests, ..Rates::default() };
@@ -230,7 +230,7 @@ async fn each_turn_counts_as_a_request() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_not_there_has_no_socket() {
+async fn agent_that_is_not_there_has_no_socket() {
     let upstreams = Upstream::bind().await;
     let agents = agents(&[("a", &upstreams.url()), ("b", &upstreams.url())], &[]);
     let (address, _stop, _serving, _server) = serve_as(agents, Settings::default()).await;
@@ -262,7 +262,7 @@ fn sockets() -> [Opening; 5] {
 }
 
 #[tokio::test]
-async fn a_client_that_pings_and_reads_nothing_is_not_read_any_more() {
+async fn client_that_pings_and_reads_nothing_is_not_read_any_more() {
     let ping = socket::frame(9, &[b'a'; 125]);
     // A frame that needs no answer does not hide the pings.
     let keep_alive = socket::frame(1, br#"{"type":"ping"}"#);
@@ -281,7 +281,7 @@ async fn a_client_that_pings_and_reads_nothing_is_not_read_any_more() {
 }
 
 #[tokio::test]
-async fn a_client_that_reads_gets_a_pong_for_its_newest_ping() {
+async fn client_that_reads_gets_a_pong_for_its_newest_ping() {
     const PINGS: u32 = 5_000;
     for (auth, path, headers) in sockets() {
         let front = Front::with(Settings { auth, ..Settings::default() }).await;
@@ -299,7 +299,7 @@ async fn a_client_that_reads_gets_a_pong_for_its_newest_ping() {
 }
 
 #[tokio::test]
-async fn a_message_that_is_too_large_is_answered_with_a_close_frame_while_it_is_sent() {
+async fn message_that_is_too_large_is_answered_with_a_close_frame_while_it_is_sent() {
     const SIZE: usize = 11 * 1024 * 1024;
     for path in ["/agui/agent/agent/run", "/agui/agent/agent/run/ws", "/acp"] {
         for _ in 0..5 {

@@ -9,7 +9,7 @@ const LIST: &str =
     "text/event-stream, application/x-ndjson, application/vnd.ag-ui.event+proto, application/json";
 
 #[tokio::test]
-async fn a_client_that_takes_nothing_of_what_is_sent_starts_nothing() {
+async fn client_that_takes_nothing_of_what_is_sent_starts_nothing() {
     let gateway = Gateway::start().await;
     let message = |list| {
         format!("`accept` allows none of the types that this route serves; name one of {list}")
@@ -50,7 +50,7 @@ async fn a_client_that_takes_nothing_of_what_is_sent_starts_nothing() {
 }
 
 #[tokio::test]
-async fn what_clients_send_gets_a_stream_as_ever() {
+async fn accept_header_of_each_client_gets_a_stream() {
     let gateway = Gateway::start().await;
     let body = input(&["hi"]).to_string();
     let mut open = Vec::new();

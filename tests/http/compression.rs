@@ -144,7 +144,7 @@ fn large(messages: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn each_event_comes_before_the_next_is_sent_and_all_is_as_without_compression() {
+async fn compressed_events_come_one_by_one_and_are_as_without_compression() {
     let gateway = compressing().await;
     let input = input(&["hi"]);
     let (mut response, mut run) = tokio::join!(gateway.post(&input), async {
@@ -196,7 +196,7 @@ async fn each_event_comes_before_the_next_is_sent_and_all_is_as_without_compress
 }
 
 #[tokio::test]
-async fn a_stream_is_compressed_for_those_who_ask_where_the_operator_wants_it() {
+async fn stream_is_compressed_for_those_who_ask_where_the_operator_wants_it() {
     for (is_on, header, coding) in [
         (false, "accept-encoding: gzip, br, zstd\r\n", None),
         (true, "", None),

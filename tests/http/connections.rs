@@ -142,7 +142,7 @@ async fn requests_one_after_the_other_share_a_connection() {
 }
 
 #[tokio::test]
-async fn a_request_is_open_until_it_is_answered() {
+async fn request_is_open_until_it_is_answered() {
     let metrics = Metrics::default();
     let mut upstream = Upstream::start().await;
     let client = upstream.client.clone().with_metrics(&metrics);
@@ -175,7 +175,7 @@ async fn requests_at_the_same_time_have_connections_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_connection_that_the_server_has_closed_takes_no_request() {
+async fn connection_that_the_server_has_closed_takes_no_request() {
     let mut upstream = Upstream::start().await;
     let client = upstream.client.clone();
     let asking = spawn(async move { client.probe().await });
@@ -191,7 +191,7 @@ async fn a_connection_that_the_server_has_closed_takes_no_request() {
 }
 
 #[tokio::test]
-async fn a_get_that_is_not_answered_on_a_kept_connection_is_sent_once_more_and_a_post_is_not() {
+async fn get_that_is_not_answered_on_a_kept_connection_is_sent_once_more_and_a_post_is_not() {
     let mut upstream = Upstream::start().await;
     let client = upstream.client.clone();
     let asking = spawn(async move {
@@ -215,7 +215,7 @@ async fn a_get_that_is_not_answered_on_a_kept_connection_is_sent_once_more_and_a
 }
 
 #[tokio::test]
-async fn a_get_that_is_not_answered_on_a_new_connection_is_not_repeated() {
+async fn get_that_is_not_answered_on_a_new_connection_is_not_repeated() {
     let mut upstream = Upstream::start().await;
     let client = upstream.client.clone();
     let asking = spawn(async move { client.probe().await });
@@ -227,7 +227,7 @@ async fn a_get_that_is_not_answered_on_a_new_connection_is_not_repeated() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_closed_after_three_seconds() {
+async fn idle_connection_is_closed_after_three_seconds() {
     let clock = HeldClock::pause();
     let mut upstream = Upstream::start().await;
     let client = upstream.client.clone();
@@ -244,7 +244,7 @@ async fn an_idle_connection_is_closed_after_three_seconds() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_silent_for_ten_minutes_is_given_up() {
+async fn stream_that_is_silent_for_ten_minutes_is_given_up() {
     let clock = HeldClock::pause();
     let mut upstream = Upstream::start().await;
     let (mut connection, _, mut body) = upstream.joined().await;
@@ -262,7 +262,7 @@ async fn a_stream_that_is_silent_for_ten_minutes_is_given_up() {
 }
 
 #[tokio::test]
-async fn all_that_has_come_of_a_stream_is_taken_at_once() {
+async fn chunks_that_have_come_are_taken_at_once() {
     let mut upstream = Upstream::start().await;
     let (mut connection, request, mut body) = upstream.joined().await;
     assert!(request.contains("\r\nlast-event-id: -1\r\n"), "{request}");
@@ -286,7 +286,7 @@ async fn all_that_has_come_of_a_stream_is_taken_at_once() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_dropped_before_its_end_closes_its_connection() {
+async fn stream_that_is_dropped_before_its_end_closes_its_connection() {
     let mut upstream = Upstream::start().await;
     let (mut connection, _, body) = upstream.joined().await;
     connection.chunk("a").await;
@@ -295,7 +295,7 @@ async fn a_stream_that_is_dropped_before_its_end_closes_its_connection() {
 }
 
 #[tokio::test]
-async fn what_came_before_a_stream_broke_is_taken_first() {
+async fn chunks_before_a_break_are_taken_first() {
     let mut upstream = Upstream::start().await;
     let (mut connection, _, mut body) = upstream.joined().await;
     connection.sends(b"2\r\na\n\r\n5\r\nb").await;

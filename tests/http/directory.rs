@@ -54,7 +54,7 @@ fn unavailable(body: &str) -> (String, String) {
 // === health and readiness ===
 
 #[tokio::test]
-async fn it_says_that_it_is_alive() {
+async fn healthz_says_that_the_gateway_is_alive() {
     let gateway = Gateway::start().await;
     let mut response = Response::to(gateway.address, HEALTH).await;
     assert!(response.head.starts_with("HTTP/1.1 200 OK\r\n"), "{}", response.head);
@@ -63,7 +63,7 @@ async fn it_says_that_it_is_alive() {
 }
 
 #[tokio::test]
-async fn it_is_ready_until_no_upstream_has_been_for_three_probes() {
+async fn readiness_lasts_until_no_upstream_has_been_ready_for_three_probes() {
     let two = Two::start().await;
     let clock = HeldClock::pause();
     let told =
@@ -135,7 +135,7 @@ async fn readiness_waits_for_no_probe_but_the_first() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_nobody_serves_is_not_ready() {
+async fn upstream_that_nobody_serves_is_not_ready() {
     let url = Upstream::bind().await.url();
     let agents = agents(&[("default", &url)], &[]);
     let (address, _stop, _serving) = serve(agents, Limits::default()).await;
@@ -144,7 +144,7 @@ async fn an_upstream_that_nobody_serves_is_not_ready() {
 }
 
 #[tokio::test]
-async fn an_upstream_is_not_ready_before_its_first_success() {
+async fn upstream_is_not_ready_before_its_first_success() {
     let gateway = Gateway::start().await;
     let clock = HeldClock::pause();
     let not_ready = unavailable(r#"{"ready":false,"upstreams":{"default":"failed"}}"#);
@@ -160,7 +160,7 @@ async fn an_upstream_is_not_ready_before_its_first_success() {
 }
 
 #[tokio::test]
-async fn the_upstream_is_asked_once_in_5_seconds_however_many_ask() {
+async fn upstream_is_asked_once_in_5_seconds_however_many_ask() {
     let gateway = Gateway::start().await;
     let clock = HeldClock::pause();
     let ready = ok(r#"{"ready":true,"upstreams":{"default":"ok"}}"#);
@@ -187,7 +187,7 @@ async fn the_upstream_is_asked_once_in_5_seconds_however_many_ask() {
 }
 
 #[tokio::test]
-async fn it_is_not_ready_any_more_when_it_was_told_to_stop() {
+async fn readiness_ends_at_a_shutdown() {
     let gateway = Gateway::start().await;
     let script = async {
         let probe = gateway.upstream.expect("GET /ok").await;
@@ -272,7 +272,7 @@ fn both(prefix: &str) -> [String; 2] {
 }
 
 #[tokio::test]
-async fn the_agents_of_one_upstream_go_by_their_own_names() {
+async fn agents_of_one_upstream_go_by_their_own_names() {
     let gateway = Gateway::start().await;
     let script = lists(&gateway.upstream);
     let (info_told, ()) = tokio::join!(get(gateway.address, "/agui/info"), script);
@@ -280,7 +280,7 @@ async fn the_agents_of_one_upstream_go_by_their_own_names() {
 }
 
 #[tokio::test]
-async fn the_agents_of_two_upstreams_go_by_both_names_and_their_aliases() {
+async fn agents_of_two_upstreams_go_by_both_names_and_their_aliases() {
     let two = Two::start().await;
     let script = async { tokio::join!(lists(&two.a), lists(&two.b)) };
     let (info_told, _) = tokio::join!(get(two.address, "/agui/info"), script);
@@ -289,7 +289,7 @@ async fn the_agents_of_two_upstreams_go_by_both_names_and_their_aliases() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_does_not_tell_its_agents_is_left_out_unless_none_does() {
+async fn upstream_that_does_not_tell_its_agents_is_left_out_unless_none_does() {
     let two = Two::start().await;
     let fails = async |upstream: &Upstream, why: &str| {
         upstream.expect("POST /assistants/search").await.answer(500, "text/plain", why).await;
@@ -327,7 +327,7 @@ async fn started(upstream: &Upstream) -> Value {
 }
 
 #[tokio::test]
-async fn an_agent_runs_where_its_name_says() {
+async fn agent_runs_where_its_name_says() {
     let two = Two::start().await;
     let hi = input(&["hi"]);
     for (name, runs_on, other) in
@@ -342,7 +342,7 @@ async fn an_agent_runs_where_its_name_says() {
 }
 
 #[tokio::test]
-async fn a_name_that_no_upstream_can_have_is_refused_with_what_to_do() {
+async fn name_that_no_upstream_can_have_is_refused_with_what_to_do() {
     let two = Two::start().await;
     for name in ["agent", "c:agent", "", "A:agent"] {
         let message = format!(
@@ -378,7 +378,7 @@ async fn asks_for_capabilities(gateway: &Gateway, agent: &str) -> (String, Strin
 }
 
 #[tokio::test]
-async fn what_an_agent_can_do_is_what_its_schema_tells_and_one_value_everywhere() {
+async fn capabilities_are_what_the_schema_tells_and_one_value_everywhere() {
     let schema_of_capabilities = Schema::load();
     let clock = HeldClock::pause();
     for (input_schema, tools) in [
@@ -417,7 +417,7 @@ async fn what_an_agent_can_do_is_what_its_schema_tells_and_one_value_everywhere(
 }
 
 #[tokio::test]
-async fn what_does_not_reach_an_agent_is_told_beside_it() {
+async fn inputs_that_do_not_reach_an_agent_are_told_beside_its_capabilities() {
     let clock = HeldClock::pause();
     let tools = "the tools of clients do not reach this graph: its input has none of the keys \
                  `tools`, `ag-ui`, `copilotkit`";
@@ -455,7 +455,7 @@ async fn what_does_not_reach_an_agent_is_told_beside_it() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_not_shown_has_no_capabilities() {
+async fn agent_that_is_not_shown_has_no_capabilities() {
     let gateway = Gateway::start().await;
     let unknown = "LangGraph knows no agent `nobody`; name a graph of the server's langgraph.json \
                    or an assistant's id";
@@ -488,7 +488,7 @@ async fn an_agent_that_is_not_shown_has_no_capabilities() {
 }
 
 #[tokio::test]
-async fn the_capabilities_of_one_of_several_upstreams_are_asked_of_that_one() {
+async fn capabilities_of_one_of_several_upstreams_are_asked_of_that_one() {
     let two = Two::start().await;
     let script = async {
         lists(&two.b).await;
@@ -551,7 +551,7 @@ async fn tools_and_context_go_up_under_the_keys_that_the_agent_takes() {
 }
 
 #[tokio::test]
-async fn the_keys_are_asked_for_once_a_minute_and_only_if_they_matter() {
+async fn keys_are_asked_for_once_a_minute_and_only_if_they_matter() {
     let gateway = Gateway::start().await;
     let clock = HeldClock::pause();
     let state = format!("GET /threads/{THREAD}/state");
@@ -578,7 +578,7 @@ async fn the_keys_are_asked_for_once_a_minute_and_only_if_they_matter() {
 }
 
 #[tokio::test]
-async fn a_fork_is_given_what_the_checkpoint_that_it_begins_at_lacks() {
+async fn fork_is_given_what_the_checkpoint_that_it_begins_at_lacks() {
     let tool = json!({"type": "function", "name": "paint", "function":
         {"name": "paint", "description": "Paints", "parameters": {}}});
     // The first message was sent with all of this. The graph has made `log` and `note`.
@@ -673,7 +673,7 @@ fn noted() -> Value {
 }
 
 #[tokio::test]
-async fn what_one_caller_is_not_shown_says_nothing_of_what_others_are() {
+async fn agent_that_one_caller_is_not_shown_is_described_to_others() {
     let gateway = Gateway::start().await;
     // This caller may not see the agent.
     assert_eq!(state_sent(&gateway, "stranger", Some(json!([])), None).await, json!({}));
@@ -684,7 +684,7 @@ async fn what_one_caller_is_not_shown_says_nothing_of_what_others_are() {
 }
 
 #[tokio::test]
-async fn only_messages_go_up_to_an_agent_of_which_nothing_is_known_and_it_is_asked_about_again() {
+async fn agent_of_which_nothing_is_known_gets_messages_alone_and_is_asked_about_again() {
     let gateway = Gateway::start().await;
     for status in [500, 502, 401, 403] {
         let refused = Some((status, json!({"detail": "boom"})));
@@ -698,7 +698,7 @@ async fn only_messages_go_up_to_an_agent_of_which_nothing_is_known_and_it_is_ask
 }
 
 #[tokio::test]
-async fn a_server_without_schemas_is_asked_for_them_once_in_a_while_by_each_caller() {
+async fn server_without_schemas_is_asked_for_them_once_in_a_while_by_each_caller() {
     let gateway = Gateway::start().await;
     for status in [404, 405, 501] {
         let caller = format!("caller-{status}");
@@ -712,7 +712,7 @@ async fn a_server_without_schemas_is_asked_for_them_once_in_a_while_by_each_call
 }
 
 #[tokio::test]
-async fn an_agent_that_its_server_cannot_describe_gets_all_state_of_those_who_were_told_so() {
+async fn agent_that_its_server_cannot_describe_gets_all_state_of_those_who_were_told_so() {
     let gateway = Gateway::javascript().await;
     let all = with_state()["state"].clone();
     let fails = || Some((500, json!("Internal Server Error")));
@@ -724,7 +724,7 @@ async fn an_agent_that_its_server_cannot_describe_gets_all_state_of_those_who_we
 }
 
 #[tokio::test]
-async fn a_javascript_graph_that_the_python_server_cannot_describe_gets_all_state() {
+async fn javascript_graph_that_the_python_server_cannot_describe_gets_all_state() {
     // The first is of a graph whose file cannot be read, the second of an image that was built
     // without that graph's schema.
     for detail in [
@@ -743,7 +743,7 @@ async fn a_javascript_graph_that_the_python_server_cannot_describe_gets_all_stat
 }
 
 #[tokio::test]
-async fn a_kind_that_one_caller_is_not_told_is_asked_for_by_the_next() {
+async fn kind_that_one_caller_is_not_told_is_asked_for_by_the_next() {
     let gateway = Gateway::start().await;
     let hi = input(&["hi"]).to_string();
     let asks = async |caller: &str, status: Option<u16>| {
@@ -811,7 +811,7 @@ async fn keys_that_do_not_come_hold_a_run_for_5_seconds_and_are_asked_for_again(
 }
 
 #[tokio::test]
-async fn a_javascript_server_that_is_late_with_a_schema_gets_all_state() {
+async fn javascript_server_that_is_late_with_a_schema_gets_all_state() {
     let gateway = Gateway::javascript().await;
     // The gateway knows the server's kind.
     let hi = input(&["hi"]);
@@ -834,7 +834,7 @@ async fn a_javascript_server_that_is_late_with_a_schema_gets_all_state() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_tell_its_kind_holds_a_run_for_5_seconds_and_the_next_not_at_all() {
+async fn server_that_does_not_tell_its_kind_holds_a_run_for_5_seconds_and_the_next_not_at_all() {
     let gateway = Gateway::start().await;
     let clock = HeldClock::pause();
     let run = async || {

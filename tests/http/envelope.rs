@@ -35,7 +35,7 @@ async fn play(gateway: &Gateway) -> String {
 }
 
 #[tokio::test]
-async fn a_run_is_started_and_streamed_as_on_its_own_route() {
+async fn run_is_started_and_streamed_as_on_its_own_route() {
     let gateway = Gateway::start().await;
     let hi = input(&["hi"]);
     let (mut plain, plain_asked) =
@@ -57,7 +57,7 @@ async fn a_run_is_started_and_streamed_as_on_its_own_route() {
 }
 
 #[tokio::test]
-async fn a_thread_is_connected_to_as_on_its_own_route() {
+async fn thread_is_connected_to_as_on_its_own_route() {
     let gateway = Gateway::start().await;
     let input = json!({
         "threadId": THREAD, "runId": "r1", "protocolVersion": "1.0", "messages": [], "state": {},
@@ -98,7 +98,7 @@ async fn a_thread_is_connected_to_as_on_its_own_route() {
 }
 
 #[tokio::test]
-async fn what_a_run_is_streamed_as_is_for_the_accept_header_to_say_here_too() {
+async fn accept_header_decides_the_stream_here_too() {
     let gateway = Gateway::start().await;
     let envelope =
         json!({"method": "agent/run", "params": {"agentId": "agent"}, "body": input(&["hi"])});
@@ -109,7 +109,7 @@ async fn what_a_run_is_streamed_as_is_for_the_accept_header_to_say_here_too() {
 }
 
 #[tokio::test]
-async fn an_agent_is_named_as_it_is_and_not_as_in_a_path() {
+async fn agent_is_named_as_it_is_and_not_as_in_a_path() {
     let gateway = Gateway::start().await;
     let envelope =
         json!({"method": "agent/run", "params": {"agentId": "a/b %20"}, "body": input(&["hi"])});
@@ -118,7 +118,7 @@ async fn an_agent_is_named_as_it_is_and_not_as_in_a_path() {
 }
 
 #[tokio::test]
-async fn the_agents_are_told_as_on_their_own_route() {
+async fn agents_are_told_as_on_their_own_route() {
     let gateway = Gateway::start().await;
     let lists = async || {
         let search = gateway.upstream.expect("POST /assistants/search").await;
@@ -135,7 +135,7 @@ async fn the_agents_are_told_as_on_their_own_route() {
 }
 
 #[tokio::test]
-async fn a_run_is_stopped_as_on_its_own_route() {
+async fn run_is_stopped_as_on_its_own_route() {
     let gateway = Gateway::start().await;
     let stopped = concat!(
         r#"{"stopped":true,"interrupt":{"type":"RUN_ERROR","message":"Run stopped by user","#,
@@ -177,7 +177,7 @@ async fn a_run_is_stopped_as_on_its_own_route() {
 }
 
 #[tokio::test]
-async fn what_is_no_envelope_is_refused_in_the_runtimes_words() {
+async fn body_that_is_no_envelope_is_refused_in_the_runtimes_words() {
     let gateway = Gateway::start().await;
     let agent = json!({"agentId": "agent"});
     let no_agent = "Missing or invalid parameter 'agentId'";

@@ -51,7 +51,7 @@ async fn are_refused(cases: &[(&str, String, &str)]) {
 }
 
 #[tokio::test]
-async fn a_body_has_one_length() {
+async fn body_has_one_length() {
     let chunked = "transfer-encoding: chunked\r\n";
     let cases: &[(&str, String, &str)] = &[
         ("CL.TE", format!("{RUN}content-length: 5\r\n{chunked}\r\n0\r\n\r\n{SMUGGLED}"), "400"),
@@ -139,7 +139,7 @@ async fn a_body_has_one_length() {
 }
 
 #[tokio::test]
-async fn one_chunked_is_read_in_any_case() {
+async fn chunked_encoding_is_read_in_any_case() {
     let gateway = Gateway::start().await;
     for coding in ["chunked", "Chunked", "CHUNKED", " chunked ", "\tchunked"] {
         let body = "7\r\n{\"a\":1}\r\n0\r\n\r\n";
@@ -153,7 +153,7 @@ async fn one_chunked_is_read_in_any_case() {
 }
 
 #[tokio::test]
-async fn two_lengths_are_told_so() {
+async fn body_with_two_lengths_is_told_so() {
     let gateway = Gateway::start().await;
     let request =
         format!("{RUN}content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{SMUGGLED}");
@@ -187,7 +187,7 @@ async fn chunks_are_well_formed() {
 }
 
 #[tokio::test]
-async fn a_head_is_well_formed() {
+async fn head_is_well_formed() {
     let head =
         |line: &str| format!("GET /agui/info HTTP/1.1\r\nhost: h\r\n{line}\r\n\r\n{SMUGGLED}");
     let many = "x: y\r\n".repeat(10_000);
@@ -221,7 +221,7 @@ async fn a_head_is_well_formed() {
 }
 
 #[tokio::test]
-async fn a_target_of_another_form_leads_nowhere_else() {
+async fn target_of_another_form_leads_nowhere_else() {
     let gateway = Gateway::start().await;
     let close = "host: h\r\nconnection: close\r\n\r\n";
     for (line, status) in [
@@ -242,7 +242,7 @@ async fn a_target_of_another_form_leads_nowhere_else() {
 }
 
 #[tokio::test]
-async fn what_a_path_hides_stays_in_its_segment() {
+async fn path_segment_keeps_what_it_hides() {
     let gateway = Gateway::start().await;
     for thread in ["%00", "..%2F..%2Fassistants", "%2e%2e", "a%0d%0ax:%20y", "%ff", "a%3Fb%23c"] {
         let request = format!(
@@ -270,7 +270,7 @@ async fn what_a_path_hides_stays_in_its_segment() {
 }
 
 #[tokio::test]
-async fn nothing_gets_through_behind_what_is_refused() {
+async fn request_behind_a_refused_one_does_not_get_through() {
     let gateway = Gateway::start().await;
     // A refused request whose body looks like another request. Either the gateway reads that as a
     // body, or it closes the connection.
@@ -367,7 +367,7 @@ async fn last_words(sockets: Vec<TcpStream>, status: &str, code: &str) {
 }
 
 #[tokio::test]
-async fn a_thousand_who_drip_do_not_harm_a_hundred_who_stream() {
+async fn clients_that_drip_do_not_harm_those_that_stream() {
     let gateway = Gateway::start().await;
     let mut streams = Vec::new();
     for at in 0..100 {
@@ -413,7 +413,7 @@ async fn a_thousand_who_drip_do_not_harm_a_hundred_who_stream() {
 }
 
 #[tokio::test]
-async fn a_refusal_reaches_a_client_that_is_still_sending() {
+async fn refusal_reaches_a_client_that_is_still_sending() {
     const SIZE: usize = 24 * 1024 * 1024;
     let keys = Auth::Bearer("a=0123456789abcdef".parse().unwrap());
     let requests = NonZeroU32::MIN;
@@ -472,7 +472,7 @@ async fn a_refusal_reaches_a_client_that_is_still_sending() {
 }
 
 #[tokio::test]
-async fn what_is_sent_after_a_refusal_is_read_for_a_limited_time() {
+async fn bytes_after_a_refusal_are_read_for_a_limited_time() {
     let mut gateway = Gateway::start().await;
     let clock = HeldClock::pause();
     let large = format!("{RUN}content-length: 100000000\r\n\r\n");
@@ -510,7 +510,7 @@ async fn what_is_sent_after_a_refusal_is_read_for_a_limited_time() {
 }
 
 #[tokio::test]
-async fn a_connection_that_says_nothing_gives_its_place_to_one_that_asks() {
+async fn connection_that_says_nothing_gives_its_place_to_one_that_asks() {
     let gateway = Gateway::with(Limits { connections: 8, ..Limits::default() }).await;
     let mut silent = Vec::new();
     for _ in 0..300 {
@@ -524,7 +524,7 @@ async fn a_connection_that_says_nothing_gives_its_place_to_one_that_asks() {
 }
 
 #[tokio::test]
-async fn one_address_may_be_limited_to_some_connections() {
+async fn address_may_be_limited_to_some_connections() {
     let connections_per_peer = NonZeroUsize::new(3);
     let gateway = Gateway::with(Limits { connections_per_peer, ..Limits::default() }).await;
     let health = b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n";

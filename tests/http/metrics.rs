@@ -58,7 +58,7 @@ async fn shown(gateway: &Gateway, id: &str) -> Response {
 // === metrics of runs and streams ===
 
 #[tokio::test]
-async fn a_run_is_counted_from_its_beginning_to_its_end() {
+async fn run_is_counted_from_its_beginning_to_its_end() {
     let gateway = Gateway::start().await;
     let (mut response, mut run) = gateway.run().await;
     assert_values(
@@ -114,7 +114,7 @@ async fn a_run_is_counted_from_its_beginning_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_is_told_from_one_that_was_told_the_end() {
+async fn client_that_goes_away_is_told_from_one_that_was_told_the_end() {
     let gateway = Gateway::start().await;
     let (response, mut run) = gateway.run().await;
     drop(response);
@@ -132,7 +132,7 @@ async fn a_client_that_goes_away_is_told_from_one_that_was_told_the_end() {
 }
 
 #[tokio::test]
-async fn a_stop_is_counted_as_such() {
+async fn stop_is_counted_as_such() {
     let gateway = Gateway::start().await;
     let metrics = gateway.metrics.clone();
     let (mut response, _run) = gateway.run().await;
@@ -150,7 +150,7 @@ async fn a_stop_is_counted_as_such() {
 }
 
 #[tokio::test]
-async fn who_comes_back_is_counted_by_what_is_told() {
+async fn client_that_comes_back_is_counted_by_what_it_is_sent() {
     let gateway = Gateway::start().await;
     let (mut response, mut run, id) = half_told(&gateway).await;
     let resumes = |log, start_over, ended, joined| {
@@ -208,7 +208,7 @@ async fn who_comes_back_is_counted_by_what_is_told() {
 }
 
 #[tokio::test]
-async fn who_comes_back_to_another_replica_is_told_of_a_replay() {
+async fn client_that_comes_back_to_another_replica_is_counted_as_a_replay() {
     let gateway = Gateway::start().await;
     let (_response, _run, id) = half_told(&gateway).await;
     let metrics = Metrics::default();
@@ -243,7 +243,7 @@ async fn who_comes_back_to_another_replica_is_told_of_a_replay() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_cut_is_a_failure_of_the_upstream() {
+async fn answer_that_is_cut_is_a_failure_of_the_upstream() {
     let gateway = Gateway::acquainted().await;
     let kind = r#"upstream_errors_total{kind="not_understood"}"#;
     let cut = async |line: &str, body: &str| {
@@ -261,7 +261,7 @@ async fn an_answer_that_is_cut_is_a_failure_of_the_upstream() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_given_up_is_a_timeout_of_the_upstream() {
+async fn request_that_is_given_up_is_a_timeout_of_the_upstream() {
     let gateway = Gateway::acquainted().await;
     let request = b"GET /agui/info HTTP/1.1\r\nhost: h\r\n\r\n";
     let unanswered = async {
@@ -276,7 +276,7 @@ async fn a_request_that_is_given_up_is_a_timeout_of_the_upstream() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_joined_again_is_counted_by_its_reason() {
+async fn stream_that_is_joined_again_is_counted_by_its_reason() {
     let gateway = Gateway::start().await;
     let (_response, run, _) = half_told(&gateway).await;
     run.cut();
@@ -295,7 +295,7 @@ async fn a_stream_that_is_joined_again_is_counted_by_its_reason() {
 
 /// LangGraph answers 404 for a new chat, which is no error of the server.
 #[tokio::test]
-async fn what_a_new_chat_is_not_found_by_is_no_error_of_the_upstream() {
+async fn new_chat_is_no_error_of_the_upstream() {
     let gateway = Gateway::start().await;
     let connect = connect_request("", &input(&[]));
     let script = async {
@@ -318,7 +318,7 @@ async fn what_a_new_chat_is_not_found_by_is_no_error_of_the_upstream() {
 }
 
 #[tokio::test]
-async fn a_server_without_a_route_that_every_langgraph_has_is_an_error() {
+async fn server_without_a_route_that_every_langgraph_has_is_an_error() {
     let gateway = Gateway::start().await;
     let info = b"GET /agui/info HTTP/1.1\r\nhost: h\r\n\r\n";
     let script = async {
@@ -357,7 +357,7 @@ async fn refusals_are_counted_by_their_codes_and_nothing_of_theirs_is_a_label() 
 }
 
 #[tokio::test]
-async fn a_connection_beyond_the_limit_is_counted() {
+async fn connection_beyond_the_limit_is_counted() {
     let gateway = Gateway::with(Limits { connections: 1, ..Limits::default() }).await;
     let (_response, _run) = gateway.run().await;
     let health = b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n";
@@ -369,7 +369,7 @@ async fn a_connection_beyond_the_limit_is_counted() {
 // === the text format ===
 
 #[test]
-fn each_family_has_a_type_and_a_help_in_both_formats() {
+fn families_have_a_type_and_a_help_in_both_formats() {
     let metrics = Metrics::default();
     metrics.refused("invalid_request");
     let open = metrics.text(Format::OpenMetrics);
@@ -420,7 +420,7 @@ impl Admin {
 }
 
 #[tokio::test]
-async fn the_admin_listener_tells_metrics_in_the_format_that_is_asked_for() {
+async fn admin_listener_tells_metrics_in_the_format_that_is_asked_for() {
     let gateway = Gateway::start().await;
     let admin = Admin::of(&gateway).await;
     let open = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -447,7 +447,7 @@ async fn the_admin_listener_tells_metrics_in_the_format_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn the_admin_listener_is_there_until_the_gateway_has_come_to_rest() {
+async fn admin_listener_is_there_until_the_gateway_has_come_to_rest() {
     let gateway = Gateway::start().await;
     let mut admin = Admin::of(&gateway).await;
     let script = async {
@@ -469,7 +469,7 @@ async fn the_admin_listener_is_there_until_the_gateway_has_come_to_rest() {
 }
 
 #[tokio::test]
-async fn the_admin_listener_answers_to_no_name_that_a_web_site_could_own() {
+async fn admin_listener_answers_to_no_name_that_a_web_site_could_own() {
     let gateway = Gateway::start().await;
     let admin = Admin::of(&gateway).await;
     let port = admin.address.port();

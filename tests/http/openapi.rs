@@ -47,7 +47,7 @@ fn methods(item: &Value) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn the_document_has_every_route_of_the_router_and_no_other() {
+async fn document_has_every_route_of_the_router_and_no_other() {
     let routes = routes_of_source();
     assert!(routes.len() >= 12, "{routes:?}");
     let documented: BTreeSet<_> = paths().into_keys().map(str::to_owned).collect();
@@ -76,7 +76,7 @@ async fn the_document_has_every_route_of_the_router_and_no_other() {
 }
 
 #[tokio::test]
-async fn the_document_is_served_to_everybody() {
+async fn document_is_served_to_everybody() {
     let gateway = Gateway::start().await;
     let request = b"GET /openapi.json HTTP/1.1\r\nhost: h\r\n\r\n";
     let mut response = Response::to(gateway.address, request).await;
@@ -115,7 +115,7 @@ fn wrong(schema: &Value, value: &Value) -> Vec<String> {
 }
 
 #[test]
-fn the_examples_have_the_forms_that_the_document_gives() {
+fn examples_have_the_forms_that_the_document_gives() {
     let mut found = Vec::new();
     with_examples(&DOCUMENT, "", &mut found);
     assert!(found.len() > 25, "{}", found.len());
@@ -127,7 +127,7 @@ fn the_examples_have_the_forms_that_the_document_gives() {
 }
 
 #[tokio::test]
-async fn what_the_routes_say_of_themselves_has_the_form_that_the_document_gives() {
+async fn responses_of_routes_have_the_form_that_the_document_gives() {
     let gateway = Gateway::start().await;
     let assistant = json!([{
         "assistant_id": "a", "graph_id": "agent", "name": "agent",
@@ -168,7 +168,7 @@ async fn what_the_routes_say_of_themselves_has_the_form_that_the_document_gives(
 }
 
 #[test]
-fn an_answer_that_the_document_lacks_is_seen() {
+fn answer_that_the_document_lacks_is_seen() {
     let run = b"POST /agui/agent/a/run HTTP/1.1\r\n\r\n";
     let head = |status, media| format!("HTTP/1.1 {status} X\r\ncontent-type: {media}\r\n\r\n");
     let complaint = |status, media| complaint(run, &head(status, media));

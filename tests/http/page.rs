@@ -50,7 +50,7 @@ async fn bytes(response: &mut Response) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn each_file_of_the_page_is_served_compressed_plain_and_once() {
+async fn page_files_are_served_compressed_plain_and_once() {
     let gateway = gateway(on(), EmitOptions::default()).await;
     for (path, media) in FILES {
         let mut plain = ask(&gateway, "GET", path, "").await;
@@ -97,7 +97,7 @@ async fn each_file_of_the_page_is_served_compressed_plain_and_once() {
 }
 
 #[tokio::test]
-async fn the_page_may_run_and_ask_nothing_but_what_the_gateway_serves() {
+async fn page_may_run_and_ask_nothing_but_what_the_gateway_serves() {
     let gateway = gateway(on(), EmitOptions::default()).await;
     for (path, _) in FILES {
         let response = ask(&gateway, "GET", path, "").await;
@@ -130,7 +130,7 @@ async fn the_page_may_run_and_ask_nothing_but_what_the_gateway_serves() {
 }
 
 #[tokio::test]
-async fn what_is_no_file_of_the_page_is_refused_as_ever() {
+async fn path_that_is_no_file_of_the_page_is_refused() {
     let gateway = gateway(on(), EmitOptions::default()).await;
     for path in ["/page/nothing.js", "/page/", "/page/..", "/index.html", "/favicon.ico"] {
         let what = format!(
@@ -147,7 +147,7 @@ async fn what_is_no_file_of_the_page_is_refused_as_ever() {
 }
 
 #[tokio::test]
-async fn without_the_page_there_is_nothing_at_its_address() {
+async fn page_address_is_empty_without_the_page() {
     let gateway = Gateway::start().await;
     for (path, _) in FILES {
         let response = ask(&gateway, "GET", path, "").await;
@@ -158,7 +158,7 @@ async fn without_the_page_there_is_nothing_at_its_address() {
 }
 
 #[tokio::test]
-async fn the_page_itself_needs_no_key_and_what_it_asks_does() {
+async fn page_itself_needs_no_key_and_what_it_asks_does() {
     let keys = "ada=0123456789abcdef".parse().unwrap();
     let settings = Settings { auth: Auth::Bearer(keys), ..on() };
     let gateway = gateway(settings, EmitOptions::default()).await;
@@ -200,7 +200,7 @@ async fn stream(gateway: &Gateway, query: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_inspector_is_shown_parts_and_run_events_where_nothing_is_hidden() {
+async fn inspector_is_shown_parts_and_run_events_where_nothing_is_hidden() {
     let quiet = EmitOptions { reasoning: false, ..EmitOptions::default() };
     for (query, page, emit, is_shown) in [
         ("?raw=true", Page::On, EmitOptions::default(), true),

@@ -21,7 +21,7 @@ const MAX_BODY: usize = 10 * 1024 * 1024;
 // === refused requests ===
 
 #[tokio::test]
-async fn what_is_no_request_to_run_an_agent_is_refused() {
+async fn body_that_is_no_run_request_is_refused() {
     let gateway = Gateway::start().await;
     let send = async |request: String| {
         let mut response = Response::to(gateway.address, request.as_bytes()).await;
@@ -89,7 +89,7 @@ async fn what_is_no_request_to_run_an_agent_is_refused() {
 }
 
 #[tokio::test]
-async fn a_wrong_method_is_told_the_right_one() {
+async fn wrong_method_is_told_the_right_one() {
     let gateway = Gateway::start().await;
     for (request, allowed) in [
         ("PUT /agui/agent/a/connect", "POST"),
@@ -146,7 +146,7 @@ async fn json_of_the_wrong_shape_is_told_which_member_it_is() {
 
 /// All clients with such an id would share one thread.
 #[tokio::test]
-async fn a_blank_id_of_a_thread_or_a_run_is_refused_on_every_route() {
+async fn blank_id_of_a_thread_or_a_run_is_refused_on_every_route() {
     let upstream = Upstream::bind().await;
     let agents = agents(&[("default", &upstream.url())], &[]);
     let settings = Settings { thread_routes: ThreadRoutes::All, ..Settings::default() };
@@ -300,7 +300,7 @@ async fn read_of(agent: &str, request: &str, about: (u16, &str)) -> (String, Str
 }
 
 #[tokio::test]
-async fn a_thread_of_an_agent_that_does_not_exist_is_refused_as_its_run_is() {
+async fn thread_of_an_agent_that_does_not_exist_is_refused_as_its_run_is() {
     let message = "LangGraph knows no agent `nobody`; name a graph of the server's langgraph.json \
                    or an assistant's id";
     let expected = refusal("404 Not Found", "unknown_agent", message).1;
@@ -311,7 +311,7 @@ async fn a_thread_of_an_agent_that_does_not_exist_is_refused_as_its_run_is() {
 }
 
 #[tokio::test]
-async fn a_thread_is_read_if_the_server_does_not_say_that_there_is_no_such_agent() {
+async fn thread_is_read_if_the_server_does_not_say_that_there_is_no_such_agent() {
     const ID: &str = "01a200b7-5ee5-70e2-95e8-b76fe45c0278";
     let request = reads(ID).swap_remove(2);
     for (answer, expected) in [(200, "200"), (500, "200"), (403, "200"), (404, "404")] {
@@ -347,7 +347,7 @@ async fn bytes_that_are_no_text_and_json_that_nests_deeply_are_refused() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_starts_nothing() {
+async fn body_that_breaks_off_starts_nothing() {
     let gateway = Gateway::start().await;
     let mut socket = TcpStream::connect(gateway.address).await.unwrap();
     let whole = input(&["hi"]).to_string();
@@ -366,7 +366,7 @@ async fn a_body_that_breaks_off_starts_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_no_http_is_refused() {
+async fn bytes_that_are_no_http_are_refused() {
     let gateway = Gateway::start().await;
     for bytes in ["no http at all\r\n\r\n", "GET / HTTP/1.1\r\nhost h\r\n\r\n"] {
         let response = Response::to(gateway.address, bytes.as_bytes()).await;
@@ -397,7 +397,7 @@ async fn headers_may_be_as_large_as_the_limit_and_no_larger() {
 // === timeouts ===
 
 #[tokio::test]
-async fn a_connection_on_which_nothing_is_said_is_closed_after_10_seconds() {
+async fn connection_on_which_nothing_is_said_is_closed_after_10_seconds() {
     let gateway = Gateway::start().await;
     let mut socket = TcpStream::connect(gateway.address).await.unwrap();
     // This connection was accepted after the first one, so its response proves that the first was
@@ -439,7 +439,7 @@ async fn headers_that_come_too_slowly_are_told_so() {
 }
 
 #[tokio::test]
-async fn the_headers_of_a_second_request_have_their_time_too() {
+async fn headers_of_a_second_request_have_their_time_too() {
     let gateway = Gateway::start().await;
     let half = "GET /healthz HTT";
     let (after_a_whole_one, rests) =
@@ -482,7 +482,7 @@ async fn passes(gateway: &Gateway, clock: &HeldClock, time: Duration) {
 }
 
 #[tokio::test]
-async fn a_connection_may_rest_between_two_requests_and_not_for_ever() {
+async fn connection_may_rest_between_two_requests_and_not_for_ever() {
     let gateway = Gateway::start().await;
     let mut response = Response::to(gateway.address, HEALTH).await;
     assert_eq!(response.body().await, "ok\n");
@@ -498,7 +498,7 @@ async fn a_connection_may_rest_between_two_requests_and_not_for_ever() {
 }
 
 #[tokio::test]
-async fn a_body_that_comes_too_slowly_is_told_so() {
+async fn body_that_comes_too_slowly_is_told_so() {
     let gateway = Gateway::start().await;
     let mut socket = TcpStream::connect(gateway.address).await.unwrap();
     let head = b"POST /agui/agent/agent/run HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\
@@ -522,7 +522,7 @@ async fn a_body_that_comes_too_slowly_is_told_so() {
 // === connection limits ===
 
 #[tokio::test]
-async fn one_connection_too_many_is_told_so_and_harms_no_other() {
+async fn connection_beyond_the_limit_is_told_so_and_harms_no_other() {
     let gateway = Gateway::with(Limits { connections: 2, ..Limits::default() }).await;
     let (mut stream, mut run) = gateway.run().await;
     let mut idle = Response::to(gateway.address, HEALTH).await;

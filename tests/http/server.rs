@@ -18,7 +18,7 @@ use threadway_translate::agui::ProtoEncoder;
 // === runs ===
 
 #[tokio::test]
-async fn a_recorded_run_arrives_byte_for_byte_as_it_was_translated_before() {
+async fn recorded_run_arrives_byte_for_byte_as_it_was_translated_before() {
     let python = "content-location: /threads/T/runs/R\r\nlocation: /threads/T/runs/R/stream\r\n";
     let javascript = "content-location: /threads/T/runs/R\r\n";
     recorded("py-0.16.7/agent-combo", python).await;
@@ -96,7 +96,7 @@ async fn tokens_pass_one_by_one_as_they_come() {
 }
 
 #[tokio::test]
-async fn the_state_at_the_end_tells_of_a_question_that_the_stream_did_not_show() {
+async fn state_at_the_end_tells_of_a_question_that_the_stream_did_not_show() {
     let gateway = Gateway::start().await;
     let (mut response, run) = gateway.run().await;
     run.end().await;
@@ -110,7 +110,7 @@ async fn the_state_at_the_end_tells_of_a_question_that_the_stream_did_not_show()
 }
 
 #[tokio::test]
-async fn a_stream_that_showed_a_question_needs_no_state() {
+async fn stream_that_showed_a_question_needs_no_state() {
     let gateway = Gateway::start().await;
     let (mut response, mut run) = gateway.run().await;
     let interrupt = json!({"__interrupt__": [{"id": "i", "value": "why?"}]});
@@ -134,7 +134,7 @@ async fn a_stream_that_showed_a_question_needs_no_state() {
 }
 
 #[tokio::test]
-async fn a_run_ends_as_its_record_tells() {
+async fn run_ends_as_its_record_tells() {
     let timeout = failed("LangGraph stopped the run at its time limit", "timeout");
     for (status, expected) in [("interrupted", finished("cancelled")), ("timeout", timeout)] {
         let gateway = Gateway::start().await;
@@ -147,7 +147,7 @@ async fn a_run_ends_as_its_record_tells() {
 }
 
 #[tokio::test]
-async fn a_failed_run_tells_why() {
+async fn failed_run_tells_why() {
     // The error is in the stream.
     let gateway = Gateway::start().await;
     let (mut response, mut run) = gateway.run().await;
@@ -174,7 +174,7 @@ async fn a_failed_run_tells_why() {
 }
 
 #[tokio::test]
-async fn what_a_stopped_run_has_committed_behind_its_stream_is_told() {
+async fn stopped_run_tells_what_it_has_committed_behind_its_stream() {
     // The gateway reads the thread's state. If another run has changed that, it reads the history.
     for (run_id, history, is_told) in
         [(RUN, None, true), ("another", Some(true), true), ("another", Some(false), false)]
@@ -200,7 +200,7 @@ async fn what_a_stopped_run_has_committed_behind_its_stream_is_told() {
 
 /// aegra 0.11.0 answers 500.
 #[tokio::test]
-async fn the_history_of_a_server_that_cannot_search_it_is_read_page_by_page() {
+async fn history_of_a_server_that_cannot_search_it_is_read_page_by_page() {
     let state = |id: usize, run_id: &str, step: usize| {
         let values = json!({"messages": [], "step": step});
         json!({"values": values, "next": ["n"], "metadata": {"run_id": run_id},
@@ -237,7 +237,7 @@ async fn the_history_of_a_server_that_cannot_search_it_is_read_page_by_page() {
 }
 
 #[tokio::test]
-async fn a_record_that_lags_behind_its_stream_is_read_again() {
+async fn record_that_lags_behind_its_stream_is_read_again() {
     let gateway = Gateway::start().await;
     let (mut response, run) = gateway.run().await;
     run.end().await;
@@ -247,7 +247,7 @@ async fn a_record_that_lags_behind_its_stream_is_read_again() {
 }
 
 #[tokio::test]
-async fn a_run_that_the_headers_do_not_name_is_named_by_its_stream() {
+async fn run_that_the_headers_do_not_name_is_named_by_its_stream() {
     let gateway = Gateway::start().await;
     let script = async {
         gateway.state(None).await;
@@ -264,7 +264,7 @@ async fn a_run_that_the_headers_do_not_name_is_named_by_its_stream() {
 }
 
 #[tokio::test]
-async fn a_run_that_nothing_names_goes_by_the_clients_name_and_cannot_be_asked_for() {
+async fn run_that_nothing_names_goes_by_the_clients_name_and_cannot_be_asked_for() {
     let gateway = Gateway::start().await;
     let script = async {
         gateway.state(None).await;
@@ -287,7 +287,7 @@ async fn a_run_that_nothing_names_goes_by_the_clients_name_and_cannot_be_asked_f
 }
 
 #[tokio::test]
-async fn a_script_may_have_a_json_document_a_line() {
+async fn script_may_have_a_json_document_a_line() {
     let gateway = Gateway::start().await;
     let script = async {
         gateway.state(None).await;
@@ -303,7 +303,7 @@ async fn a_script_may_have_a_json_document_a_line() {
 }
 
 #[tokio::test]
-async fn a_client_that_names_the_binary_binding_is_sent_frames_of_it() {
+async fn client_that_names_the_binary_binding_is_sent_frames_of_it() {
     const PROTO: &str = "application/vnd.ag-ui.event+proto";
     let legacy = || {
         let mut input = input(&["hi"]);
@@ -366,7 +366,7 @@ async fn a_client_that_names_the_binary_binding_is_sent_frames_of_it() {
 // === threads ===
 
 #[tokio::test]
-async fn a_thread_whose_values_are_null_has_no_state_yet() {
+async fn thread_whose_values_are_null_has_no_state_yet() {
     for state in [json!({"values": null}), json!({"values": null, "next": [], "tasks": []})] {
         let gateway = Gateway::start().await;
         let script = async {
@@ -388,7 +388,7 @@ async fn a_thread_whose_values_are_null_has_no_state_yet() {
 }
 
 #[tokio::test]
-async fn an_edited_message_forks_the_thread_before_it() {
+async fn edited_message_forks_the_thread_before_it() {
     let gateway = Gateway::start().await;
     let state = |id: &str, parent: Option<&str>, messages: &[&str]| {
         let parent = parent.map(|parent| json!({"checkpoint_id": parent}));
@@ -425,7 +425,7 @@ async fn an_edited_message_forks_the_thread_before_it() {
 }
 
 #[tokio::test]
-async fn the_way_back_is_as_long_as_it_must_and_then_refused() {
+async fn way_back_is_as_long_as_it_must_and_then_refused() {
     let gateway = Gateway::start().await;
     let page = |from: usize| {
         let state = |at: usize| {
@@ -454,7 +454,7 @@ async fn the_way_back_is_as_long_as_it_must_and_then_refused() {
 }
 
 #[tokio::test]
-async fn a_history_that_cannot_be_read_is_not_taken_for_a_short_one() {
+async fn history_that_cannot_be_read_is_not_taken_for_a_short_one() {
     for history in ["<html>", "{}", r#"[{"values":{}}]"#] {
         let gateway = Gateway::start().await;
         let script = async {
@@ -477,7 +477,7 @@ async fn a_history_that_cannot_be_read_is_not_taken_for_a_short_one() {
 // === timeouts and disconnects ===
 
 #[tokio::test]
-async fn a_silent_stream_gives_a_sign_of_life_every_15_seconds() {
+async fn silent_stream_gives_a_sign_of_life_every_15_seconds() {
     let gateway = Gateway::start().await;
     let (mut response, mut run) = gateway.run().await;
     let clock = HeldClock::pause();
@@ -504,7 +504,7 @@ async fn a_silent_stream_gives_a_sign_of_life_every_15_seconds() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_is_not_read_for_and_cancels_nothing() {
+async fn client_that_leaves_is_not_read_for_and_cancels_nothing() {
     let gateway = Gateway::start().await;
     let (response, run) = gateway.run().await;
     let clock = HeldClock::pause();
@@ -518,7 +518,7 @@ async fn a_client_that_leaves_is_not_read_for_and_cancels_nothing() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_told() {
+fn address_that_is_taken_is_told() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let output = Command::new(env!("CARGO_BIN_EXE_threadway"))

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 #[tokio::test]
-async fn a_stop_ends_every_stream_with_a_reason_and_closes_what_is_open() {
+async fn stop_ends_every_stream_with_a_reason_and_closes_what_is_open() {
     let gateway = Gateway::start().await;
     let (mut silent, first) = gateway.run().await;
     let (mut speaking, mut second) = gateway.run().await;
@@ -28,7 +28,7 @@ async fn a_stop_ends_every_stream_with_a_reason_and_closes_what_is_open() {
 }
 
 #[tokio::test]
-async fn a_stop_also_ends_a_stream_whose_run_is_asked_for() {
+async fn stop_also_ends_a_stream_whose_run_is_asked_for() {
     let gateway = Gateway::start().await;
     let (mut response, run) = gateway.run().await;
     run.end().await;
@@ -40,7 +40,7 @@ async fn a_stop_also_ends_a_stream_whose_run_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_stop_does_not_wait_for_ever_for_a_client_that_does_not_go_on() {
+async fn stop_does_not_wait_for_ever_for_a_client_that_does_not_go_on() {
     let gateway = Gateway::start().await;
     let mut socket = TcpStream::connect(gateway.address).await.unwrap();
     let request = b"POST /agui/agent/a/run HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\
@@ -59,7 +59,7 @@ async fn a_stop_does_not_wait_for_ever_for_a_client_that_does_not_go_on() {
 }
 
 #[tokio::test]
-async fn two_hundred_streams_end_at_once_each_with_its_reason() {
+async fn streams_of_two_hundred_clients_end_at_once_each_with_its_reason() {
     const STREAMS: usize = 200;
     let gateway = Gateway::start().await;
     let mut streams = Vec::new();
@@ -111,7 +111,7 @@ async fn connections_on_which_nothing_is_asked_are_closed_at_once() {
 
 #[cfg(unix)]
 #[test]
-fn the_binary_tells_where_it_listens_and_stops_on_sigterm() {
+fn binary_tells_where_it_listens_and_stops_on_sigterm() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_threadway"))
         .args(["serve", "--upstream", "http://127.0.0.1:1", "--listen", "127.0.0.1:0"])
         .env_clear()

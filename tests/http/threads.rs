@@ -99,7 +99,7 @@ fn code((status, answer): (u16, Value)) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn a_list_has_what_the_client_reads() {
+async fn list_has_what_the_client_reads() {
     let page = Page::open().await;
     let named = json!({"title": "Holidays", "archived": false, "threadway_thread_id": "my thread"});
     page.thread(1, 3, &json!({}));
@@ -137,7 +137,7 @@ async fn a_list_has_what_the_client_reads() {
 }
 
 #[tokio::test]
-async fn a_server_that_rejects_columns_is_asked_for_them_once() {
+async fn server_that_rejects_columns_is_asked_for_them_once() {
     let page = Page::open().await;
     page.thread(1, 1, &json!({}));
     page.server.books().rejects_select = true;
@@ -151,7 +151,7 @@ async fn a_server_that_rejects_columns_is_asked_for_them_once() {
 }
 
 #[tokio::test]
-async fn an_assistant_lists_the_threads_that_it_ran() {
+async fn assistant_lists_the_threads_that_it_ran() {
     let page = Page::open().await;
     let assistant = "5f1b1d1e-0000-4000-8000-000000000001";
     let known = json!({"assistant_id": assistant, "graph_id": "agent"});
@@ -186,7 +186,7 @@ async fn pages_lose_and_repeat_nothing_while_threads_change_and_go() {
 }
 
 #[tokio::test]
-async fn a_page_is_found_also_where_more_threads_have_gone_than_pages_overlap() {
+async fn page_is_found_also_where_more_threads_have_gone_than_pages_overlap() {
     let page = Page::open().await;
     let mut all: Vec<_> = (1..=59).map(|n| page.thread(n, n, &json!({}))).collect();
     all.reverse();
@@ -244,7 +244,7 @@ async fn archived_threads_are_left_out_over_pages_and_a_page_costs_few_searches(
 }
 
 #[tokio::test]
-async fn a_thread_is_named_archived_taken_back_and_deleted() {
+async fn thread_is_named_archived_taken_back_and_deleted() {
     for in_envelope in [false, true] {
         let page = Page::open().await;
         let metadata = json!({"graph_id": "agent", "threadway_thread_id": "my thread"});
@@ -286,7 +286,7 @@ async fn a_thread_is_named_archived_taken_back_and_deleted() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_cut_in_the_middle_of_an_emoji_is_taken() {
+async fn name_that_is_cut_in_the_middle_of_an_emoji_is_taken() {
     let page = Page::open().await;
     let id = page.thread(1, 1, &json!({}));
     let path = format!("/threads/{id}");
@@ -309,7 +309,7 @@ async fn a_name_that_is_cut_in_the_middle_of_an_emoji_is_taken() {
 }
 
 #[tokio::test]
-async fn a_live_run_is_stopped_before_its_thread_is_deleted() {
+async fn live_run_is_stopped_before_its_thread_is_deleted() {
     let page = Page::open().await;
     let id = page.thread(1, 1, &json!({}));
     page.server.books().threads.get_mut(&id).unwrap().runs =
@@ -324,7 +324,7 @@ async fn a_live_run_is_stopped_before_its_thread_is_deleted() {
 }
 
 #[tokio::test]
-async fn a_thread_is_inspected() {
+async fn thread_is_inspected() {
     let page = Page::open().await;
     let id = page.thread(1, 1, &json!({}));
     let messages = json!([
@@ -357,7 +357,7 @@ async fn a_thread_is_inspected() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_done_is_refused() {
+async fn request_that_cannot_be_done_is_refused() {
     let page = Page::open().await;
     let id = page.thread(1, 1, &json!({}));
     let (thread, archive) = (format!("/threads/{id}"), format!("/threads/{id}/archive"));
@@ -403,7 +403,7 @@ async fn what_cannot_be_done_is_refused() {
 }
 
 #[tokio::test]
-async fn nothing_is_asked_of_langgraph_where_there_are_no_thread_routes() {
+async fn thread_routes_that_are_off_ask_nothing_of_langgraph() {
     let page = Page::with(ThreadRoutes::Off).await;
     let id = page.thread(1, 1, &json!({}));
     let agent = json!({"agentId": "agent"});
@@ -424,7 +424,7 @@ async fn nothing_is_asked_of_langgraph_where_there_are_no_thread_routes() {
 }
 
 #[tokio::test]
-async fn the_info_says_truly_whether_there_are_threads() {
+async fn info_says_truly_whether_there_are_threads() {
     for (routes, is_there) in [(ThreadRoutes::All, true), (ThreadRoutes::Off, false)] {
         let page = Page::with(routes).await;
         let told = json!({"list": is_there, "inspect": is_there, "mutations": is_there,

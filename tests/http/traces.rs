@@ -125,7 +125,7 @@ async fn ran(gateway: &Gateway, headers: &str) -> String {
 }
 
 #[tokio::test]
-async fn one_trace_goes_from_the_client_through_the_gateway_to_the_upstream() {
+async fn trace_goes_from_the_client_through_the_gateway_to_the_upstream() {
     let mut collector = Collector::start().await;
     let traces = traces(collector.address).await;
     let gateway = Gateway::traced(traces.tracer()).await;
@@ -162,7 +162,7 @@ async fn one_trace_goes_from_the_client_through_the_gateway_to_the_upstream() {
 }
 
 #[tokio::test]
-async fn a_traceparent_that_is_none_begins_a_trace_and_goes_no_further() {
+async fn traceparent_that_is_none_begins_a_trace_and_goes_no_further() {
     let mut collector = Collector::start().await;
     let traces = traces(collector.address).await;
     let gateway = Gateway::traced(traces.tracer()).await;
@@ -178,7 +178,7 @@ async fn a_traceparent_that_is_none_begins_a_trace_and_goes_no_further() {
 }
 
 #[tokio::test]
-async fn a_span_that_the_client_does_not_sample_is_passed_on_and_not_exported() {
+async fn span_that_the_client_does_not_sample_is_passed_on_and_not_exported() {
     let mut collector = Collector::start().await;
     let traces = traces(collector.address).await;
     let gateway = Gateway::traced(traces.tracer()).await;
@@ -191,7 +191,7 @@ async fn a_span_that_the_client_does_not_sample_is_passed_on_and_not_exported() 
 }
 
 #[tokio::test]
-async fn a_collector_that_is_away_costs_traces_and_no_request() {
+async fn collector_that_is_away_costs_traces_and_no_request() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let away = listener.local_addr().unwrap();
     drop(listener);
