@@ -5,6 +5,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::credentials::{key_of, keys};
 use crate::support::clock::HeldClock;
 use crate::support::editor::{CWD, outline};
 use crate::support::gateway::{Response, agents, counted, serve_observed};
@@ -22,7 +23,6 @@ use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_util::sync::CancellationToken;
 
-pub(super) const KEY: &str = "0123456789abcdef";
 pub(super) const BEARER: (&str, &str) = ("authorization", "Bearer 0123456789abcdef");
 pub(super) const LOADED: &str = "11111111-1111-4111-8111-111111111111";
 pub(super) const PAGE: &str = "https://chat.example.com";
@@ -109,10 +109,6 @@ impl Front {
             tokio::task::yield_now().await;
         }
     }
-}
-
-pub(super) fn bearer(name: &str) -> Auth {
-    Auth::Bearer(format!("{name}={KEY}").parse().unwrap())
 }
 
 fn refused(status: u16, code: &str) -> (u16, String) {
@@ -279,17 +275,16 @@ async fn message_before_initialize_is_refused() {
 #[tokio::test]
 async fn handshake_that_is_wrong_is_refused() {
     let front = Front::start().await;
-    let send = async |request: &str| {
-        let request = request.replace("HOST", &front.address.to_string());
-        Response::to(front.address, request.as_bytes()).await.head
-    };
-    let upgrade =
-        "GET /acp HTTP/1.1\r\nhost: HOST\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
-    assert!(send(upgrade).await.starts_with("HTTP/1.1 426 "));
-    // A web site can have its own name lead here.
-    let rebound = "GET /acp HTTP/1.1\r\nhost: evil.example.com\r\n\r\n";
-    assert!(send(rebound).await.starts_with("HTTP/1.1 403 "));
-    assert!(send("PUT /acp HTTP/1.1\r\nhost: HOST\r\n\r\n").await.starts_with("HTTP/1.1 405 "));
+    for (head, status) in [
+        ("GET /acp HTTP/1.1\r\nhost: HOST\r\nconnection: upgrade\r\nupgrade: websocket", "426"),
+        // A web site can have its own name lead here.
+        ("GET /acp HTTP/1.1\r\nhost: evil.example.com", "403"),
+        ("PUT /acp HTTP/1.1\r\nhost: HOST", "405"),
+    ] {
+        let request = head.replace("HOST", &front.address.to_string()) + "\r\n\r\n";
+        let response = Response::to(front.address, request.as_bytes()).await;
+        assert!(response.head.starts_with(&format!("HTTP/1.1 {status} ")), "{}", response.head);
+    }
 }
 
 // === callers ===
@@ -314,7 +309,7 @@ async fn pages_of_other_origins_are_refused_on_loopback_too() {
 
 #[tokio::test]
 async fn key_is_checked_again_for_each_message() {
-    let auth = bearer("a");
+    let auth = key_of("a");
     let mut front = Front::with(Settings { auth, ..Settings::default() }).await;
     assert_eq!(front.refuses(&[]).await, refused(401, "unauthenticated"));
     assert_eq!(
@@ -325,10 +320,7 @@ async fn key_is_checked_again_for_each_message() {
     let session = editor.session().await;
     let (_, request) = front.asked(&mut editor, &session).await;
     let runs = front.server.asked("POST /threads").len();
-    front.reload(Settings {
-        auth: Auth::Bearer("b=fedcba9876543210".parse().unwrap()),
-        ..Settings::default()
-    });
+    front.reload(Settings { auth: keys("b=fedcba9876543210"), ..Settings::default() });
     // An answer of somebody who may not call any more approves nothing.
     editor.reply(&request, selected("allow")).await;
     let (code, reason) = editor.closed().await;
@@ -340,9 +332,9 @@ async fn key_is_checked_again_for_each_message() {
 
 #[tokio::test]
 async fn key_that_belongs_to_another_caller_now_has_no_connection() {
-    let front = Front::with(Settings { auth: bearer("a"), ..Settings::default() }).await;
+    let front = Front::with(Settings { auth: key_of("a"), ..Settings::default() }).await;
     let mut editor = RemoteEditor::initialized(front.address, &[BEARER]).await;
-    front.reload(Settings { auth: bearer("b"), ..Settings::default() });
+    front.reload(Settings { auth: key_of("b"), ..Settings::default() });
     let (code, reason) = editor.closed().await;
     assert_eq!(code, 4401);
     assert!(reason.starts_with("invalid_token: "), "{reason}");

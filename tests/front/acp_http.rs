@@ -3,18 +3,16 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::acp::{ALICE, BEARER, BOB, Front, LOADED, PAGE, bearer, conversation, question, saved};
+use super::acp::{ALICE, BEARER, BOB, Front, LOADED, PAGE, conversation, question, saved};
 use super::acp::{selected, tenants, whole};
+use super::credentials::{key_of, tokens_of};
 use crate::support::clock::HeldClock;
 use crate::support::editor::{CWD, Frames, outline};
 use crate::support::gateway::Response;
-use crate::support::issuer::{AUDIENCE, ISSUER, Signer, from_now, key_set};
+use crate::support::issuer::{AUDIENCE, Signer, from_now};
 use crate::support::langgraph::{Run, soon};
 use serde_json::{Value, json};
-use threadway::server::{
-    ACP_UNREAD, Auth, Cors, Credentials, Jwt, JwtSettings, KEEP_ALIVE, KeysFrom, Settings,
-    ThreadRoutes,
-};
+use threadway::server::{ACP_UNREAD, Cors, Credentials, KEEP_ALIVE, Settings, ThreadRoutes};
 use threadway::sessions::{MAX_UNCONFIRMED_STREAMS, MAX_WAITING_BYTES, STALL};
 
 const NOBODY: &str = "22222222-2222-4222-8222-222222222222";
@@ -53,6 +51,16 @@ async fn answer(address: SocketAddr, line: &str, headers: &[Header<'_>], body: &
     let status = response.head.split(' ').nth(1).unwrap().parse().unwrap();
     let body = response.body().await;
     Answer { status, head: response.head.clone(), body }
+}
+
+/// A request that must be refused: its method, headers and body; the status and the code.
+type Refused<'a> = (&'a str, Vec<Header<'a>>, &'a str, (u16, &'a str));
+
+async fn refuses(address: SocketAddr, requests: &[Refused<'_>]) {
+    for (method, headers, body, (status, code)) in requests {
+        let refused = answer(address, &format!("{method} /acp"), headers, body).await;
+        assert_eq!(refused.refusal(), (*status, (*code).to_owned()), "{method} {headers:?}");
+    }
 }
 
 const JSON: Header<'static> = ("content-type", "application/json");
@@ -345,7 +353,7 @@ async fn request_that_is_wrong_gets_the_status_that_the_sdks_expect() {
     let unknown = ("acp-connection-id", NOBODY);
     let other_session = ("acp-session-id", NOBODY);
     let batch = format!("[{list}]");
-    for (line, headers, body, expected) in [
+    let rows = [
         ("POST", vec![connection], &*list, (415, "not_json")),
         ("POST", vec![connection, ("content-type", "text/plain")], &list, (415, "not_json")),
         ("POST", vec![JSON], &list, (400, "invalid_request")),
@@ -365,10 +373,8 @@ async fn request_that_is_wrong_gets_the_status_that_the_sdks_expect() {
         ("GET", vec![EVENTS, unknown], "", (404, "unknown_connection")),
         ("DELETE", vec![], "", (400, "invalid_request")),
         ("DELETE", vec![unknown], "", (404, "unknown_connection")),
-    ] {
-        let refused = answer(front.address, &format!("{line} /acp"), &headers, body).await;
-        assert_eq!(refused.refusal(), (expected.0, expected.1.to_owned()), "{line} {headers:?}");
-    }
+    ];
+    refuses(front.address, &rows).await;
     // A refused `initialize` leaves no connection.
     let wrong =
         json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {}}).to_string();
@@ -381,9 +387,8 @@ async fn stream_has_one_reader_and_few_are_read_before_they_are_loaded() {
     let front = Front::start().await;
     let mut client = Client::connect(front.address, &[]).await;
     let connection = client.stream(None).await;
-    let mut refused = client.get(None).await;
-    assert!(refused.head.starts_with("HTTP/1.1 409 "), "{}", refused.head);
-    assert!(refused.body().await.contains("stream_taken"));
+    let again = client.headers(&[EVENTS]);
+    refuses(front.address, &[("GET", again, "", (409, "stream_taken"))]).await;
     drop(connection);
     // The gateway notices the end of the first reader a little later.
     let mut connection = loop {
@@ -408,9 +413,8 @@ async fn stream_has_one_reader_and_few_are_read_before_they_are_loaded() {
 #[tokio::test]
 async fn connection_of_another_caller_is_unknown() {
     let front = tenants(ThreadRoutes::All).await;
-    let (nobody, body) = ([JSON, ("x-api-key", "nobody")], initialize().to_string());
-    let refused = answer(front.address, "POST /acp", &nobody, &body).await;
-    assert_eq!(refused.refusal(), (401, "unauthorized".to_owned()));
+    let (nobody, body) = (vec![JSON, ("x-api-key", "nobody")], initialize().to_string());
+    refuses(front.address, &[("POST", nobody, &body, (401, "unauthorized"))]).await;
     let mut alice = Client::connect(front.address, &[ALICE]).await;
     let mut own = alice.stream(Some(LOADED)).await;
     let load = alice.load(LOADED).await;
@@ -443,17 +447,17 @@ async fn connection_of_another_caller_is_unknown() {
 #[tokio::test]
 async fn request_is_authenticated_each_time_and_foreign_pages_are_refused() {
     let cors = Cors::new([PAGE], Credentials::Omitted).unwrap();
-    let front = Front::with(Settings { auth: bearer("a"), cors, ..Settings::default() }).await;
+    let front = Front::with(Settings { auth: key_of("a"), cors, ..Settings::default() }).await;
     let body = initialize().to_string();
-    let refused = answer(front.address, "POST /acp", &[JSON], &body).await;
-    assert_eq!(refused.refusal(), (401, "unauthenticated".to_owned()));
-    let foreign = [JSON, BEARER, ("origin", "http://localhost:3000")];
-    let refused = answer(front.address, "POST /acp", &foreign, &body).await;
-    assert_eq!(refused.refusal(), (403, "cross_origin".to_owned()));
     let client = Client::connect(front.address, &[BEARER, ("origin", PAGE)]).await;
-    let without = [EVENTS, ("acp-connection-id", &*client.id)];
-    let refused = answer(front.address, "GET /acp", &without, "").await;
-    assert_eq!(refused.refusal(), (401, "unauthenticated".to_owned()));
+    let foreign = vec![JSON, BEARER, ("origin", "http://localhost:3000")];
+    let without = vec![EVENTS, ("acp-connection-id", &*client.id)];
+    let rows = [
+        ("POST", vec![JSON], &*body, (401, "unauthenticated")),
+        ("POST", foreign, &body, (403, "cross_origin")),
+        ("GET", without, "", (401, "unauthenticated")),
+    ];
+    refuses(front.address, &rows).await;
     let preflight = answer(
         front.address,
         "OPTIONS /acp",
@@ -472,36 +476,22 @@ async fn request_is_authenticated_each_time_and_foreign_pages_are_refused() {
     assert!(exposed.unwrap().contains("acp-connection-id"), "{}", opened.head);
 }
 
-/// Callers with tokens of an issuer.
-fn jwt(signer: &Signer) -> Auth {
-    let file = std::env::temp_dir().join(format!("threadway-{}-acp.json", std::process::id()));
-    std::fs::write(&file, key_set(&[signer])).unwrap();
-    let settings = JwtSettings {
-        keys: KeysFrom::File(file.clone()),
-        issuer: ISSUER.to_owned(),
-        audiences: vec![AUDIENCE.to_owned()],
-        skew: Duration::ZERO,
-    };
-    let jwt = Jwt::new(&settings).unwrap();
-    std::fs::remove_file(file).unwrap();
-    Auth::Jwt(jwt)
-}
-
 #[tokio::test]
 async fn token_that_is_renewed_is_the_same_callers_and_is_forwarded() {
     let signer = Signer::ed25519("a");
-    let mut front = Front::with(Settings { auth: jwt(&signer), ..Settings::default() }).await;
+    let mut front =
+        Front::with(Settings { auth: tokens_of(&[&signer], &[AUDIENCE]), ..Settings::default() })
+            .await;
     let token = |changes: &[(&str, Value)]| format!("Bearer {}", signer.token(changes));
     let first = token(&[]);
     let mut client = Client::connect(front.address, &[("authorization", &first)]).await;
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "session/list"}).to_string();
-    for (token, expected) in [
-        (token(&[("exp", from_now(-1))]), (401, "token_expired")),
-        (token(&[("sub", json!("bob"))]), (404, "unknown_connection")),
-    ] {
-        let headers = [JSON, ("acp-connection-id", &*client.id), ("authorization", &*token)];
-        let refused = answer(front.address, "POST /acp", &headers, &list).await;
-        assert_eq!(refused.refusal(), (expected.0, expected.1.to_owned()));
+    let (expired, bobs) = (token(&[("exp", from_now(-70))]), token(&[("sub", json!("bob"))]));
+    for (token, expected) in
+        [(expired, (401, "token_expired")), (bobs, (404, "unknown_connection"))]
+    {
+        let headers = vec![JSON, ("acp-connection-id", &*client.id), ("authorization", &*token)];
+        refuses(front.address, &[("POST", headers, &list, expected)]).await;
     }
     let renewed = token(&[("exp", from_now(3_600))]);
     assert_ne!(renewed, first);
@@ -553,8 +543,8 @@ async fn stream_that_is_silent_has_comments_and_an_unread_connection_ends() {
     assert!(comments.iter().all(|comment| comment == ": \n\n"), "{comments:?}");
     assert!(comments.len() >= 7, "{} comments", comments.len());
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "session/list"}).to_string();
-    let gone = answer(front.address, "POST /acp", &unread.headers(&[JSON]), &list).await;
-    assert_eq!(gone.refusal(), (404, "unknown_connection".to_owned()));
+    let gone = unread.headers(&[JSON]);
+    refuses(front.address, &[("POST", gone, &list, (404, "unknown_connection"))]).await;
     let kept = answer(front.address, "POST /acp", &read.headers(&[JSON]), &list).await;
     assert_eq!(kept.status, 202);
 }

@@ -1,64 +1,44 @@
 //! The audit log: each kind of request, its caller and its outcome.
 
+use super::credentials::{KEY, OTHER_KEY, bearer, key_of, tokens_of};
+use super::front::Front;
 use crate::support::gateway::{
-    COLUMNS, RUN, Response, THREAD, agents, connect_request, events_request, input, run_request,
-    serve_as,
+    COLUMNS, RUN, Response, THREAD, connect_request, events_request, input, run_request,
 };
-use crate::support::issuer::{AUDIENCE, ISSUER, Signer, key_set};
+use crate::support::issuer::{AUDIENCE, Signer};
 use crate::support::process::File;
-use crate::support::upstream::{Exchange, Upstream};
 use serde_json::{Value, json};
-use std::net::SocketAddr;
 use threadway::audit::{Audit, Destination};
-use threadway::server::auth::{Jwt, JwtSettings, KeysFrom};
-use threadway::server::{Auth, Cors, Credentials, DEFAULT_SKEW, Settings, Trust, UpstreamAuth};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
-
-const KEY: &str = "0123456789abcdef";
-const NOT_FOUND: &str = r#"{"detail":"Thread not found"}"#;
+use threadway::server::{Auth, Cors, Credentials, Settings, Trust, UpstreamAuth};
 
 /// A gateway with an audit log.
 struct Audited {
-    upstream: Upstream,
-    address: SocketAddr,
+    front: Front,
     audit: Audit,
     file: File,
-    _stop: CancellationToken,
-    _serving: JoinSet<()>,
 }
 
 // === impl Audited ===
 
 impl Audited {
-    async fn by(auth: Auth) -> Self {
-        let upstream = Upstream::bind().await;
-        let agents = agents(&[("default", &upstream.url())], &[]);
-        let settings = Settings { auth, ..Settings::default() };
-        let (address, stop, serving, server) = serve_as(agents, settings).await;
+    async fn with(settings: Settings) -> Self {
+        let front = Front::with(settings).await;
         let file = File::new("");
         let audit = Audit::open(&Destination::File(file.0.clone())).unwrap();
-        server.audit(audit.clone());
-        Self { upstream, address, audit, file, _stop: stop, _serving: serving }
+        front.server.audit(audit.clone());
+        Self { front, audit, file }
+    }
+
+    async fn by(auth: Auth) -> Self {
+        Self::with(Settings { auth, ..Settings::default() }).await
     }
 
     async fn of_backend() -> Self {
-        Self::by(Auth::Bearer(format!("backend={KEY}").parse().unwrap())).await
+        Self::by(key_of("backend")).await
     }
 
     async fn ask(&self, request: &str) -> Response {
-        Response::to(self.address, request.as_bytes()).await
-    }
-
-    /// Starts a run on the thread of this name.
-    async fn run(&self, headers: &str, input: &Value) -> (Response, Exchange) {
-        let request = run_request("agent", headers, &input.to_string());
-        tokio::join!(Response::to(self.address, request.as_bytes()), async {
-            self.upstream.next().await.json(404, NOT_FOUND).await;
-            let mut post = self.upstream.next().await;
-            post.begin(&format!("content-location: /threads/{THREAD}/runs/{RUN}\r\n")).await;
-            post
-        })
+        Response::to(self.front.address, request.as_bytes()).await
     }
 
     /// The lines so far, without the times.
@@ -77,52 +57,46 @@ impl Audited {
     }
 }
 
-fn bearer(key: &str) -> String {
-    format!("authorization: Bearer {key}\r\n")
-}
-
 fn stop_request(headers: &str) -> String {
     format!(
         "POST /agui/agent/agent/stop/{THREAD} HTTP/1.1\r\nhost: h\r\n{headers}content-length: 0\r\n\r\n"
     )
 }
 
+/// A line with more members.
+fn with(mut line: Value, more: &Value) -> Value {
+    line.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    line
+}
+
 /// A line of the application's backend, on the thread.
 fn line(action: &str, more: &Value) -> Value {
-    let mut line = json!({
+    let line = json!({
         "action": action, "outcome": "allowed", "status": 200, "caller": "backend",
         "peer": "127.0.0.1", "agent": "agent", "thread": THREAD, "thread_id": THREAD,
     });
-    for (name, value) in more.as_object().unwrap() {
-        line[name] = value.clone();
-    }
-    line
+    with(line, more)
 }
 
 #[tokio::test]
 async fn request_of_each_kind_is_a_line_with_its_caller_and_its_thread() {
     let audited = Audited::of_backend().await;
-    let (headers, upstream) = (bearer(KEY), &audited.upstream);
-    let (_run, mut upstream_run) = audited.run(&headers, &input(&["hi"])).await;
-    upstream_run.send(": there\n\n").await;
+    let (headers, upstream) = (bearer(KEY), &audited.front.upstream);
+    let (_run, _upstream_run) = audited.front.run(&headers).await;
     let events = events_request(&headers, "");
-    let (_events, ()) = tokio::join!(audited.ask(&events), async {
+    let record = json!([{"run_id": RUN, "status": "running"}]).to_string();
+    let lists = async || {
         let runs = upstream.expect(&format!("GET /threads/{THREAD}/runs?limit=100{COLUMNS}")).await;
-        let record = json!([{"run_id": RUN, "status": "running"}]);
-        runs.json(200, &record.to_string()).await;
-    });
+        runs.json(200, &record).await;
+    };
+    let (_events, ()) = tokio::join!(audited.ask(&events), lists());
     let connect = connect_request(&headers, &input(&[]));
-    let (_connected, ()) = tokio::join!(audited.ask(&connect), async {
-        let runs = upstream.expect(&format!("GET /threads/{THREAD}/runs?limit=100{COLUMNS}")).await;
-        let record = json!([{"run_id": RUN, "status": "running"}]);
-        runs.json(200, &record.to_string()).await;
-    });
+    let (_connected, ()) = tokio::join!(audited.ask(&connect), lists());
     let stop = stop_request(&headers);
     let (_stopped, ()) = tokio::join!(audited.ask(&stop), async {
-        upstream.next().await.json(200, "[]").await;
-        let record = json!([{"run_id": RUN, "status": "running"}]);
-        upstream.next().await.json(200, &record.to_string()).await;
-        upstream.next().await.json(200, "{}").await;
+        for answer in ["[]", &record, "{}"] {
+            upstream.next().await.json(200, answer).await;
+        }
     });
     let of_run = json!({"run_id": RUN});
     assert_eq!(
@@ -166,28 +140,21 @@ async fn single_route_request_is_a_line_as_on_its_own_route() {
 
 #[tokio::test]
 async fn preflight_is_no_line() {
-    let upstream = Upstream::bind().await;
     let cors = Cors::new(["http://page"].into_iter(), Credentials::Omitted).unwrap();
-    let settings = Settings { cors, ..Settings::default() };
-    let (address, _stop, _serving, server) =
-        serve_as(agents(&[("default", &upstream.url())], &[]), settings).await;
-    let file = File::new("");
-    let audit = Audit::open(&Destination::File(file.0.clone())).unwrap();
-    server.audit(audit.clone());
+    let audited = Audited::with(Settings { cors, ..Settings::default() }).await;
     let request = format!(
         "OPTIONS /agui/agent/agent/stop/{THREAD} HTTP/1.1\r\nhost: h\r\norigin: http://page\r\n\
          access-control-request-method: POST\r\n\r\n"
     );
-    let response = Response::to(address, request.as_bytes()).await;
+    let response = audited.ask(&request).await;
     assert!(response.head.starts_with("HTTP/1.1 200 "), "{}", response.head);
-    audit.finish();
-    assert_eq!(std::fs::read_to_string(&file.0).unwrap(), "");
+    assert_eq!(audited.lines(), [""; 0]);
 }
 
 #[tokio::test]
 async fn refusal_is_a_line_with_its_reason() {
     let audited = Audited::of_backend().await;
-    let wrong = bearer("fedcba9876543210");
+    let wrong = bearer(OTHER_KEY);
     audited.ask(&run_request("agent", &wrong, "{}")).await;
     audited.ask(&events_request("", "?follow=thread")).await;
     audited.ask(&stop_request(&wrong)).await;
@@ -205,14 +172,9 @@ async fn refusal_is_a_line_with_its_reason() {
     audited.ask("GET /agui/info HTTP/1.1\r\nhost: h\r\n\r\n").await;
     audited.ask("DELETE /agui/agent/agent/connect HTTP/1.1\r\nhost: h\r\n\r\n").await;
     let refused = |action: &str, code: &str, more: &Value| {
-        let mut line = json!({
-            "action": action, "outcome": "refused", "status": 401, "code": code,
-            "peer": "127.0.0.1",
-        });
-        for (name, value) in more.as_object().unwrap() {
-            line[name] = value.clone();
-        }
-        line
+        let line = json!({"action": action, "outcome": "refused", "status": 401, "code": code,
+            "peer": "127.0.0.1"});
+        with(line, more)
     };
     assert_eq!(
         audited.lines(),
@@ -234,7 +196,7 @@ async fn refusal_of_langgraph_names_the_thread_and_an_answer_is_no_new_run() {
     answer["resume"] = json!([{"interruptId": "i", "status": "resolved", "payload": true}]);
     let request = run_request("agent", &format!("x-api-key: {KEY}\r\n"), &answer.to_string());
     let (_response, ()) = tokio::join!(audited.ask(&request), async {
-        audited.upstream.next().await.json(403, r#"{"detail":"s3cret"}"#).await;
+        audited.front.upstream.next().await.json(403, r#"{"detail":"s3cret"}"#).await;
     });
     let lines = audited.lines();
     let [line] = &*lines else { panic!("{lines:#?}") };
@@ -257,14 +219,7 @@ async fn refusal_of_langgraph_names_the_thread_and_an_answer_is_no_new_run() {
 #[tokio::test]
 async fn token_is_named_by_its_subject() {
     let signer = Signer::ed25519("one");
-    let keys = File::new(&key_set(&[&signer]));
-    let settings = JwtSettings {
-        keys: KeysFrom::File(keys.0.clone()),
-        issuer: ISSUER.to_owned(),
-        audiences: vec![AUDIENCE.to_owned()],
-        skew: DEFAULT_SKEW,
-    };
-    let audited = Audited::by(Auth::Jwt(Jwt::new(&settings).unwrap())).await;
+    let audited = Audited::by(tokens_of(&[&signer], &[AUDIENCE])).await;
     let token = signer.token(&[]);
     let mut response = audited.ask(&run_request("agent", &bearer(&token), "[]")).await;
     response.body().await;
@@ -280,7 +235,7 @@ async fn client_that_leaves_before_the_answer_is_a_line_too() {
     let mut asked = Box::pin(audited.ask(&request));
     let state = tokio::select! {
         _ = &mut asked => panic!("the request was answered"),
-        state = audited.upstream.next() => state,
+        state = audited.front.upstream.next() => state,
     };
     drop(asked);
     // The gateway notices the disconnect at its next step for the request.

@@ -194,25 +194,17 @@ async fn is_told_of_no_run(response: &mut Response) {
 #[tokio::test]
 async fn follower_who_may_no_longer_see_the_thread_gets_no_later_run() {
     let clock = HeldClock::pause();
-    for status in [404, 403, 401] {
-        let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
+    let mut as_empty = Forward::default();
+    as_empty.set_unknown(UnknownThread::Empty);
+    let refused = || Forward::default();
+    for (forward, status) in [(refused(), 404), (refused(), 403), (refused(), 401), (as_empty, 404)]
+    {
+        let (gateway, mut alice, mut bob) = followed_by_both(forward).await;
         gateway.upstream.shows("alice", status);
         let _run = begins(&gateway, &clock).await;
         assert_eq!(bob.next(5).await[4]["runId"], "r1", "{status}");
         is_told_of_no_run(&mut alice).await;
     }
-}
-
-#[tokio::test]
-async fn follower_who_may_no_longer_see_the_thread_gets_no_later_run_where_it_reads_as_empty() {
-    let clock = HeldClock::pause();
-    let mut forward = Forward::default();
-    forward.set_unknown(UnknownThread::Empty);
-    let (gateway, mut alice, mut bob) = followed_by_both(forward).await;
-    gateway.upstream.shows("alice", 404);
-    let _run = begins(&gateway, &clock).await;
-    assert_eq!(bob.next(5).await[4]["runId"], "r1");
-    is_told_of_no_run(&mut alice).await;
 }
 
 #[tokio::test]

@@ -61,65 +61,57 @@ async fn ended(arguments: &[&str]) -> Output {
     output.unwrap()
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
+/// Runs the binary to its end, and checks its code, and what it has said. Returns what it has said.
+async fn ends(arguments: &[&str], code: i32, expected: &[&str]) -> String {
+    let Output { status, stdout, stderr } = ended(arguments).await;
+    let said = String::from_utf8([stdout, stderr].concat()).unwrap();
+    assert_eq!(status.code(), Some(code), "{arguments:?}: {said}");
+    for expected in expected {
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+    }
+    said
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn check_fails_before_a_server_that_accepts_what_nobody_has() {
     let signer = Signer::ed25519("k");
     let keys = File::new(&key_set(&[&signer]));
-    let jwt = [
-        "--auth-mode",
-        "jwt",
-        "--auth-jwks",
-        keys.path(),
-        "--auth-issuer",
-        ISSUER,
-        "--auth-audience",
-        AUDIENCE,
-    ];
-    let upstream = ["--auth-mode", "upstream"];
-    for mode in [&upstream[..], &jwt] {
-        for (status, is_good, expected) in [
-            (200, false, ACCEPTS),
-            (401, true, "which requires credentials of each caller"),
-            (403, true, "which requires credentials of each caller"),
-            (500, false, "could not check whether it refuses invented credentials"),
+    let jwt = format!(
+        "--auth-mode jwt --auth-jwks {} --auth-issuer {ISSUER} --auth-audience {AUDIENCE}",
+        keys.path()
+    );
+    for mode in ["--auth-mode upstream", &jwt] {
+        for (status, code, expected) in [
+            (200, 1, ACCEPTS),
+            (401, 0, "which requires credentials of each caller"),
+            (403, 0, "which requires credentials of each caller"),
+            (500, 1, "could not check whether it refuses invented credentials"),
         ] {
             let server = Server::answering(status).await;
-            let output = ended(&[&["check", "--upstream", &server.url], mode].concat()).await;
-            let said = text(&output.stdout);
-            assert_eq!(
-                output.status.code(),
-                Some(i32::from(!is_good)),
-                "{mode:?} {status}: {said}"
-            );
-            assert!(said.contains(expected), "{mode:?} {status}: {said}");
+            let check = ["check", "--upstream", &server.url];
+            let mode: Vec<_> = mode.split(' ').collect();
+            ends(&[&check[..], &mode].concat(), code, &[expected]).await;
         }
     }
     // If the gateway authenticates callers itself, it does not probe the server.
     let server = Server::answering(200).await;
-    let output = ended(&["check", "--upstream", &server.url]).await;
-    assert!(output.status.success(), "{}", text(&output.stdout));
+    ends(&["check", "--upstream", &server.url], 0, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn check_reports_each_address_of_an_upstream() {
     let (good, other) = (Server::answering(200).await, Server::answering(200).await);
     let away = Upstream::bind().await.url();
-    for (second, is_good) in [(&*other.url, true), (&*away, false)] {
+    for (second, code, expected) in [(&*other.url, 0, "1 agent"), (&*away, 1, "cannot be reached")]
+    {
         let file = File::new(&format!("[upstream]\nurls = [\"{}\", \"{second}\"]\n", good.url));
-        let output = ended(&["check", "--config", file.path()]).await;
-        let said = text(&output.stdout);
-        assert_eq!(output.status.code(), Some(i32::from(!is_good)), "{said}");
+        let said = ends(&["check", "--config", file.path()], code, &[]).await;
         let of = |url: &str| {
             let prefix = format!("upstream default ({url}): ");
             let mut lines = said.lines().filter_map(|line| line.strip_prefix(&*prefix));
             lines.next().unwrap_or_else(|| panic!("{url} is not in\n{said}")).to_owned()
         };
         assert!(of(&good.url).contains("1 agent"), "{said}");
-        let expected = if is_good { "1 agent" } else { "cannot be reached" };
         assert!(of(second).contains(expected), "{said}");
     }
 }
@@ -129,26 +121,20 @@ async fn check_fails_if_one_address_accepts_what_nobody_has() {
     let (refuses, accepts) = (Server::answering(401).await, Server::answering(200).await);
     let urls = format!("urls = [\"{}\", \"{}\"]", refuses.url, accepts.url);
     let file = File::new(&format!("auth.mode = \"upstream\"\n[upstream]\n{urls}\n"));
-    let output = ended(&["check", "--config", file.path()]).await;
-    let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let said = ends(&["check", "--config", file.path()], 1, &[]).await;
     let accepting = said.lines().find(|line| line.contains(ACCEPTS));
     assert!(accepting.is_some_and(|line| line.contains(&accepts.url)), "{said}");
     // Nor does `serve` start where others can reach it.
     let options = ["serve", "--listen", "0.0.0.0:0", "--config", file.path()];
-    let output = ended(&options).await;
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains(ACCEPTS), "{}", text(&output.stderr));
+    ends(&options, 1, &[ACCEPTS]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn serve_refuses_or_warns_where_callers_are_not_told_apart() {
     let server = Server::answering(200).await;
     let mode = ["--upstream", &server.url, "--auth-mode", "upstream"];
-    let output = ended(&[&["serve", "--listen", "0.0.0.0:0"][..], &mode].concat()).await;
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains(ACCEPTS) && said.contains("or pass --insecure"), "{said}");
+    let serve = [&["serve", "--listen", "0.0.0.0:0"][..], &mode].concat();
+    ends(&serve, 1, &[ACCEPTS, "or pass --insecure"]).await;
     for listen in [&["--listen", "0.0.0.0:0", "--insecure"][..], &["--listen", "127.0.0.1:0"]] {
         let mut process = Process::serve(&[listen, &mode].concat()).await;
         let line = process.says("callers are not distinguished").await;
@@ -196,10 +182,7 @@ async fn addresses_that_strangers_reach_need_a_permission() {
             "--langgraph-listen is [::]:0; expected a loopback address",
         ),
     ] {
-        let output = ended(arguments).await;
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(64), "{said}");
-        assert!(said.contains(expected), "{said}");
+        ends(arguments, 64, &[expected]).await;
     }
 }
 
@@ -209,16 +192,11 @@ async fn metrics_for_others_open_nothing_else() {
     let mode = ["--listen", "0.0.0.0:0", "--auth-mode", "upstream"];
     let open = Server::answering(200).await;
     let upstream = ["--upstream", &*open.url];
-    let output = ended(&[&["serve"][..], &upstream, &mode, &metrics].concat()).await;
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains(ACCEPTS) && said.contains("or pass --insecure"), "{said}");
+    let serve = [&["serve"][..], &upstream, &mode, &metrics].concat();
+    ends(&serve, 1, &[ACCEPTS, "or pass --insecure"]).await;
     // The other permission does not open the metrics.
     let other = ["serve", "--admin-listen", "0.0.0.0:0", "--insecure"];
-    let output = ended(&[&other[..], &upstream].concat()).await;
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(64), "{said}");
-    assert!(said.contains("or pass --admin-insecure"), "{said}");
+    ends(&[&other[..], &upstream].concat(), 64, &["or pass --admin-insecure"]).await;
 
     let guarded = Server::answering(401).await;
     let upstream = ["--upstream", &*guarded.url];
@@ -243,7 +221,7 @@ async fn server_cannot_control_the_terminal_by_its_names() {
         r#"{"version":"\u001b]0;owned\u0007\r\nthreadway: fine","langgraph_py_version":"1"}"#;
     let server = Server::with(200, info, r"a\u001b[2J\r\nthreadway: listening\u202e").await;
     let output = ended(&["check", "--upstream", &server.url]).await;
-    let said = text(&output.stdout);
+    let said = String::from_utf8(output.stdout).unwrap();
     let is_harmful = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
     assert!(!said.contains(is_harmful) && said.lines().count() == 1, "{said:?}");
     assert!(said.contains(r"\u{1b}]0;owned\u{7}\r\nthreadway: fine"), "{said:?}");

@@ -9,6 +9,7 @@ mod acp;
 mod acp_http;
 mod audit;
 mod callers;
+mod credentials;
 mod front;
 #[cfg(unix)]
 mod isolation;

@@ -3,22 +3,20 @@
 
 use std::net::SocketAddr;
 
+use super::credentials::{KEY, bearer, key_of, tokens_of};
 use crate::support::gateway::{Response, input, run_request, serve_as};
-use crate::support::issuer::{AUDIENCE, ISSUER, Signer, key_set};
+use crate::support::issuer::{AUDIENCE, Signer};
 use crate::support::langgraph::{LangGraph, state};
 use crate::support::process::File;
 use serde_json::{Value, json};
 use threadway::agents::{self, Agents};
-use threadway::server::{
-    Auth, DEFAULT_SKEW, Jwt, JwtSettings, KeysFrom, Settings, ThreadRoutes, Trust, UpstreamAuth,
-};
+use threadway::server::{Auth, Settings, ThreadRoutes, Trust, UpstreamAuth};
 use threadway::upstream::{Client, Identity};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 const ALICE: &str = "x-api-key: alice\r\n";
 const BOB: &str = "x-api-key: bob\r\n";
-const KEY: &str = "0123456789abcdef";
 
 /// A gateway in front of servers with two tenants each.
 struct Front {
@@ -185,22 +183,10 @@ async fn threads_are_not_listed_before_langgraph_has_refused_invented_credential
 #[tokio::test]
 async fn token_lists_the_threads_that_langgraph_shows_to_it() {
     let signer = Signer::ed25519("k");
-    let keys = File::new(&key_set(&[&signer]));
-    let jwt = || {
-        let settings = JwtSettings {
-            keys: KeysFrom::File(keys.path().into()),
-            issuer: ISSUER.to_owned(),
-            audiences: vec![AUDIENCE.to_owned()],
-            skew: DEFAULT_SKEW,
-        };
-        Auth::Jwt(Jwt::new(&settings).unwrap())
-    };
-    let token = |subject: &str| {
-        format!("authorization: Bearer {}\r\n", signer.token(&[("sub", json!(subject))]))
-    };
+    let token = |subject: &str| bearer(&signer.token(&[("sub", json!(subject))]));
     let server = tenants().await;
     let (hers, _) = (thread(&server, 1, "alice"), thread(&server, 2, "bob"));
-    let front = Front::of(&server, jwt(), ThreadRoutes::Callers).await;
+    let front = Front::of(&server, tokens_of(&[&signer], &[AUDIENCE]), ThreadRoutes::Callers).await;
     // The scripted server identifies its tenants by another header, which is forwarded too.
     let alice = token("alice") + ALICE;
     assert_eq!(front.ids(&alice).await, [hers]);
@@ -211,15 +197,14 @@ async fn token_lists_the_threads_that_langgraph_shows_to_it() {
 async fn keys_and_addresses_tell_langgraph_nothing() {
     let server = LangGraph::start().await;
     thread(&server, 1, "alice");
-    let bearer = || Auth::Bearer(format!("web={KEY}").parse().unwrap());
-    let shown = format!("authorization: Bearer {KEY}\r\n");
-    for (auth, headers) in [(bearer(), &*shown), (Auth::None, ""), (Auth::None, BOB)] {
+    let shown = bearer(KEY);
+    for (auth, headers) in [(key_of("web"), &*shown), (Auth::None, ""), (Auth::None, BOB)] {
         // As if the configuration had left this open.
         let front = Front::of(&server, auth, ThreadRoutes::Callers).await;
         assert_eq!(code(front.list(headers).await), (403, "threads_off".to_owned()));
         assert_eq!(front.endpoints(headers).await, endpoints(false));
     }
-    let front = Front::of(&server, bearer(), ThreadRoutes::All).await;
+    let front = Front::of(&server, key_of("web"), ThreadRoutes::All).await;
     assert_eq!(front.ids(&shown).await.len(), 1);
 }
 
@@ -298,17 +283,17 @@ async fn thread_routes_setting_decides_who_lists() {
     use crate::support::process::Process;
 
     let server = LangGraph::start().await;
-    let bearer = format!("auth = {{mode = \"bearer\", keys = {{web = \"{KEY}\"}}}}\n");
+    let keyed = format!("auth = {{mode = \"bearer\", keys = {{web = \"{KEY}\"}}}}\n");
     let all = "thread_routes = \"all\"\n";
     let open = &["--listen", "0.0.0.0:0", "--insecure"][..];
-    let shown = format!("authorization: Bearer {KEY}\r\n");
+    let shown = bearer(KEY);
     for (options, text, headers, is_there) in [
         (&[][..], String::new(), "", true),
         (&[], "thread_routes = \"off\"\n".to_owned(), "", false),
         (open, String::new(), "", false),
         (open, all.to_owned(), "", true),
-        (&[], bearer.clone(), &*shown, false),
-        (&[], all.to_owned() + &bearer, &*shown, true),
+        (&[], keyed.clone(), &*shown, false),
+        (&[], all.to_owned() + &keyed, &*shown, true),
     ] {
         let file = File::new(&format!("{text}upstream.url = \"{}\"\n", server.url));
         let process = Process::serve(&[&["--config", file.path()][..], options].concat()).await;

@@ -117,38 +117,37 @@ async fn certificate_that_is_not_trusted_is_explained() {
     assert!(why.contains("its certificate is itself an authority's"), "{why}");
 }
 
-fn is_refused(asked: &Result<(), Error>) -> bool {
-    matches!(asked, Err(Error::Unreachable { .. } | Error::Interrupted { .. }))
-}
-
 #[tokio::test]
-async fn server_of_a_trusted_authority_is_accepted() {
+async fn server_of_a_trusted_authority_is_accepted_and_shown_a_certificate() {
     let (ours, others) = (Authority::new(), Authority::new());
-    let server = Server::start(&ours.issue("127.0.0.1"), None).await;
-    assert!(is_refused(&server.asked(&Tls::default()).await), "no system knows this authority");
-    let mut tls = Tls::default();
-    tls.trust(others.pem().as_bytes()).unwrap();
-    assert!(
-        is_refused(&server.asked(&tls).await),
-        "another authority does not vouch for the server"
-    );
-    tls.trust(ours.pem().as_bytes()).unwrap();
-    assert_eq!(server.asked(&tls).await, Ok(()));
+    let here = ours.issue("127.0.0.1");
+    let server = Server::start(&here, None).await;
     let elsewhere = Server::start(&ours.issue("langgraph.example"), None).await;
-    assert!(is_refused(&elsewhere.asked(&tls).await), "the name is another's");
-}
-
-#[tokio::test]
-async fn server_that_asks_is_shown_a_certificate() {
-    let (ours, others) = (Authority::new(), Authority::new());
-    let server = Server::start(&ours.issue("127.0.0.1"), Some(&ours)).await;
-    let mut tls = Tls::default();
-    tls.trust(ours.pem().as_bytes()).unwrap();
-    assert!(is_refused(&server.asked(&tls).await), "no certificate was shown");
-    tls.present(others.issue("gateway").as_bytes()).unwrap();
-    assert!(is_refused(&server.asked(&tls).await), "another's certificate was taken");
-    tls.present(ours.issue("gateway").as_bytes()).unwrap();
-    assert_eq!(server.asked(&tls).await, Ok(()));
+    let asking = Server::start(&here, Some(&ours)).await;
+    for (case, server, trusted, presented, is_accepted) in [
+        ("no system knows this authority", &server, vec![], None, false),
+        ("another authority does not vouch for the server", &server, vec![&others], None, false),
+        ("one of the authorities vouches for it", &server, vec![&others, &ours], None, true),
+        ("the name is another's", &elsewhere, vec![&others, &ours], None, false),
+        ("no certificate is shown", &asking, vec![&ours], None, false),
+        ("the certificate is another authority's", &asking, vec![&ours], Some(&others), false),
+        ("the certificate is the authority's", &asking, vec![&ours], Some(&ours), true),
+    ] {
+        let mut tls = Tls::default();
+        for authority in trusted {
+            tls.trust(authority.pem().as_bytes()).unwrap();
+        }
+        if let Some(authority) = presented {
+            tls.present(authority.issue("gateway").as_bytes()).unwrap();
+        }
+        match server.asked(&tls).await {
+            Ok(()) => assert!(is_accepted, "{case}"),
+            Err(Error::Unreachable { .. } | Error::Interrupted { .. }) => {
+                assert!(!is_accepted, "{case}");
+            }
+            Err(error) => panic!("{case}: {error}"),
+        }
+    }
 }
 
 #[test]

@@ -61,8 +61,8 @@ impl Front {
         self.up.thread(THREAD, metadata, Some(state("r", &said, &json!([]))));
     }
 
-    async fn get(&self, path: &str, headers: &str) -> (u16, Value) {
-        get(self.address, path, headers).await
+    async fn shows(&self, headers: &str, rows: &[Row<'_>]) {
+        shows(self.address, headers, rows).await;
     }
 }
 
@@ -74,8 +74,25 @@ async fn get(address: SocketAddr, path: &str, headers: &str) -> (u16, Value) {
     (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
 }
 
+/// A path, the status of its answer, and a member of the answer with its value.
+type Row<'a> = (&'a str, u16, &'a str, Value);
+
+async fn shows(address: SocketAddr, headers: &str, rows: &[Row<'_>]) {
+    for (path, status, member, expected) in rows {
+        let (answered, body) = get(address, path, headers).await;
+        let told = (answered, body.pointer(member).unwrap_or(&Value::Null));
+        assert_eq!(told, (*status, expected), "{path}: {body}");
+    }
+}
+
 fn listed() -> Settings {
     Settings { thread_routes: ThreadRoutes::All, ..Settings::default() }
+}
+
+/// LangGraph checks the credentials of callers, who list their threads.
+fn judged() -> Settings {
+    let auth = Auth::Upstream(UpstreamAuth { credential: None, trust: Trust::Given });
+    Settings { auth, thread_routes: ThreadRoutes::Callers, ..Settings::default() }
 }
 
 #[tokio::test]
@@ -84,20 +101,16 @@ async fn agents_and_threads_of_the_upstream_that_is_there_are_listed() {
         let front = Front::start(away_first, Identity::Withheld, listed()).await;
         front.up.books().key = Some("key-of-up".to_owned());
         front.thread();
-        let (status, info) = front.get("/agui/info", "").await;
-        assert_eq!(status, 200, "{info}");
-        let agents: Vec<_> = info["agents"].as_object().unwrap().keys().collect();
-        assert_eq!(agents, ["up:agent"]);
-        assert_eq!(info["missingUpstreams"], json!({"away": "unreachable"}));
-
-        let (status, page) = front.get("/agui/threads?agentId=up:agent", "").await;
-        assert_eq!((status, &page["threads"][0]["id"]), (200, &json!(THREAD)), "{page}");
-        let (status, refused) = front.get("/agui/threads?agentId=away:agent", "").await;
-        assert_eq!((status, &refused["error"]), (502, &json!("upstream_unreachable")), "{refused}");
-
-        let (status, ready) = front.get("/readyz", "").await;
-        let expected = json!({"up": "ok", "away": "unreachable"});
-        assert_eq!((status, &ready["upstreams"]), (200, &expected), "{ready}");
+        let (_, info) = get(front.address, "/agui/info", "").await;
+        assert!(info["agents"].as_object().unwrap().keys().eq(["up:agent"]), "{info}");
+        let away = json!("unreachable");
+        let rows = [
+            ("/agui/info", 200, "/missingUpstreams", json!({"away": away})),
+            ("/agui/threads?agentId=up:agent", 200, "/threads/0/id", json!(THREAD)),
+            ("/agui/threads?agentId=away:agent", 502, "/error", json!("upstream_unreachable")),
+            ("/readyz", 200, "/upstreams", json!({"up": "ok", "away": away})),
+        ];
+        front.shows("", &rows).await;
     }
 }
 
@@ -106,25 +119,21 @@ async fn upstreams_that_all_answer_leave_nothing_missing() {
     let server = LangGraph::start().await;
     let agents = crate::support::gateway::agents(&[("a", &server.url), ("b", &server.url)], &[]);
     let (address, _stop, _serving, _) = serve_as(agents, Settings::default()).await;
-    let (status, info) = get(address, "/agui/info", "").await;
-    assert_eq!((status, info.get("missingUpstreams")), (200, None));
+    shows(address, "", &[("/agui/info", 200, "/missingUpstreams", Value::Null)]).await;
 }
 
 #[tokio::test]
 async fn callers_list_their_threads_although_another_upstream_has_proven_nothing() {
-    let auth = Auth::Upstream(UpstreamAuth { credential: None, trust: Trust::Given });
-    let settings = Settings { auth, ..Settings::default() };
-    let settings = Settings { thread_routes: ThreadRoutes::Callers, ..settings };
-    let front = Front::start(true, Identity::Forwarded, settings).await;
+    let front = Front::start(true, Identity::Forwarded, judged()).await;
     front.up.books().tenants = [("alice".to_owned(), "alice".to_owned())].into();
     front.thread();
-    let (status, page) = front.get("/agui/threads?agentId=up:agent", ALICE).await;
-    assert_eq!((status, &page["threads"][0]["id"]), (200, &json!(THREAD)), "{page}");
-    let (_, info) = front.get("/agui/info", ALICE).await;
-    assert_eq!(info["threadEndpoints"]["list"], true, "{info}");
-    // The other one may accept anybody.
-    let (status, refused) = front.get("/agui/threads?agentId=away:agent", ALICE).await;
-    assert_eq!((status, &refused["error"]), (503, &json!("auth_unproven")), "{refused}");
+    let rows = [
+        ("/agui/threads?agentId=up:agent", 200, "/threads/0/id", json!(THREAD)),
+        ("/agui/info", 200, "/threadEndpoints/list", json!(true)),
+        // The other one may accept anybody.
+        ("/agui/threads?agentId=away:agent", 503, "/error", json!("auth_unproven")),
+    ];
+    front.shows(ALICE, &rows).await;
 }
 
 #[tokio::test]
@@ -134,14 +143,12 @@ async fn upstream_that_accepts_invented_credentials_lends_its_threads_to_nobody(
     checked.books().tenants = [("alice".to_owned(), "alice".to_owned())].into();
     let agents =
         crate::support::gateway::agents(&[("open", &open.url), ("checked", &checked.url)], &[]);
-    let auth = Auth::Upstream(UpstreamAuth { credential: None, trust: Trust::Given });
-    let settings = Settings { auth, ..Settings::default() };
-    let settings = Settings { thread_routes: ThreadRoutes::Callers, ..settings };
-    let (address, _stop, _serving, _) = serve_as(agents, settings).await;
-    let (status, page) = get(address, "/agui/threads?agentId=checked:agent", ALICE).await;
-    assert_eq!(status, 200, "{page}");
-    let (status, refused) = get(address, "/agui/threads?agentId=open:agent", ALICE).await;
-    assert_eq!((status, &refused["error"]), (503, &json!("auth_unproven")), "{refused}");
+    let (address, _stop, _serving, _) = serve_as(agents, judged()).await;
+    let rows = [
+        ("/agui/threads?agentId=checked:agent", 200, "/error", Value::Null),
+        ("/agui/threads?agentId=open:agent", 503, "/error", json!("auth_unproven")),
+    ];
+    shows(address, ALICE, &rows).await;
 }
 
 #[tokio::test]
@@ -176,8 +183,8 @@ async fn gateway_starts_while_one_upstream_is_away_and_names_it() {
     let said = process.says("upstream away: ").await;
     assert!(said.contains("its agents are served once it answers"), "{said}");
     process.says("up:agent").await;
-    let (status, info) = get(process.address, "/agui/info", "").await;
-    assert_eq!((status, &info["missingUpstreams"]), (200, &json!({"away": "unreachable"})));
+    let missing = json!({"away": "unreachable"});
+    shows(process.address, "", &[("/agui/info", 200, "/missingUpstreams", missing)]).await;
     let said = process.stop().await;
     assert!(said.contains(&format!("the LangGraph server at {away} is unavailable")), "{said}");
 }

@@ -3,18 +3,17 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use threadway::server::{Auth, Jwt, JwtSettings, KeysFrom, Settings, UpstreamAuth};
+use threadway::server::{Auth, Settings, UpstreamAuth};
 use tokio::time::Instant;
 
-use super::acp::{BEARER, Front, KEY, LOADED, bearer, conversation, saved};
+use super::acp::{BEARER, Front, LOADED, conversation, saved};
 use super::acp_http::Client;
+use super::credentials::{KEY, OTHER_KEY, bearer, key_of, keys, tokens_of};
 use crate::support::clock::{HeldClock, within};
 use crate::support::gateway::{Response, THREAD, events_request};
-use crate::support::issuer::{AUDIENCE, ISSUER, Signer, from_now, key_set};
+use crate::support::issuer::{AUDIENCE, Signer, from_now};
 use crate::support::langgraph::{LangGraph, Run};
 use crate::support::remote::RemoteEditor;
-
-const OTHER_KEY: &str = "fedcba9876543210";
 
 /// The largest time, by the clock, until a follower is sent a run of others.
 const SOON: Duration = Duration::from_secs(9);
@@ -23,27 +22,8 @@ fn guarded(auth: Auth) -> Settings {
     Settings { auth, ..Settings::default() }
 }
 
-fn keys(text: &str) -> Auth {
-    Auth::Bearer(text.parse().unwrap())
-}
-
 fn jwt(signers: &[&Signer], audience: &str) -> Auth {
-    let name = format!("threadway-{}-{audience}-{}.json", std::process::id(), signers.len());
-    let file = std::env::temp_dir().join(name);
-    std::fs::write(&file, key_set(signers)).unwrap();
-    let settings = JwtSettings {
-        keys: KeysFrom::File(file.clone()),
-        issuer: ISSUER.to_owned(),
-        audiences: vec![AUDIENCE.to_owned(), audience.to_owned()],
-        skew: Duration::from_mins(1),
-    };
-    let jwt = Jwt::new(&settings).unwrap();
-    std::fs::remove_file(file).unwrap();
-    Auth::Jwt(jwt)
-}
-
-fn authorization(token: &str) -> String {
-    format!("authorization: Bearer {token}\r\n")
+    tokens_of(signers, &[AUDIENCE, audience])
 }
 
 /// A gateway, and a thread that is at rest.
@@ -100,25 +80,20 @@ async fn is_over(clock: &HeldClock, follower: &mut Response) {
 async fn reload_ends_the_followers_whom_it_does_not_admit_and_no_others() {
     let (old, new) = (Signer::ed25519("old"), Signer::ed25519("new"));
     let both = format!("goes={KEY}\nstays={OTHER_KEY}");
-    let (bearer, other) = (authorization(KEY), authorization(OTHER_KEY));
-    let (by_old, by_new) = (authorization(&old.token(&[])), authorization(&new.token(&[])));
+    let (key, other) = (bearer(KEY), bearer(OTHER_KEY));
+    let (by_old, by_new) = (bearer(&old.token(&[])), bearer(&new.token(&[])));
     let upstream = || Auth::Upstream(UpstreamAuth::default());
     let own = "x-api-key: 1\r\n";
     for (before, after, goes, stays) in [
-        (keys(&both), keys(&format!("stays={OTHER_KEY}")), Some(&*bearer), Some(&*other)),
+        (keys(&both), keys(&format!("stays={OTHER_KEY}")), Some(&*key), Some(&*other)),
         // A key that belongs to another caller now.
-        (
-            keys(&both),
-            keys(&format!("new={KEY}\nstays={OTHER_KEY}")),
-            Some(&*bearer),
-            Some(&*other),
-        ),
+        (keys(&both), keys(&format!("new={KEY}\nstays={OTHER_KEY}")), Some(&*key), Some(&*other)),
         // The same keys, and one more.
         (keys(&both), keys(&format!("{both}\nmore=0000000000000000")), None, Some(&*other)),
         (jwt(&[&old, &new], "a"), jwt(&[&new], "a"), Some(&*by_old), Some(&*by_new)),
         (jwt(&[&old], "a"), jwt(&[&old, &new], "a"), None, Some(&*by_old)),
         (jwt(&[&old], "a"), jwt(&[&old], "b"), Some(&*by_old), None),
-        (keys(&both), jwt(&[&old], "a"), Some(&*bearer), None),
+        (keys(&both), jwt(&[&old], "a"), Some(&*key), None),
         (jwt(&[&old], "a"), keys(&both), Some(&*by_old), None),
         (Auth::None, keys(&both), Some(""), None),
         (upstream(), keys(&both), Some(own), None),
@@ -150,7 +125,7 @@ async fn reload_ends_the_followers_whom_it_does_not_admit_and_no_others() {
 #[tokio::test]
 async fn follower_reads_the_run_that_it_has_begun_to_its_end_and_no_later_one() {
     let mut front = front(keys(&format!("goes={KEY}\nstays={OTHER_KEY}"))).await;
-    let mut goes = follower(&front, &authorization(KEY)).await;
+    let mut goes = follower(&front, &bearer(KEY)).await;
     let clock = HeldClock::pause();
     let mut run = run_of_others(&mut front.server, &clock, THREAD).await;
     run.says("m", "one").await;
@@ -168,8 +143,8 @@ async fn follower_reads_the_run_that_it_has_begun_to_its_end_and_no_later_one() 
 async fn token_follows_until_it_expires_and_another_goes_on() {
     for signer in [Signer::ed25519("e"), Signer::p256("p"), Signer::rsa("r")] {
         let mut front = front(jwt(&[&signer], "a")).await;
-        let short = authorization(&signer.token(&[("exp", from_now(30))]));
-        let long = authorization(&signer.token(&[("exp", from_now(3_000))]));
+        let short = bearer(&signer.token(&[("exp", from_now(30))]));
+        let long = bearer(&signer.token(&[("exp", from_now(3_000))]));
         let (mut short, mut long) = (follower(&front, &short).await, follower(&front, &long).await);
         let clock = HeldClock::pause();
         let began_at = Instant::now();
@@ -192,7 +167,7 @@ async fn token_follows_until_it_expires_and_another_goes_on() {
 
 #[tokio::test]
 async fn editors_socket_is_closed_once_its_caller_is_not_admitted_any_more() {
-    let front = front(bearer("a")).await;
+    let front = front(key_of("a")).await;
     let mut editor = RemoteEditor::initialized(front.address, &[BEARER]).await;
     editor.load(LOADED).await;
     let clock = HeldClock::pause();
@@ -204,7 +179,7 @@ async fn editors_socket_is_closed_once_its_caller_is_not_admitted_any_more() {
 
 #[tokio::test]
 async fn editor_reads_the_answer_to_its_prompt_to_the_end() {
-    let mut front = front(bearer("a")).await;
+    let mut front = front(key_of("a")).await;
     let mut editor = RemoteEditor::initialized(front.address, &[BEARER]).await;
     let session = editor.session().await;
     let prompt = editor.prompt(&session, "hi").await;

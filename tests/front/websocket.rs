@@ -1,63 +1,33 @@
 //! Which callers and pages may open a WebSocket, and how many requests it may carry.
 
-use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::sync::Arc;
 
-use crate::support::gateway::{RUN, THREAD, agents, input, serve_as};
+use super::credentials::{KEY, OTHER_KEY, key_of, keys};
+use super::front::Front;
+use crate::support::gateway::{agents, input, serve_as};
 use crate::support::socket::{self, Socket};
 use crate::support::upstream::{Exchange, Upstream};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use threadway::server::Credentials;
-use threadway::server::{Auth, Cors, Forward, Rates, RequestRate, Server, Settings, UpstreamAuth};
+use threadway::server::{Auth, Cors, Forward, Rates, RequestRate, Settings, UpstreamAuth};
 use tokio::io::AsyncWriteExt;
-use tokio::task::JoinSet;
 use tokio_tungstenite::tungstenite::Message;
-use tokio_util::sync::CancellationToken;
 
-const KEY: &str = "0123456789abcdef";
 const PATH: &str = "/agui/agent/agent/run";
 const PAGE: (&str, &str) = ("origin", "https://chat.example.com");
 const PROTOCOL: &str = "sec-websocket-protocol";
 
-struct Front {
-    upstream: Upstream,
-    address: SocketAddr,
-    server: Arc<Server>,
-    _stop: CancellationToken,
-    _serving: JoinSet<()>,
-}
-
 // === impl Front ===
 
 impl Front {
-    async fn with(settings: Settings) -> Self {
-        let upstream = Upstream::bind().await;
-        let agents = agents(&[("default", &upstream.url())], &[]);
-        let (address, stop, serving, server) = serve_as(agents, settings).await;
-        Self { upstream, address, server, _stop: stop, _serving: serving }
-    }
-
-    async fn guarded() -> Self {
-        Self::with(Settings { auth: bearer(), ..Settings::default() }).await
-    }
-
     async fn open(&self, headers: &[(&'static str, &str)]) -> Result<Socket, (u16, Value)> {
         Socket::with(self.address, PATH, headers).await
     }
 
     /// Opens a socket while LangGraph answers as it does to everybody.
     async fn opened(&self, path: &str, headers: &[(&'static str, &str)]) -> Socket {
-        let answers = async {
-            loop {
-                self.upstream.next().await.json(200, "[]").await;
-            }
-        };
-        tokio::select! {
-            opened = Socket::with(self.address, path, headers) => opened.unwrap(),
-            () = answers => unreachable!(),
-        }
+        self.answering(Socket::with(self.address, path, headers)).await.unwrap()
     }
 
     /// Opens a socket, which must be refused before any upstream request.
@@ -70,18 +40,11 @@ impl Front {
     /// Plays the beginning of a turn, and returns the upstream request that started its run.
     async fn turn(&self, socket: &mut Socket) -> (Exchange, String) {
         socket.send(&input(&["hi"])).await;
-        let state = self.upstream.expect(&format!("GET /threads/{THREAD}/state")).await;
-        state.json(404, "{}").await;
-        let mut run = self.upstream.expect(&format!("POST /threads/{THREAD}/runs/stream")).await;
+        let run = self.begins().await;
         let head = run.head.clone();
-        run.begin(&format!("content-location: /threads/{THREAD}/runs/{RUN}\r\n")).await;
         assert_eq!(socket.event().await.1["type"], "RUN_STARTED");
         (run, head)
     }
-}
-
-fn bearer() -> Auth {
-    Auth::Bearer(format!("a={KEY}").parse().unwrap())
 }
 
 fn refused(status: u16, code: &str) -> (u16, String) {
@@ -90,7 +53,7 @@ fn refused(status: u16, code: &str) -> (u16, String) {
 
 #[tokio::test]
 async fn socket_opens_with_a_key_in_its_header_or_among_its_subprotocols() {
-    let front = Front::guarded().await;
+    let front = Front::guarded(key_of("a")).await;
     let header = format!("Bearer {KEY}");
     let offered = format!("threadway.chunks, threadway.bearer.{KEY}");
     let wrong = "threadway.chunks, threadway.bearer.0000000000000000";
@@ -133,15 +96,14 @@ async fn token_for_langgraph_goes_up_with_each_turn() {
 
 #[tokio::test]
 async fn key_that_is_taken_back_begins_no_turn_more() {
-    let front = Front::guarded().await;
+    let front = Front::guarded(key_of("a")).await;
     let header = format!("Bearer {KEY}");
     let mut socket = front.open(&[("authorization", &header)]).await.unwrap();
     let (_run, _) = front.turn(&mut socket).await;
-    let auth = Auth::Bearer("b=fedcba9876543210".parse().unwrap());
-    let agents = agents(&[("default", &front.upstream.url())], &[]);
-    front.server.reload(agents, Settings { auth, ..Settings::default() });
+    let auth = keys(&format!("b={OTHER_KEY}"));
+    front.reload(Settings { auth, ..Settings::default() });
     let mut socket_of_b =
-        front.open(&[("authorization", "Bearer fedcba9876543210")]).await.unwrap();
+        front.open(&[("authorization", &format!("Bearer {OTHER_KEY}"))]).await.unwrap();
     let (_other, _) = front.turn(&mut socket_of_b).await;
     socket.send(&json!({"type": "abort", "runId": "r1"})).await;
     assert_eq!(socket.event().await.1["value"]["error"], "invalid_token");
@@ -150,50 +112,63 @@ async fn key_that_is_taken_back_begins_no_turn_more() {
 
 #[tokio::test]
 async fn pages_of_other_origins_are_refused_as_they_are_for_a_post() {
-    let cors = |credentials| Cors::new(["https://chat.example.com"], credentials).unwrap();
-    let foreign = ("origin", "https://evil.example.com");
-    let front = Front::with(Settings::default()).await;
-    for headers in [
-        vec![PAGE],
-        vec![foreign],
-        vec![("origin", "null")],
-        vec![("sec-fetch-site", "cross-site")],
-    ] {
-        assert_eq!(front.refuses(&headers).await, refused(403, "cross_origin"), "{headers:?}");
-    }
-    let own = format!("http://{}", front.address);
-    assert!(front.open(&[("origin", &own)]).await.is_ok());
-
-    let allowing = Settings { cors: cors(Credentials::Omitted), ..Settings::default() };
-    let front = Front::with(allowing).await;
-    assert!(front.open(&[PAGE]).await.is_ok());
-    assert_eq!(front.refuses(&[foreign]).await, refused(403, "cross_origin"));
-    // A browser adds cookies to any WebSocket, and a proxy adds the user's identity.
-    for added in [("cookie", "session=1"), ("x-api-key", "k"), ("authorization", "Basic x")] {
-        assert_eq!(front.refuses(&[PAGE, added]).await, refused(403, "cross_origin"), "{added:?}");
-        assert!(
-            front.open(&[("origin", &format!("http://{}", front.address)), added]).await.is_ok()
-        );
-        assert!(front.open(&[added]).await.is_ok());
-    }
-    let token = (PROTOCOL, "threadway.chunks, threadway.bearer.token");
-    assert!(front.open(&[PAGE, token]).await.is_ok());
-    assert_eq!(
-        front.refuses(&[PAGE, token, ("cookie", "a=b")]).await,
-        refused(403, "cross_origin")
-    );
-
-    let front =
-        Front::with(Settings { cors: cors(Credentials::Included), ..Settings::default() }).await;
-    assert!(front.open(&[PAGE, ("cookie", "session=1")]).await.is_ok());
-    assert_eq!(front.refuses(&[foreign, ("cookie", "a=b")]).await, refused(403, "cross_origin"));
-
-    // Any page may open a socket, but only without credentials that the page itself does not know.
+    const FOREIGN: (&str, &str) = ("origin", "https://evil.example.com");
+    const TOKEN: (&str, &str) = (PROTOCOL, "threadway.chunks, threadway.bearer.token");
+    /// The origin of the gateway itself.
+    const OWN: (&str, &str) = ("origin", "own");
+    let listed = |credentials| Cors::new([PAGE.1], credentials).unwrap();
     let mut forward = Forward::default();
     forward.allow("x-user").unwrap();
-    let front = Front::with(Settings { cors: Cors::Any, forward, ..Settings::default() }).await;
-    assert!(front.open(&[foreign]).await.is_ok());
-    assert_eq!(front.refuses(&[foreign, ("x-user", "me")]).await, refused(403, "cross_origin"));
+    let (cookie, key, basic) =
+        (("cookie", "session=1"), ("x-api-key", "k"), ("authorization", "Basic x"));
+    for (cors, welcome, refused_too) in [
+        (
+            Cors::Off,
+            vec![vec![OWN]],
+            vec![
+                vec![PAGE],
+                vec![FOREIGN],
+                vec![("origin", "null")],
+                vec![("sec-fetch-site", "cross-site")],
+            ],
+        ),
+        // A browser adds cookies to any WebSocket, and a proxy adds the user's identity.
+        (
+            listed(Credentials::Omitted),
+            vec![
+                vec![PAGE],
+                vec![PAGE, TOKEN],
+                vec![OWN, cookie],
+                vec![cookie],
+                vec![OWN, key],
+                vec![key],
+                vec![OWN, basic],
+                vec![basic],
+            ],
+            vec![
+                vec![FOREIGN],
+                vec![PAGE, cookie],
+                vec![PAGE, key],
+                vec![PAGE, basic],
+                vec![PAGE, TOKEN, cookie],
+            ],
+        ),
+        (listed(Credentials::Included), vec![vec![PAGE, cookie]], vec![vec![FOREIGN, cookie]]),
+        // Any page may open a socket, but only without credentials that it does not know itself.
+        (Cors::Any, vec![vec![FOREIGN]], vec![vec![FOREIGN, ("x-user", "me")]]),
+    ] {
+        let forward = forward.clone();
+        let front = Front::with(Settings { cors, forward, ..Settings::default() }).await;
+        let own = format!("http://{}", front.address);
+        for headers in welcome {
+            let own = |(name, value)| (name, if (name, value) == OWN { &*own } else { value });
+            let sent: Vec<_> = headers.iter().copied().map(own).collect();
+            assert!(front.open(&sent).await.is_ok(), "{headers:?}");
+        }
+        for headers in refused_too {
+            assert_eq!(front.refuses(&headers).await, refused(403, "cross_origin"), "{headers:?}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -255,7 +230,7 @@ fn sockets() -> [Opening; 5] {
     [
         (Auth::None, "/agui/agent/agent/run", vec![]),
         (Auth::None, "/acp", vec![]),
-        (bearer(), "/agui/agent/agent/run/ws", key),
+        (key_of("a"), "/agui/agent/agent/run/ws", key),
         (auth, "/agui/agent/agent/run", headers),
         (acp_auth, "/acp", acp_headers),
     ]
