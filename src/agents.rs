@@ -21,9 +21,10 @@ use tokio_util::task::JoinQueue;
 
 pub(crate) use agent::AgentServer;
 pub use agent::{Agent, FACTS_TIMEOUT};
-pub use facts::{FACTS_AGE, FACTS_PAUSE};
-pub use listing::{Listed, Listing};
-pub use threadway_translate::langgraph::{ConfigField, InputKeys, MessagesKey, ModelInput};
+pub use facts::FACTS_AGE;
+pub use listing::Listed;
+pub(crate) use listing::Listing;
+pub(crate) use threadway_translate::langgraph::{ConfigField, InputKeys, MessagesKey, ModelInput};
 
 use crate::metrics::Answer;
 use crate::sync::Mutex;
@@ -91,11 +92,11 @@ pub struct Upstream {
 
 /// An upstream's answer to the question whether it is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Probed {
+pub(crate) struct Probed {
     /// The upstream's name in the configuration.
-    pub upstream: String,
+    pub(crate) upstream: String,
     /// The result, as metrics count it.
-    pub answer: Answer,
+    pub(crate) answer: Answer,
 }
 
 /// No upstream can have an agent of this name.
@@ -251,7 +252,7 @@ impl Agents {
 
     /// Lists the agents of all upstreams that a caller may see. The upstreams are asked at the same
     /// time, and listed in the configuration's order.
-    pub async fn list(&self, caller: &Caller) -> Vec<Listing> {
+    pub(crate) async fn list(&self, caller: &Caller) -> Vec<Listing> {
         let listings = self
             .ask_all(|Upstream { name, client }| {
                 Upstream { name, client: client.called_by(caller) }.list_in_time()
@@ -279,7 +280,7 @@ impl Agents {
 
     /// Asks all upstreams at the same time whether they are ready. Returns the answers in the
     /// configuration's order.
-    pub async fn probe(&self) -> Vec<Probed> {
+    pub(crate) async fn probe(&self) -> Vec<Probed> {
         self.ask_all(Upstream::probe).await
     }
 

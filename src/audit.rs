@@ -29,10 +29,10 @@ use writer::{Command, Writer};
 
 /// How many lines may wait to be written. A line has some 300 bytes, or 6 KiB if all its names are
 /// full of control characters, so the queue takes 24 MiB at most.
-pub const MAX_QUEUED: usize = 4_096;
+const MAX_QUEUED: usize = 4_096;
 
 /// How many bytes of a client-chosen name a line has.
-pub const MAX_NAME_BYTES: usize = 128;
+pub(crate) const MAX_NAME_BYTES: usize = 128;
 
 /// How long the end of the process waits for room in a full queue, and then again for the queued
 /// lines to be written.
@@ -66,32 +66,29 @@ struct Shared {
 
 /// One action of a caller. Client-chosen names are cut at [`MAX_NAME_BYTES`].
 #[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
+pub(crate) struct Entry<'a> {
     /// The requested action, as one word.
-    pub action: &'a str,
-    /// Its result.
-    pub outcome: Outcome,
-    /// The HTTP status of the answer, if there was one.
-    pub status: Option<u16>,
-    /// The stable code of a refusal.
-    pub code: Option<&'a str>,
+    pub(crate) action: &'a str,
+    pub(crate) outcome: Outcome,
+    pub(crate) status: Option<u16>,
+    pub(crate) code: Option<&'a str>,
     /// The caller, as the gateway's authentication names it.
-    pub caller: Option<&'a str>,
+    pub(crate) caller: Option<&'a str>,
     /// The address from which the request came.
-    pub peer: Option<IpAddr>,
+    pub(crate) peer: Option<IpAddr>,
     /// The agent, by the client's name for it.
-    pub agent: Option<&'a str>,
+    pub(crate) agent: Option<&'a str>,
     /// The thread, by the client's name for it.
-    pub thread: Option<&'a str>,
+    pub(crate) thread: Option<&'a str>,
     /// LangGraph's id of the thread.
-    pub thread_id: Option<&'a str>,
+    pub(crate) thread_id: Option<&'a str>,
     /// LangGraph's id of the run.
-    pub run_id: Option<&'a str>,
+    pub(crate) run_id: Option<&'a str>,
 }
 
 /// The result of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// The action was done or begun.
     Allowed,
     /// The action was refused with a status of 4xx.
@@ -124,7 +121,7 @@ impl Audit {
     }
 
     /// Queues a line, or drops it if the queue is full. Never blocks.
-    pub fn write(&self, entry: &Entry<'_>) {
+    pub(crate) fn write(&self, entry: &Entry<'_>) {
         let line = entry.line(now());
         if self.0.commands.try_send(Command::Write(line)).is_err()
             && self.0.dropped.fetch_add(1, Ordering::Relaxed) == 0
@@ -136,7 +133,7 @@ impl Audit {
     }
 
     /// Opens the file again before the next line is written. It may have been moved away.
-    pub fn reopen(&self) {
+    pub(crate) fn reopen(&self) {
         self.0.is_to_reopen.store(true, Ordering::Relaxed);
         // With a full queue the next command has the same effect.
         let _ = self.0.commands.try_send(Command::Wake);
@@ -229,7 +226,7 @@ impl Entry<'_> {
 
 impl Outcome {
     /// The result that an HTTP status stands for.
-    pub fn of(status: u16) -> Self {
+    pub(crate) fn of(status: u16) -> Self {
         match status {
             ..400 => Self::Allowed,
             400..500 => Self::Refused,

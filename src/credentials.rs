@@ -155,7 +155,7 @@ impl Credentials {
     }
 
     /// Whether a person has typed the server's URL, so that logging in can change it.
-    pub fn is_server_typed(&self) -> bool {
+    pub(crate) fn is_server_typed(&self) -> bool {
         self.origin == UrlSource::Typed
     }
 
@@ -168,7 +168,7 @@ impl Credentials {
     }
 
     /// How to name another server, for messages.
-    pub fn correction(&self) -> &'static str {
+    pub(crate) fn correction(&self) -> &'static str {
         match self.origin {
             UrlSource::Named => "correct --upstream",
             UrlSource::Typed => "log in again with its present URL (`threadway acp --login`)",

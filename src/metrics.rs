@@ -26,13 +26,13 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use families::Families;
 pub use format::Format;
-pub use label::{
+pub(crate) use label::{
     AddressChange, Answer, Held, LookReason, Operation, Origin, PromptEnd, Protocol, Rejoin,
     Reload, Resume, Resync, Route, RunEnd, StatusClass, StreamEnd, Transport,
 };
 use label::{FailureKind, Pair, RefusalReason};
-pub(crate) use memory::{Charge, Holder, LARGE, Memory};
-pub use memory::{DEFAULT_MEMORY_BYTES, Full, SMALL};
+pub use memory::Full;
+pub(crate) use memory::{Charge, DEFAULT_MEMORY_BYTES, Holder, LARGE, Memory, SMALL};
 
 /// The gateway's metrics. Clones share them.
 #[derive(Clone)]
@@ -200,7 +200,7 @@ impl Metrics {
 
     /// How many clients have an SSE stream, or may wait for one.
     pub(crate) fn sse_clients(&self) -> u32 {
-        let streams = self.0.streams.get_or_create(&Protocol::AguiSse).get();
+        let streams = self.0.streams.get_or_create(&Protocol::Sse).get();
         u32::try_from(streams.saturating_add(self.0.turns_waiting.get())).unwrap_or_default()
     }
 

@@ -49,17 +49,18 @@ use tokio_util::task::TaskTracker;
 pub use acp::{Acp, IDLE as ACP_IDLE, UNREAD as ACP_UNREAD};
 pub use auth::isolation;
 pub use auth::{
-    Auth, DEFAULT_SKEW, Jwt, JwtError, JwtSettings, Keys, KeysError, KeysFrom, MAX_SKEW,
-    NotAKeySet, ThreadRoutes, Trust, UpstreamAuth,
+    Auth, Jwt, JwtError, JwtSettings, Keys, KeysError, KeysFrom, NotAKeySet, ThreadRoutes, Trust,
+    UpstreamAuth,
 };
+pub(crate) use auth::{DEFAULT_SKEW, MAX_SKEW};
 pub use body::BODY_TIMEOUT;
 pub use browser::cors::{Cors, CorsError, Credentials, Origin};
 pub use browser::host::{HostName, NotAHostName, under_safe_names};
 pub use browser::refused::{MAX_LOGGED_ORIGINS, ORIGIN_LOG_PAUSE};
 pub use connections::{GRACE, IDLE_TIMEOUT, WRITE_TIMEOUT, serve};
-pub(crate) use limits::BODIES_IN_MEMORY;
+pub use limits::Limits;
 pub use limits::rates::{Rates, RequestRate};
-pub use limits::{Limits, MIN_HEADER_BYTES};
+pub(crate) use limits::{BODIES_IN_MEMORY, MIN_HEADER_BYTES};
 pub use observe::Observer;
 pub use observe::request_log::REFUSALS_PER_SECOND;
 pub use request::forward::{Forward, NotForwarded};
@@ -70,7 +71,7 @@ pub use service::threads::change::MAX_NAME_CHARS;
 pub use streams::body::KEEP_ALIVE;
 pub use streams::encoder::Encoder;
 pub use streams::outgoing::Outgoing;
-pub use streams::retry::{LONGEST_RETRY, RECONNECTS_PER_SECOND, RETRY};
+pub use streams::retry::RETRY;
 pub use streams::wire::Wire;
 pub use websocket::{IDLE, PING, PONG_TIMEOUT};
 
@@ -213,7 +214,7 @@ impl Server {
     }
 
     /// Reopens the file of the audit log, if there is one.
-    pub fn reopen_audit(&self) {
+    pub(crate) fn reopen_audit(&self) {
         if let Some(audit) = self.state.request_log.audit.get() {
             audit.reopen();
         }

@@ -50,7 +50,7 @@ use std::time::Duration;
 use threadway_translate::sse;
 
 pub(crate) use addresses::Affinity;
-pub use addresses::MAX_ADDRESSES;
+pub(crate) use addresses::MAX_ADDRESSES;
 pub(crate) use answer_text::AnswerText;
 pub use api_key::{ApiKey, NotAKey};
 pub use availability::{OUTAGE_FAILURES, OUTAGE_LOG_INTERVAL};
@@ -62,27 +62,30 @@ pub use choice::{ADDRESS_PAUSE, LONGEST_ADDRESS_PAUSE, TRIAL_TIMEOUT};
 pub(crate) use client::Access;
 pub(crate) use client::WeakClient;
 pub use client::{Client, SetupError};
-pub use dial::Dialer;
-pub use error::{Error, MAX_DETAIL_CHARS};
-pub use key_set::{KeySetUrl, KeySets, NotAKeySetUrl};
+pub(crate) use dial::Dialer;
+pub use error::Error;
+pub(crate) use error::MAX_DETAIL_CHARS;
+pub(crate) use key_set::KeySets;
+pub use key_set::{KeySetUrl, NotAKeySetUrl};
 pub(crate) use response::retry_after;
 pub(crate) use run::{RunFilter, Visibility};
 pub(crate) use state_text::StateText;
 pub use stream::{Body, RunStream};
-pub use thread::{MAX_THREAD_PAGE, ThreadSearch};
-pub use threadway_translate::langgraph::ThreadRecord;
+pub(crate) use thread::MAX_THREAD_PAGE;
+pub use thread::ThreadSearch;
+pub(crate) use threadway_translate::langgraph::ThreadRecord;
 pub use tls::{NotTls, Tls};
 pub(crate) use turns::{Line, Turn};
-pub use turns::{MAX_LOOK_TURNS, MAX_START_TURNS, MAX_WAITING, TURN_TIMEOUT};
+pub use turns::{MAX_LOOK_TURNS, MAX_START_TURNS, TURN_TIMEOUT};
 pub(crate) use until::Until;
 
 /// How long connecting to a server may take. A slow network needs less, and a client still waits
 /// this long. Several addresses of one server share this time.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the headers of a run's stream may take. Both servers send them as soon as the run is
 /// recorded (9 ms measured), even if the run itself has to wait.
-pub const START_TIMEOUT: Duration = Duration::from_mins(1);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How long a run's stream may send nothing before the connection counts as dead.
 ///

@@ -14,7 +14,7 @@ use crate::upstream::{Access, Caller, Client};
 pub const FACTS_AGE: Duration = Duration::from_mins(1);
 
 /// How long a server that did not answer is not asked again. Until then the last fact goes on.
-pub const FACTS_PAUSE: Duration = Duration::from_secs(5);
+pub(super) const FACTS_PAUSE: Duration = Duration::from_secs(5);
 
 /// How long the last fact of one caller is kept for a time when the server does not answer. Its key
 /// has the caller's credentials. A fact for all callers is kept without a limit of time.

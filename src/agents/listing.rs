@@ -29,13 +29,13 @@ pub struct Listed {
 
 /// One upstream's answer to a request for its agents.
 #[derive(Debug)]
-pub struct Listing {
+pub(crate) struct Listing {
     /// The upstream's name in the configuration.
-    pub upstream: String,
+    pub(crate) upstream: String,
     /// The caller, without the headers that the upstream does not get.
-    pub caller: Caller,
+    pub(crate) caller: Caller,
     /// The agents, or why they could not be listed.
-    pub agents: Result<Vec<Listed>, Error>,
+    pub(crate) agents: Result<Vec<Listed>, Error>,
 }
 
 // === impl Listing ===

@@ -14,7 +14,7 @@ impl Format {
     ///
     /// Prometheus asks for `OpenMetrics`. A browser or `curl` does not, and gets the older format,
     /// which every tool reads.
-    pub fn accepted(accept: &str) -> Self {
+    pub(crate) fn accepted(accept: &str) -> Self {
         let is_open = |range: &str| {
             let media = range.split(';').next().unwrap_or_default().trim();
             media.eq_ignore_ascii_case("application/openmetrics-text")
@@ -23,7 +23,7 @@ impl Format {
     }
 
     /// The media type.
-    pub fn content_type(self) -> &'static str {
+    pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",

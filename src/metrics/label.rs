@@ -35,7 +35,7 @@ macro_rules! label {
     }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $name {
+        pub(crate) enum $name {
             $($(#[$value_doc])* $value,)+
         }
 
@@ -66,18 +66,18 @@ macro_rules! label {
 }
 
 label! {
-    /// The protocol and framing of a stream to a client.
+    /// The framing of an AG-UI stream to a client.
     Protocol("protocol") {
         /// AG-UI as server-sent events.
-        AguiSse = "agui_sse",
+        Sse = "agui_sse",
         /// AG-UI, one JSON document a line.
-        AguiNdjson = "agui_ndjson",
+        Ndjson = "agui_ndjson",
         /// AG-UI, as one JSON array at the end of the run or of the client's wait.
-        AguiJson = "agui_json",
+        Json = "agui_json",
         /// AG-UI on a WebSocket: one stream for each turn.
-        AguiWebSocket = "agui_websocket",
+        WebSocket = "agui_websocket",
         /// AG-UI in its binary binding.
-        AguiProto = "agui_proto",
+        Proto = "agui_proto",
     }
 }
 

@@ -24,7 +24,7 @@ use super::label::Held;
 
 /// The budget, unless configured otherwise: a quarter of the memory that the chart allows. Bytes
 /// that are charged exist up to three times while they are read and sent on.
-pub const DEFAULT_MEMORY_BYTES: usize = 256 * 1024 * 1024;
+pub(crate) const DEFAULT_MEMORY_BYTES: usize = 256 * 1024 * 1024;
 
 /// A caller's share of the budget: a quarter.
 const SHARE: usize = 4;
@@ -34,7 +34,7 @@ const STRANGERS_SHARE: usize = 16;
 
 /// A charge beyond this size leaves a quarter of each share, and of the budget, to smaller ones.
 /// So small requests are served while large ones fill their part.
-pub const SMALL: usize = 64 * 1024;
+pub(crate) const SMALL: usize = 64 * 1024;
 
 /// How many large answers of LangGraph are read or converted at the same time. Each may take 64 MiB,
 /// and several times that while it is converted.

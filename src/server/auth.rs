@@ -22,9 +22,8 @@ use http::{HeaderName, StatusCode};
 pub use access::ThreadRoutes;
 pub use admit::FAILURES;
 pub use jwks::NotAKeySet;
-pub use jwt::{
-    DEFAULT_SKEW, FETCH_PAUSE, FRESH, Jwt, JwtError, JwtSettings, KeysFrom, MAX_AGE, MAX_SKEW,
-};
+pub(crate) use jwt::{DEFAULT_SKEW, MAX_SKEW};
+pub use jwt::{FETCH_PAUSE, FRESH, Jwt, JwtError, JwtSettings, KeysFrom, MAX_AGE};
 pub use keys::{Keys, KeysError};
 
 use self::jwt::TokenError;
@@ -79,7 +78,7 @@ enum CredentialError {
 
 impl Auth {
     /// Whether LangGraph checks callers' credentials.
-    pub fn is_for_langgraph(&self) -> bool {
+    pub(crate) fn is_for_langgraph(&self) -> bool {
         matches!(self, Self::Jwt(_) | Self::Upstream(_))
     }
 

@@ -23,7 +23,7 @@ use crate::threads::DEFAULT_STATE_READS_PER_SECOND;
 pub struct Limits {
     /// The largest request body, in bytes. The default fits a long conversation with some pictures.
     pub body_bytes: usize,
-    /// The largest request head, in bytes; at least [`MIN_HEADER_BYTES`]. The default is what
+    /// The largest request head, in bytes; at least `MIN_HEADER_BYTES`. The default is what
     /// proxies let pass, with some cookies and a token. It is also the size of the buffer for a
     /// client that does not read, besides one whole frame.
     pub header_bytes: usize,
@@ -55,7 +55,7 @@ pub struct Limits {
 pub(crate) const BODIES_IN_MEMORY: usize = 8;
 
 /// The smallest head limit that the HTTP library can be given.
-pub const MIN_HEADER_BYTES: usize = 8 * 1024;
+pub(crate) const MIN_HEADER_BYTES: usize = 8 * 1024;
 
 // === impl Limits ===
 

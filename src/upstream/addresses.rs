@@ -24,7 +24,7 @@ use crate::metrics::{AddressChange, Answer, Metrics};
 use crate::sync::Mutex;
 
 /// The most addresses of one upstream.
-pub const MAX_ADDRESSES: usize = 8;
+pub(crate) const MAX_ADDRESSES: usize = 8;
 
 /// A request that its caller gives up earlier than this does not count as unanswered.
 const MIN_WAIT: Duration = Duration::from_secs(2);

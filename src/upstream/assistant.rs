@@ -103,7 +103,7 @@ impl Client {
     }
 
     /// The server's kind and version.
-    pub async fn info(&self) -> Result<ServerInfo, Error> {
+    pub(crate) async fn info(&self) -> Result<ServerInfo, Error> {
         let body = self.get(Operation::Info, &["info"]).await?;
         self.understood(body.read(ServerInfo::parse), "that of a LangGraph server")
     }

@@ -132,7 +132,7 @@ impl Client {
 
     /// A client for each address of the server, in order. Each sends its requests to that address
     /// alone.
-    pub fn each_address(&self) -> Vec<Self> {
+    pub(crate) fn each_address(&self) -> Vec<Self> {
         if self.only.is_some() {
             return vec![self.clone()];
         }
@@ -208,7 +208,7 @@ impl Client {
     }
 
     /// The key of a graph's state that holds the conversation.
-    pub fn messages_key(&self) -> &MessagesKey {
+    pub(crate) fn messages_key(&self) -> &MessagesKey {
         &self.messages_key
     }
 

@@ -31,13 +31,13 @@ pub(super) type HttpSocket = MaybeHttpsStream<TokioIo<TcpStream>>;
 
 /// Makes connections to servers. They share one TLS configuration.
 #[derive(Clone)]
-pub struct Dialer(HttpsConnector<HttpConnector>);
+pub(crate) struct Dialer(HttpsConnector<HttpConnector>);
 
 // === impl Dialer ===
 
 impl Dialer {
     /// Does not connect yet.
-    pub fn new(tls: &Tls) -> Result<Self, SetupError> {
+    pub(crate) fn new(tls: &Tls) -> Result<Self, SetupError> {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
@@ -51,7 +51,7 @@ impl Dialer {
 
     /// A connection for a protocol other than HTTP, within [`CONNECT_TIMEOUT`]. The URL is http or
     /// https; its path does not matter.
-    pub async fn dial(
+    pub(crate) async fn dial(
         &self,
         url: &Url,
     ) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>, Error> {

@@ -15,7 +15,7 @@ use threadway_translate::langgraph::Unsupported;
 
 /// The longest explanation of a server that is kept, in characters. Both servers' sentences fit; a
 /// state or a stack trace does not.
-pub const MAX_DETAIL_CHARS: usize = 300;
+pub(crate) const MAX_DETAIL_CHARS: usize = 300;
 
 /// What a compressed answer is not, for [`Error::NotUnderstood`].
 const PLAIN: &str = "readable: it is compressed, although the gateway asked for no compression";
@@ -51,7 +51,7 @@ pub enum Error {
     Status {
         /// The HTTP status.
         code: u16,
-        /// The server's explanation, at most [`MAX_DETAIL_CHARS`]; may be empty.
+        /// The server's explanation, at most `MAX_DETAIL_CHARS`; may be empty.
         detail: String,
         /// The wait that the server asks for (`Retry-After`).
         retry_after: Option<Duration>,
@@ -131,7 +131,7 @@ impl Error {
     }
 
     /// The kind of failure, as metrics count it.
-    pub fn answer(&self) -> Answer {
+    pub(crate) fn answer(&self) -> Answer {
         match self {
             Self::Unreachable { .. } => Answer::Unreachable,
             Self::Unproven => Answer::Unproven,

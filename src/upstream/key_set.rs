@@ -43,7 +43,7 @@ pub(crate) struct FetchError(Error);
 
 /// Fetches an issuer's keys. Clones share its connections.
 #[derive(Clone, Debug)]
-pub struct KeySets {
+pub(crate) struct KeySets {
     http: Http,
     url: KeySetUrl,
 }
@@ -52,13 +52,13 @@ pub struct KeySets {
 
 impl KeySets {
     /// Does not connect yet.
-    pub fn new(url: KeySetUrl, tls: &Tls) -> Result<Self, SetupError> {
+    pub(crate) fn new(url: KeySetUrl, tls: &Tls) -> Result<Self, SetupError> {
         let http = Http::new(Dialer::new(tls)?, CONNECT_TIMEOUT);
         Ok(Self { http, url })
     }
 
     /// The URL that is fetched.
-    pub fn url(&self) -> &KeySetUrl {
+    pub(crate) fn url(&self) -> &KeySetUrl {
         &self.url
     }
 

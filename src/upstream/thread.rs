@@ -21,7 +21,7 @@ use threadway_translate::langgraph::{
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 
 /// The largest page of threads. Both servers reject a larger limit.
-pub const MAX_THREAD_PAGE: usize = 1_000;
+pub(crate) const MAX_THREAD_PAGE: usize = 1_000;
 
 /// How many states one request reads for the last one of a run. Nearly always it is among the
 /// newest.
@@ -37,7 +37,7 @@ const STATES: &str = "a list of states";
 pub struct ThreadSearch<'a> {
     /// An object. A thread matches if its metadata has each of these members with the same value.
     pub metadata: &'a Json,
-    /// The largest number of threads, from 1 to [`MAX_THREAD_PAGE`].
+    /// The largest number of threads, from 1 to `MAX_THREAD_PAGE`.
     pub limit: usize,
     /// How many matching threads to skip.
     pub offset: usize,

@@ -33,7 +33,7 @@ pub const MAX_LOOK_TURNS: usize = 16;
 
 /// How many requests of clients may wait for turns of one kind. If there are more, the caller with the
 /// most loses its newest.
-pub const MAX_WAITING: usize = 2_048;
+const MAX_WAITING: usize = 2_048;
 
 /// How long a request of a client waits for its turn. Proxies give up after 60 s.
 pub const TURN_TIMEOUT: Duration = Duration::from_secs(30);

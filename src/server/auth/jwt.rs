@@ -23,11 +23,11 @@ use crate::sync::Mutex;
 use crate::upstream::{KeySetUrl, KeySets, SetupError, Tls, Until};
 
 /// The default of [`JwtSettings::skew`].
-pub const DEFAULT_SKEW: Duration = Duration::from_mins(1);
+pub(crate) const DEFAULT_SKEW: Duration = Duration::from_mins(1);
 
 /// The largest [`JwtSettings::skew`]. A larger one would accept tokens long after they have
 /// expired.
-pub const MAX_SKEW: Duration = Duration::from_mins(5);
+pub(crate) const MAX_SKEW: Duration = Duration::from_mins(5);
 
 /// How long fetched keys are used without a new fetch. A provider publishes a key well before it
 /// uses it, and an unknown key causes a fetch at once. So this bounds how long a withdrawn key is
@@ -77,7 +77,7 @@ pub enum JwtError {
     /// There is no audience. A token for another service would then be accepted here.
     #[error("at least one audience, which the tokens for this gateway are made for")]
     NoAudience,
-    /// The skew is larger than [`MAX_SKEW`].
+    /// The skew is larger than `MAX_SKEW`.
     #[error("a clock skew of at most {} s", MAX_SKEW.as_secs())]
     Skew,
     /// The file cannot be read.

@@ -117,7 +117,7 @@ impl Keys {
     }
 
     /// The names, in the order of the text.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.keys.iter().map(|key| &*key.name)
     }
 }

@@ -87,7 +87,7 @@ impl Forward {
     }
 
     /// Whether LangGraph may identify callers by this header.
-    pub fn identifies_by(&self, name: &HeaderName) -> bool {
+    pub(crate) fn identifies_by(&self, name: &HeaderName) -> bool {
         self.names.contains(name) && !is_trace(name)
     }
 

@@ -193,7 +193,7 @@ impl EventsRequest {
         };
         debug_assert_eq!(stream.encoder.wire(), Wire::Chunks, "an array is made of chunks");
         let (ids, answers) = (stream.ids.clone(), stream.answers.clone());
-        let events = stream.into_frames_of(Protocol::AguiJson, metrics);
+        let events = stream.into_frames_of(Protocol::Json, metrics);
         let events = array::collect(events, until, &answers).await?;
         let sent = self.headers.get("last-event-id").cloned();
         Ok(response::about_thread(response::array(events, sent), ids))

@@ -91,10 +91,10 @@ impl RunBody {
         metrics: &Metrics,
     ) -> Self {
         let protocol = match encoder.wire() {
-            Wire::Sse => Protocol::AguiSse,
-            Wire::Ndjson | Wire::ChunkLines => Protocol::AguiNdjson,
-            Wire::Events | Wire::Chunks => Protocol::AguiWebSocket,
-            Wire::Proto => Protocol::AguiProto,
+            Wire::Sse => Protocol::Sse,
+            Wire::Ndjson | Wire::ChunkLines => Protocol::Ndjson,
+            Wire::Events | Wire::Chunks => Protocol::WebSocket,
+            Wire::Proto => Protocol::Proto,
         };
         Self::counted_as(protocol, reader, encoder, answers, metrics)
     }

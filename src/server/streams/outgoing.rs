@@ -67,7 +67,7 @@ impl Outgoing {
     }
 
     /// The buffer for bytes that this stream alone sends.
-    pub fn own(&mut self) -> &mut Vec<u8> {
+    pub(crate) fn own(&mut self) -> &mut Vec<u8> {
         &mut self.own
     }
 
@@ -121,7 +121,7 @@ impl Outgoing {
     }
 
     /// Appends bytes that other streams send too.
-    pub fn share(&mut self, bytes: Bytes) {
+    pub(crate) fn share(&mut self, bytes: Bytes) {
         if !self.own.is_empty() {
             self.ready.push_back(std::mem::take(&mut self.own).into());
         }

@@ -11,10 +11,10 @@ pub const RETRY: Duration = Duration::from_secs(3);
 
 /// How many clients return in a second, on average, after all streams of a replica were cut. A look
 /// at a thread takes two requests or more, and one core of LangGraph answers some hundred.
-pub const RECONNECTS_PER_SECOND: u32 = 75;
+const RECONNECTS_PER_SECOND: u32 = 75;
 
 /// The longest time in which clients return. After it the gateway's own queue orders them.
-pub const LONGEST_RETRY: Duration = Duration::from_mins(1);
+const LONGEST_RETRY: Duration = Duration::from_mins(1);
 
 /// The time in which the clients of a replica return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,7 +34,7 @@ const PROTO: &str = "application/vnd.ag-ui.event+proto";
 
 impl Wire {
     /// The media type.
-    pub fn content_type(self) -> HeaderValue {
+    pub(crate) fn content_type(self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Self::Sse => "text/event-stream",
             Self::Ndjson | Self::ChunkLines => "application/x-ndjson",
