@@ -15,7 +15,8 @@
 //! connection has the caller that the front door has admitted, and the runs are the server's.
 //!
 //! - `connection`: dispatches requests and notifications. `login`: before the upstream is known.
-//! - `link`: the client as the handlers see it: what it can do, how to send it something.
+//! - `link`: the client as the handlers see it: how to send it something. `client`: what it can do,
+//!   and what it gives the graph.
 //! - `client_requests`: requests from the agent to the client.
 //! - `outbox`: the streams of a client, and which one carries a message. `queue`: the lines that
 //!   wait on one of them.
@@ -28,7 +29,7 @@
 //! - `history`: new, load, resume, list. `fork`: a copy of a session. `introduction`: what follows
 //!   the response of new, load and resume. `directory`: their directories as text.
 //! - `cursors`: the ends of turns, at which a session can be forked.
-//! - `position`: event ids, and sessions that are loaded after an event.
+//! - `position`: event ids. `resume`: sessions that are loaded after an event.
 //! - `follow`: runs of others in an open session.
 //! - `turn`: prompts and their runs. `questions`: what a run asks. `notice`: what a person should
 //!   know besides. `prompt_end`: the end of a prompt whose connection was lost. `waiting_prompts`:
@@ -36,6 +37,7 @@
 
 mod auth;
 mod authentication;
+mod client;
 mod client_requests;
 mod connection;
 mod cursors;
@@ -56,6 +58,7 @@ mod prompt_end;
 mod prompts;
 mod questions;
 mod queue;
+mod resume;
 mod session;
 mod session_config;
 mod turn;
@@ -79,8 +82,7 @@ pub(crate) use outbox::MAX_UNREAD_BYTES;
 pub use outbox::{
     MAX_UNCONFIRMED_STREAMS, MAX_WAITING_BYTES, NotReadable, Outbox, STALL, StreamReader,
 };
-pub(crate) use position::{EVENT_ID, IS_RESUMED};
-pub(crate) use prompt_end::META;
+pub(crate) use position::{EVENT_ID, IS_RESUMED, META};
 
 use waiting_prompts::WaitingPrompts;
 

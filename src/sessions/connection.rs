@@ -22,8 +22,8 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use super::authentication::{Authentication, SessionLists};
-use super::introduction::ClientServers;
-use super::link::{Answer, ClientAbilities, CursorForm, Link, SubagentForm, Work};
+use super::client::{ClientAbilities, ClientServers, CursorForm, SubagentForm};
+use super::link::{Answer, Link, Work};
 use super::outbox::Outbox;
 use super::session::{Sessions, check_session_id};
 use super::{Endpoint, Service, Settings, fork, history, lengths, prompt_end, turn};

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 
 use super::Unstable;
-use super::link::{CursorForm, Link, Work};
+use super::client::CursorForm;
+use super::link::{Link, Work};
 use super::session::{ClientView, Session};
 use crate::offload::offload;
 use crate::runs::conversation;

@@ -9,9 +9,9 @@ use agent_client_protocol_schema::v1::ForkSessionRequest;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
+use super::client::ClientServers;
 use super::directory::Directories;
 use super::history::{Known, open_work};
-use super::introduction::ClientServers;
 use super::link::{Answer, Link};
 use super::session::{Session, Sessions, Stored, Usage, check_session_id, unknown_session};
 use crate::threads;

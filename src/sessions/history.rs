@@ -12,10 +12,11 @@ use futures_util::{FutureExt, StreamExt, stream};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::client::ClientServers;
 use super::directory::{self, Directories, absolute, normalized};
-use super::introduction::ClientServers;
 use super::link::{Answer, Link, Work};
-use super::position::{Resumed, event_id, load_response_meta};
+use super::position::{event_id, load_response_meta};
+use super::resume::Resumed;
 use super::session::{
     Session, SessionConfig, Sessions, Stored, Usage, check_session_id, unknown_session,
 };

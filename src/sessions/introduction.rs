@@ -6,6 +6,7 @@ use std::sync::Arc;
 use agent_client_protocol_schema::v1::SystemPrompt;
 use futures_util::FutureExt;
 
+use super::client::ClientServers;
 use super::link::{Link, Work};
 use super::session::{Session, Sessions};
 use threadway_translate::acp::Update;
@@ -14,22 +15,10 @@ use threadway_translate::acp::notice::Notice;
 use threadway_translate::acp::prompt::Command;
 use threadway_translate::acp::rpc::{Code, Error};
 use threadway_translate::acp::system_prompt;
-use threadway_translate::json::Json;
 
 /// Why a server is left out that cannot be read.
 const MALFORMED: &str = "it is not in the form of ACP, in which `env` and `headers` are lists of \
                          objects with `name` and `value`";
-
-/// What a client gives the graph with each opening of a session: MCP servers and a system prompt.
-#[derive(Debug, Default)]
-pub(super) struct ClientServers {
-    /// In the form that the graph gets. `None` if none are forwarded.
-    pub(super) forwarded: Option<Json>,
-    /// The client's system prompt, in the form that the graph gets.
-    pub(super) system_prompt: Option<Json>,
-    /// The names of the servers that are not forwarded, by reason.
-    dropped: Vec<(&'static str, Vec<String>)>,
-}
 
 impl Link {
     /// Decides which of the client's MCP servers the graph gets, and reads the system prompt for it.
@@ -97,30 +86,5 @@ impl Link {
             }
         };
         introduce.boxed()
-    }
-}
-
-// === impl ClientServers ===
-
-impl ClientServers {
-    /// How many bytes are kept.
-    pub(super) fn bytes(&self) -> usize {
-        let names = self.dropped.iter().flat_map(|(_, names)| names);
-        let given = self.forwarded.iter().chain(&self.system_prompt);
-        given.map(|given| given.get().len()).sum::<usize>() + names.map(String::len).sum::<usize>()
-    }
-
-    /// The same for a client that has opened the session before, and was warned then.
-    pub(super) fn without_warnings(self) -> Self {
-        Self { dropped: Vec::new(), ..self }
-    }
-
-    fn leave_out(&mut self, name: &str, why: &'static str) {
-        tracing::warn!(why, "an MCP server of the editor is not forwarded to the graph");
-        let name = name.to_owned();
-        match self.dropped.iter_mut().find(|(known, _)| *known == why) {
-            Some((_, names)) => names.push(name),
-            None => self.dropped.push((why, vec![name])),
-        }
     }
 }

@@ -2,6 +2,7 @@
 //! shared service.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use std::{fmt, iter};
 
 use futures_util::future::BoxFuture;
@@ -9,22 +10,25 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::Service;
-use super::authentication::{Authentication, SessionLists, try_again};
+use super::authentication::{Authentication, SessionLists};
+use super::client::ClientAbilities;
 use super::client_requests::ClientRequests;
 use super::default_agent::NoSuchAgent;
 use super::outbox::Outbox;
+use super::position::Position;
 use super::session::Session;
 use crate::agents::Upstream;
 use crate::metrics::AcpMeter;
-use crate::runs::OwnerPolicy;
+use crate::runs::{Batch, OwnerPolicy};
 use crate::sync::Mutex;
 use crate::threads::Refusal;
 use crate::upstream::{self, Caller};
 use threadway_translate::acp::destination::Destination;
 use threadway_translate::acp::prompt::Accepts;
 use threadway_translate::acp::rpc::{self, Code, Error, Id};
-use threadway_translate::acp::{self, NoticeForms, PlanForm, Update};
+use threadway_translate::acp::{self, Update};
 use threadway_translate::json::Json;
+use threadway_translate::run::{ErrorDetail, RunEvent};
 
 /// One client. Clones share it.
 #[derive(Clone)]
@@ -45,45 +49,6 @@ struct Inner {
     accepts: OnceLock<Accepts>,
     /// Cancelled when the client has disconnected.
     gone: CancellationToken,
-}
-
-/// The abilities of a client that the agent makes use of.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ClientAbilities {
-    /// The client can show forms.
-    pub(super) has_forms: bool,
-    /// The client can show switches.
-    pub(super) has_switches: bool,
-    /// How the client takes notices.
-    pub(super) notice_forms: NoticeForms,
-    /// How the client takes plans.
-    pub(super) plan_form: PlanForm,
-    /// How the client takes subagents.
-    pub(super) subagent_form: SubagentForm,
-    /// Whether the client takes session cursors.
-    pub(super) cursors: CursorForm,
-    /// The client can run `threadway acp --login` in a terminal.
-    pub(super) has_terminal_login: bool,
-}
-
-/// Whether a client takes session cursors.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum CursorForm {
-    /// It does not know them.
-    #[default]
-    None,
-    /// As updates.
-    Updates,
-}
-
-/// How a client shows the subagents of a session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum SubagentForm {
-    /// As the calls that they work for.
-    #[default]
-    Calls,
-    /// As child sessions.
-    ChildSessions,
 }
 
 /// The work for one request. The transport polls it.
@@ -216,11 +181,100 @@ impl Link {
     }
 
     /// Sends updates of a session that are written as lines.
-    pub(super) fn put_updates(&self, session: &Session, count: u64, mut lines: Vec<u8>) {
+    fn put_updates(&self, session: &Session, count: u64, mut lines: Vec<u8>) {
         if count > 0 {
             self.0.outbox.put(Destination::Session(&session.id), |out| out.append(&mut lines));
         }
         self.count_updates(count);
+    }
+
+    /// Whether the client is sent event ids. A client over stdio cannot lose its connection alone.
+    fn has_event_ids(&self) -> bool {
+        matches!(self.authentication(), Authentication::Caller { .. })
+    }
+
+    fn write(
+        &self,
+        session: &Session,
+        position: &mut Position,
+        update: &Update<'_>,
+        lines: &mut Vec<u8>,
+    ) {
+        let id = position.id().filter(|_| self.has_event_ids());
+        position.is_known |= id.is_some();
+        acp::notification_with_id(&session.id, update, id.as_deref(), lines);
+    }
+
+    /// Sends the updates that `project` makes of the events and `is_sent` accepts, except for those
+    /// that the client has.
+    pub(super) fn emit_events(
+        &self,
+        session: &Session,
+        events: &Batch,
+        is_sent: impl Fn(&Update<'_>) -> bool,
+        mut project: impl FnMut(&RunEvent, &mut dyn FnMut(&Update<'_>)),
+    ) {
+        let mut position = session.position();
+        let (mut count, mut lines) = (0, Vec::new());
+        for (at, (event, key)) in events.with_keys().enumerate() {
+            position.begin(event, key);
+            let held = match at.cmp(&events.delivered()) {
+                std::cmp::Ordering::Less => u32::MAX,
+                std::cmp::Ordering::Equal => events.delivered_wire_events(),
+                std::cmp::Ordering::Greater => 0,
+            };
+            let mut made = 0_u32;
+            project(event, &mut |update: &Update<'_>| {
+                made = made.saturating_add(1);
+                position.made(made);
+                if made > held && is_sent(update) {
+                    count += 1;
+                    self.write(session, &mut position, update, &mut lines);
+                }
+            });
+            position.end(key);
+        }
+        if let Some(key) = events.includes() {
+            (position.key, position.sent, position.is_known) = (Some(key), 0, false);
+        }
+        session.set_position(position);
+        self.put_updates(session, count, lines);
+    }
+
+    /// Sends the updates that `give` produces. They follow the newest event.
+    pub(super) fn emit<T>(
+        &self,
+        session: &Session,
+        give: impl FnOnce(&mut dyn FnMut(&Update<'_>)) -> T,
+    ) -> T {
+        let mut position = session.position();
+        // Written before the outbox is locked: a thread's history may be large.
+        let (mut count, mut lines) = (0, Vec::new());
+        let given = give(&mut |update: &Update<'_>| {
+            let is_held = position.follow() <= position.held;
+            // A change of a call may be sent twice, and another one than before may be due.
+            if !is_held || matches!(update, Update::ToolCallUpdate(_)) {
+                count += 1;
+                self.write(session, &mut position, update, &mut lines);
+            }
+        });
+        session.set_position(position);
+        self.put_updates(session, count, lines);
+        given
+    }
+
+    /// Sends the id of the client's position by an update that changes nothing, unless the client
+    /// has it. So a client that comes back after the end of a run has the id of the end.
+    pub(super) fn emit_position(&self, session: &Session) {
+        let mut position = session.position();
+        if position.is_known || position.id().is_none() || !self.has_event_ids() {
+            return;
+        }
+        let mut lines = Vec::new();
+        let update = Update::SessionInfoUpdate { title: None, updated_at: None };
+        self.write(session, &mut position, &update, &mut lines);
+        session.set_position(position);
+        self.put_updates(session, 1, lines);
     }
 
     fn count_updates(&self, count: u64) {
@@ -330,6 +384,44 @@ impl Link {
         }
     }
 
+    /// An upstream error as a remote caller sees it: without the upstream's URL, and without what
+    /// only the operator can act on.
+    fn failed_for_caller(&self, error: &upstream::Error) -> Error {
+        let what = match self.service().error_detail {
+            ErrorDetail::Full => error.explained(),
+            ErrorDetail::Message | ErrorDetail::Code | ErrorDetail::None => error.to_string(),
+        };
+        let is_personal = self.caller().is_personal();
+        match error {
+            upstream::Error::Status { code: 401, .. } if is_personal => {
+                let message = "LangGraph does not accept these credentials; connect with others";
+                Error::new(Code::AuthRequired, message)
+            }
+            upstream::Error::Status { code: 403, .. } if is_personal => {
+                Error::internal("LangGraph does not allow this with these credentials")
+            }
+            upstream::Error::Status { code: 401 | 403, .. } => Error::internal(format!(
+                "{what}; connect with credentials that it accepts, or have the gateway's operator \
+                 set `upstream.api_key`"
+            )),
+            upstream::Error::Status { .. } => match error.retry_after() {
+                Some(wait) => Error::internal(format!("{what}; {}", try_again(wait))),
+                None => Error::internal(what),
+            },
+            upstream::Error::Crowded => Error::internal(format!("{what}; wait, then try again")),
+            upstream::Error::Unreachable { .. } | upstream::Error::Unproven => {
+                Error::internal(format!("{what}; try again, or tell the gateway's operator"))
+            }
+            upstream::Error::Timeout { .. } | upstream::Error::Interrupted { .. } => {
+                Error::internal(format!("{what}; load the session before you try again"))
+            }
+            upstream::Error::NotAnEventStream { .. }
+            | upstream::Error::NotUnderstood { .. }
+            | upstream::Error::TooLarge { .. }
+            | upstream::Error::NoRoom(_) => Error::internal(what),
+        }
+    }
+
     /// A refusal as an ACP error, for the person at the editor.
     pub(super) fn refused(&self, refusal: &Refusal) -> Error {
         match refusal {
@@ -344,6 +436,11 @@ impl Link {
             | Refusal::CannotFork(_) => Error::internal(refusal.to_string()),
         }
     }
+}
+
+/// What to do about a limit that ends.
+fn try_again(wait: Duration) -> String {
+    format!("try again in {} s", wait.as_secs())
 }
 
 /// The system's reason inside a sentence: `connection refused`, without the number of the error.

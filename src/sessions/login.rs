@@ -7,7 +7,8 @@ use std::sync::{Arc, OnceLock};
 use agent_client_protocol_schema::v1::{AuthMethod, AuthMethodAgent, AuthMethodTerminal};
 
 use super::auth::API_KEY;
-use super::link::{ClientAbilities, Work};
+use super::client::ClientAbilities;
+use super::link::Work;
 use super::{Authentication, Connection, Endpoint, Outbox, Service, Settings};
 use threadway_translate::acp::destination::Destination;
 use threadway_translate::acp::method::Method;

@@ -12,17 +12,14 @@ use agent_client_protocol_schema::v1::Meta;
 use serde::Deserialize;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::link::Link;
+use super::position::META;
 use super::session::{Session, Sessions};
 use super::turn::{Sending, Turn, Whose};
 use threadway_translate::acp::rpc::{Code, Error};
 use threadway_translate::acp::{StopReason, result_of};
 use threadway_translate::json::Json;
-
-/// The member of `_meta` with what threadway adds to ACP.
-pub(crate) const META: &str = "threadway";
 
 /// How long a run that is not found may still be on its way through another replica.
 const START_GRACE: Duration = Duration::from_secs(1);
@@ -44,13 +41,6 @@ pub(super) fn capability(message_bytes: Option<usize>) -> Meta {
     let limit = message_bytes.map(|bytes| ("maxMessageBytes".to_owned(), json!(bytes)));
     let ours: Meta = [("promptEnd".to_owned(), json!({}))].into_iter().chain(limit).collect();
     Meta::from_iter([(META.to_owned(), ours.into())])
-}
-
-/// The id that a client has given to its prompt. `None` if it has none, or not a UUID.
-pub(super) fn prompt_id(meta: Option<&Meta>) -> Option<String> {
-    let id = meta?.get(META)?.get("promptId")?.as_str()?;
-    let uuid = Uuid::try_parse(id).ok()?.hyphenated().to_string();
-    (uuid == id).then_some(uuid)
 }
 
 /// Waits for the end of a prompt, in a session that is open on this connection. Answers as

@@ -9,8 +9,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Settings;
-use super::introduction::ClientServers;
-use super::link::{ClientAbilities, SubagentForm};
+use super::client::{ClientAbilities, ClientServers, SubagentForm};
 use super::position::Position;
 use super::prompts::{Occupied, PromptGuard, Prompts};
 use crate::agents::InputKeys;

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 pub(super) use show::{Sending, has_conversation};
 
-use agent_client_protocol_schema::v1::PromptRequest;
+use agent_client_protocol_schema::v1::{Meta, PromptRequest};
 use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::link::Link;
-use super::prompt_end::prompt_id;
+use super::position::META;
 use super::questions::{Answers, Settled, expect_answerable};
 use super::session::{ClientView, OpenQuestion, Session, Stored};
 use super::waiting_prompts::WaitingPrompt;
@@ -431,6 +431,13 @@ pub(super) fn end_of_idle(outcome: &Outcome) -> Option<Result<StopReason, Error>
         | Outcome::Cancelled
         | Outcome::Failed(_) => None,
     }
+}
+
+/// The id that a client has given to its prompt. `None` if it has none, or not a UUID.
+fn prompt_id(meta: Option<&Meta>) -> Option<String> {
+    let id = meta?.get(META)?.get("promptId")?.as_str()?;
+    let uuid = Uuid::try_parse(id).ok()?.hyphenated().to_string();
+    (uuid == id).then_some(uuid)
 }
 
 /// The response to a prompt that must not be lost as an answer to something else.

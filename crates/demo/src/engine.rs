@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::Server;
 use super::request::{Begin, Mode, Order};
 use super::run::Run;
 use super::script::{Act, Due, End, Line, LineContent, NodeContext};
 use super::state::{self, Exception, Values};
 use super::thread::{Checkpoint, Interrupt, NewCheckpoint, Task, Thread};
-use super::{MAX_STATE_BYTES, Server};
 
 /// A run that is being played.
 #[derive(Clone, Copy)]
@@ -96,7 +96,7 @@ impl Play<'_> {
         let Order { graph, update, .. } = &self.run.order;
         let mut position = at;
         state::apply(&mut position.values, graph.channels(), update, &self.server.clock)?;
-        fit(&position.values)?;
+        state::fit(&position.values)?;
         Ok(position)
     }
 
@@ -136,7 +136,7 @@ impl Play<'_> {
         };
         let (mut values, step) = (started.values, started.step + 1);
         state::apply(&mut values, graph.channels(), &update, clock)?;
-        fit(&values)?;
+        state::fit(&values)?;
         let draft = NewCheckpoint {
             parent: Some(started.checkpoint),
             values: values.clone(),
@@ -322,17 +322,6 @@ fn empty() -> Values {
 fn starting(base: &Checkpoint) -> Option<Value> {
     let start = base.tasks.iter().find(|task| task.due.node == "__start__")?;
     Some(start.result.clone())
-}
-
-/// Fails if the state exceeds the limit.
-pub(super) fn fit(values: &Values) -> Result<(), Exception> {
-    let bytes = state::size(values);
-    if bytes <= MAX_STATE_BYTES {
-        return Ok(());
-    }
-    Err(Exception::value_error(format!(
-        "the thread would hold {bytes} bytes; the demo keeps {MAX_STATE_BYTES}: begin a new thread"
-    )))
 }
 
 /// The answer to a task's question: one for all tasks, or by the question's id.

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::MAX_STATE_BYTES;
 use super::clock::Clock;
 
 /// The values of a thread by channel.
@@ -148,6 +149,17 @@ pub(super) fn merged(mut base: Value, more: Value) -> Value {
 pub(super) fn size(values: &Values) -> usize {
     // Values always serialise.
     serde_json::to_string(values).map_or(0, |text| text.len())
+}
+
+/// Fails if the state exceeds the limit.
+pub(super) fn fit(values: &Values) -> Result<(), Exception> {
+    let bytes = size(values);
+    if bytes <= MAX_STATE_BYTES {
+        return Ok(());
+    }
+    Err(Exception::value_error(format!(
+        "the thread would hold {bytes} bytes; the demo keeps {MAX_STATE_BYTES}: begin a new thread"
+    )))
 }
 
 /// The messages of a thread.

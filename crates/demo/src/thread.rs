@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::clock::{Clock, Moment};
-use super::engine;
 use super::run::{Run, Status};
 use super::script::{Due, Graph};
 use super::state::{self, Exception, Values, merged, size};
@@ -389,7 +388,7 @@ pub(super) fn revise<'a>(
         state::apply(&mut values, graph.channels(), &update, clock)
             .map_err(|exception| Refusal::invalid(exception.message))?;
     }
-    engine::fit(&values).map_err(|exception| Refusal::invalid(exception.message))?;
+    state::fit(&values).map_err(|exception| Refusal::invalid(exception.message))?;
     let due = if let Some(node) = as_node {
         graph.follow(node, &values).ok_or_else(|| {
             Refusal::new(StatusCode::BAD_REQUEST, format!("Node {node} does not exist"))
