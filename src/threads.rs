@@ -62,7 +62,7 @@ mod turn_ends;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-pub use copy::{copy, delete_copy};
+pub use copy::{CopyError, copy, delete_copy};
 pub use interrupts::WaitingFor;
 pub use list::{ListQuery, NotAThreadCursor, ThreadCursor, ThreadPage, list, metadata_of_runs};
 pub use manage::Change;

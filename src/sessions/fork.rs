@@ -14,8 +14,8 @@ use super::directory::Directories;
 use super::history::{Known, open_work};
 use super::link::{Answer, Link};
 use super::session::{Session, Sessions, Stored, Usage, check_session_id, unknown_session};
-use crate::threads;
-use crate::upstream::{Error as UpstreamError, ThreadRecord};
+use crate::threads::{self, CopyError};
+use crate::upstream::ThreadRecord;
 use threadway_translate::acp::choice::{RecordMembers, SessionRecord};
 use threadway_translate::acp::rpc::Error;
 use threadway_translate::json::{Json, ObjectWriter};
@@ -65,15 +65,20 @@ pub(super) async fn fork(
     let session = Session::new(&id, &cwd, servers, config, settings, link.client());
     session.view.lock().await.is_synced = usage == Usage::Unused;
     let session = Arc::new(session);
-    link.open(sessions, &session, usage)?;
+    if let Err(error) = link.open(sessions, &session, usage) {
+        if usage == Usage::Used {
+            link.delete_copy(id);
+        }
+        return Err(error);
+    }
     let state = link.state_of(&session).await;
     let result = ObjectWriter::new().string("sessionId", &session.id).rest(state).finish();
     Ok(Answer { result, after: Some(open_work(link, sessions, &session)) })
 }
 
 impl Link {
-    /// Copies a thread, up to the checkpoint if there is one, and stores this record with the copy. Returns the id of the copy. If the
-    /// client leaves meanwhile, the copy is deleted again.
+    /// Copies a thread, up to the checkpoint if there is one, and stores this record with the copy.
+    /// Returns the id of the copy. If the client leaves meanwhile, the copy is deleted again.
     async fn copy_thread(
         &self,
         source: ThreadRecord,
@@ -94,14 +99,17 @@ impl Link {
             Ok(Ok(Some(copy))) => Ok(copy),
             // The thread was deleted meanwhile.
             Ok(Ok(None)) => Err(unknown_session(&id)),
-            Ok(Err(UpstreamError::Status { code: code @ (404 | 405), .. })) => {
-                Err(Error::internal(format!(
-                    "the LangGraph server copies no threads: it answered {code} to `POST \
-                     /threads/{{id}}/copy`; go on in this session, or make a new one"
-                )))
+            Ok(Err(error @ CopyError::Unsupported { .. })) => {
+                Err(Error::internal(format!("{error}; go on in this session, or make a new one")))
             }
-            Ok(Err(error)) => Err(self.failed(&error)),
+            Ok(Err(CopyError::Upstream(error))) => Err(self.failed(&error)),
             Err(_) => Err(Error::internal("the task that copies the thread has failed")),
         }
+    }
+
+    /// Deletes a copy that nobody uses, also if the client leaves meanwhile.
+    fn delete_copy(&self, id: String) {
+        let upstream = self.upstream();
+        self.service().tasks.spawn(async move { threads::delete_copy(&upstream, &id).await });
     }
 }

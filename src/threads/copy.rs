@@ -6,6 +6,22 @@ use crate::upstream::{Client, Error, ThreadRecord};
 use threadway_translate::json::{self, Json};
 use threadway_translate::langgraph::ARCHIVED;
 
+/// Why a thread was not copied.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// The server has no such route.
+    #[error(
+        "the LangGraph server copies no threads: it answered {code} to `POST /threads/{{id}}/copy`"
+    )]
+    Unsupported {
+        /// The status of its answer.
+        code: u16,
+    },
+    /// Another request, or the copy itself, failed.
+    #[error(transparent)]
+    Upstream(#[from] Error),
+}
+
 /// Copies a thread, and replaces members of the copy's metadata by those that `change` makes of the
 /// copy's metadata. Returns the id of the copy. `None` if the thread does not exist any more.
 ///
@@ -18,12 +34,19 @@ pub async fn copy(
     source: &ThreadRecord,
     checkpoint_id: Option<&str>,
     change: impl FnOnce(&Json) -> Json,
-) -> Result<Option<String>, Error> {
-    let Some(copy) = upstream.copy_thread(&source.id).await? else { return Ok(None) };
+) -> Result<Option<String>, CopyError> {
+    let copy = match upstream.copy_thread(&source.id).await {
+        Ok(Some(copy)) => copy,
+        Ok(None) => return Ok(None),
+        Err(Error::Status { code: code @ (404 | 405), .. }) => {
+            return Err(CopyError::Unsupported { code });
+        }
+        Err(error) => return Err(error.into()),
+    };
     // The id becomes part of a path upstream.
     let is_uuid = Uuid::try_parse(&copy.id).is_ok_and(|id| id.hyphenated().to_string() == copy.id);
     if !is_uuid {
-        return Err(Error::NotUnderstood { what: "the id of a copied thread" });
+        return Err(Error::NotUnderstood { what: "the id of a copied thread" }.into());
     }
     let mut metadata = change(&copy.metadata);
     if copy.is_archived() {
@@ -41,7 +64,7 @@ pub async fn copy(
         Err(error) => error,
     };
     delete_copy(upstream, &copy.id).await;
-    Err(error)
+    Err(error.into())
 }
 
 /// Deletes a copy that nobody uses.

@@ -13,6 +13,9 @@ const ELSEWHERE: &str = "/srv/other";
 
 const COPY: &str = "/copy";
 
+/// How many sessions with prompts a client may have open.
+const MAX_SESSIONS: usize = 256;
+
 fn to_fork(source: &str) -> Value {
     json!({"sessionId": source, "cwd": ELSEWHERE})
 }
@@ -255,7 +258,7 @@ async fn a_server_that_cannot_copy_is_named_in_the_refusal() {
 
 #[tokio::test]
 async fn a_copy_that_cannot_be_changed_is_deleted() {
-    for status in [404, 500] {
+    for status in [404, 405, 500] {
         let (mut server, mut editor) = open().await;
         saved(&server);
         server.hold("PATCH");
@@ -263,10 +266,31 @@ async fn a_copy_that_cannot_be_changed_is_deleted() {
         let patch = server.held("PATCH").await;
         assert_eq!(server.books().threads.len(), 2);
         patch.json(status, r#"{"detail":"no"}"#).await;
-        assert_eq!(editor.until(id).await.error().0, -32603);
+        let (code, message) = editor.until(id).await.error();
+        assert_eq!((code, message.contains(COPY)), (-32603, false), "{message}");
         assert_eq!(server.books().threads.keys().collect::<Vec<_>>(), [SOURCE]);
         editor.ended().await;
     }
+}
+
+#[tokio::test]
+async fn a_copy_for_which_there_is_no_room_is_deleted() {
+    let (mut server, mut editor) = open().await;
+    saved(&server);
+    server.hold("PATCH");
+    let fork = editor.request("session/fork", to_fork(SOURCE)).await;
+    let patch = server.held("PATCH").await;
+    for number in 0..MAX_SESSIONS {
+        let id = format!("0f9cfe5e-7d44-4d4f-8aef-b{number:011}");
+        server.thread(&id, json!({"acp_session": true, "cwd": CWD}), None);
+        editor.call("session/resume", to_open(&id, &[])).await;
+    }
+    patch.json(200, "{}").await;
+    let (_, message) = editor.until(fork).await.error();
+    assert!(message.contains("close some"), "{message}");
+    let count = MAX_SESSIONS + 1;
+    server.until("the deletion", |server| server.books().threads.len() == count).await;
+    editor.ended().await;
 }
 
 #[tokio::test]
