@@ -71,7 +71,7 @@ pub use reader::{AtShutdown, ThreadReader};
 pub use refusal::Refusal;
 pub use snapshot::ThreadSnapshot;
 pub use thread::Thread;
-pub(crate) use turn_ends::{Newest, end_of_run, is_turn_end, visit_turn_ends};
+pub(crate) use turn_ends::{ShownLast, end_of_run, is_turn_end, visit_turn_ends};
 
 use crate::agents::Agent;
 use crate::runs::Runs;

@@ -5,20 +5,25 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 
 use super::Unstable;
 use super::client::CursorForm;
 use super::link::{Link, Work};
-use super::session::{ClientView, Session};
+use super::position::Position;
+use super::session::{ClientView, Session, is_uuid};
 use crate::offload::offload;
 use crate::runs::conversation;
-use crate::threads::{self, Newest, Thread, WaitingFor};
+use crate::threads::{self, ShownLast, Thread, WaitingFor};
 use crate::upstream::{Error as UpstreamError, Line};
 use threadway_translate::acp::cursor::anchors;
 use threadway_translate::acp::rpc::{Code, Error};
 use threadway_translate::acp::{CursorAnchor, CursorCapabilities, StopReason, Update};
+
+/// How long the end of a turn waits until its cursor is read.
+const MAX_END_WAIT: Duration = Duration::from_secs(2);
 
 /// A cursor's id, and what a client shows before it.
 type Cursor = (String, CursorAnchor);
@@ -43,9 +48,9 @@ impl Link {
     }
 
     /// Announces the cursors of the newest turns of a session that was opened, the oldest first.
-    pub(super) async fn announce_cursors(&self, session: &Session, newest: Newest) {
+    pub(super) async fn announce_cursors(&self, session: &Session, shown_last: ShownLast<'_>) {
         let Some(thread) = self.thread_with_cursors(session).await else { return };
-        match self.read_cursors(&thread, newest).await {
+        match self.read_cursors(&thread, shown_last).await {
             Ok(found) => {
                 for (cursor_id, anchor) in found.iter().rev() {
                     self.announce(session, cursor_id, anchor);
@@ -58,18 +63,26 @@ impl Link {
     }
 
     /// The cursors of the newest turns, the newest first. Without those whose last message is not in
-    /// the conversation any more: a client has nothing to show them beside.
+    /// the conversation any more, and those of newer turns than the client was shown: it has nothing
+    /// to show them beside.
     async fn read_cursors(
         &self,
         thread: &Thread,
-        newest: Newest,
+        shown_last: ShownLast<'_>,
     ) -> Result<Vec<Cursor>, UpstreamError> {
         let upstream = &thread.agent().upstream;
         let (key, forms) = (upstream.messages_key(), self.client().notice_forms);
         let _turn = upstream.turn(Line::Looks).await?;
         let mut shown: Option<HashSet<CursorAnchor>> = None;
         let mut found = Vec::new();
-        let visited = threads::visit_turn_ends(upstream, thread.id(), newest, |past| {
+        // A run that is shown may have stored nothing yet. A thread was at rest with a checkpoint that
+        // is known.
+        let mut is_shown = !matches!(shown_last, ShownLast::Checkpoint(_));
+        let visited = threads::visit_turn_ends(upstream, thread.id(), shown_last, |past| {
+            if past.is_shown_last {
+                found.clear();
+                is_shown = true;
+            }
             if shown.is_some() && !past.is_end {
                 return;
             }
@@ -77,7 +90,7 @@ impl Link {
             let last = anchors.pop();
             let shown =
                 shown.get_or_insert_with(|| anchors.into_iter().chain(last.clone()).collect());
-            let anchor = last.filter(|last| past.is_end && shown.contains(last));
+            let anchor = last.filter(|last| past.is_end && is_shown && shown.contains(last));
             found.extend(anchor.map(|anchor| (past.checkpoint_id.to_owned(), anchor)));
         });
         visited.await?;
@@ -91,29 +104,8 @@ impl Link {
         view: &ClientView,
         reason: StopReason,
     ) {
-        let Some(thread) = self.thread_with_cursors(session).await else { return };
-        let upstream = &thread.agent().upstream;
-        let state = match upstream.thread_state(thread.id()).await {
-            Ok(Some(state)) => state,
-            Ok(None) => return,
-            Err(error) => {
-                tracing::debug!(session_id = session.id, %error, "its cursor was not read");
-                return;
-            }
-        };
-        let position = session.position();
-        let is_stopped = reason == StopReason::Cancelled;
-        let key = upstream.messages_key();
-        let cursor = state.read(|text| -> Option<Cursor> {
-            offload(text.len(), || {
-                let cursor_id = threads::end_of_run(key, text, position.run_id(), is_stopped)?;
-                let messages = conversation(thread.id(), key, text);
-                let anchor = anchors(&messages, self.client().notice_forms).pop()?;
-                Some((cursor_id, view.projector.held(&anchor)?))
-            })
-        });
-        if let Some((cursor_id, anchor)) = cursor {
-            self.announce(session, &cursor_id, &anchor);
+        if let Some(end) = self.read_end(session, &session.position(), reason).await {
+            self.announce_held(session, view, &end);
         }
     }
 
@@ -121,17 +113,62 @@ impl Link {
     /// response must not wait.
     pub(super) fn announce_stopped(&self, session: &Arc<Session>) -> Work {
         let (this, session) = (self.clone(), Arc::clone(session));
+        // Before the next prompt begins, which does not wait until the cursor is read.
+        let position = session.position();
         async move {
             if !this.takes_cursors() {
                 return;
             }
-            let view = Arc::clone(&session.view).lock_owned().await;
-            let waits = this.service().threads.waiting_for(&this.upstream(), &session.id).await;
-            if matches!(waits, Ok(WaitingFor::Nothing)) {
-                this.announce_end(&session, &view, StopReason::Cancelled).await;
-            }
+            let left = session.detached().clone();
+            let announced = async {
+                let waits = this.service().threads.waiting_for(&this.upstream(), &session.id).await;
+                if matches!(waits, Ok(WaitingFor::Nothing))
+                    && let Some(end) =
+                        this.read_end(&session, &position, StopReason::Cancelled).await
+                {
+                    this.announce_held(&session, &*session.view.lock().await, &end);
+                }
+            };
+            left.run_until_cancelled(announced).await;
         }
         .boxed()
+    }
+
+    /// The cursor of the turn at whose end a client is at this position. `None` if the turn is not
+    /// over, or if the upstream does not answer soon; then the session has the cursor when it is
+    /// loaded.
+    async fn read_end(
+        &self,
+        session: &Session,
+        position: &Position,
+        reason: StopReason,
+    ) -> Option<Cursor> {
+        let read = async {
+            let thread = self.thread_with_cursors(session).await?;
+            let upstream = &thread.agent().upstream;
+            let state = upstream.in_turn(Line::Looks, upstream.thread_state(thread.id())).await;
+            let log = |error: &UpstreamError| {
+                tracing::debug!(session_id = session.id, %error, "its cursor was not read");
+            };
+            Some((state.inspect_err(log).ok()??, thread))
+        };
+        let (state, thread) = tokio::time::timeout(MAX_END_WAIT, read).await.ok()??;
+        let is_stopped = reason == StopReason::Cancelled;
+        let key = thread.agent().upstream.messages_key();
+        state.read(|text| {
+            offload(text.len(), || {
+                let cursor_id = threads::end_of_run(key, text, position.run_id(), is_stopped)?;
+                let messages = conversation(thread.id(), key, text);
+                Some((cursor_id, anchors(&messages, self.client().notice_forms).pop()?))
+            })
+        })
+    }
+
+    /// Announces a cursor if the client holds what is before it.
+    fn announce_held(&self, session: &Session, view: &ClientView, (cursor_id, anchor): &Cursor) {
+        if let Some(held) = view.projector.held(anchor) {
+            self.announce(session, cursor_id, &held);
+        }
     }
 
     fn announce(&self, session: &Session, cursor_id: &str, anchor: &CursorAnchor) {
@@ -152,6 +189,10 @@ impl Link {
                 "this agent announces no cursors: leave out `cursorId` to fork the whole session, \
                  or set `acp.unstable = [\"cursors\"]` in the config file of threadway",
             ));
+        }
+        // The id becomes part of a path upstream.
+        if !is_uuid(cursor_id) {
+            return Err(no_cursor(session_id, cursor_id));
         }
         let upstream = self.upstream();
         let is_end = async {

@@ -21,12 +21,11 @@ use super::session::{
     Session, SessionConfig, Sessions, Stored, Usage, check_session_id, unknown_session,
 };
 use super::turn::{Sending, Turn, Whose};
-use crate::threads::{self, ListQuery, Newest, Thread, ThreadCursor, ThreadReader};
+use crate::threads::{self, ListQuery, Thread, ThreadCursor, ThreadReader};
 use crate::upstream::{self, Line, ThreadRecord};
 use threadway_translate::acp::choice::{RecordMembers, SessionRecord};
 use threadway_translate::acp::rpc::{self, Code, Error};
 use threadway_translate::json::{Json, ObjectWriter};
-use threadway_translate::run::Outcome;
 
 /// Sessions per page of a list: what an editor shows at once.
 const PAGE: usize = 50;
@@ -111,11 +110,7 @@ pub(super) async fn load(
     let introduce = link.introduce(sessions, &session);
     let left = session.detached().clone();
     let follow = link.follow(&session);
-    let newest = match outcome {
-        Some(Outcome::Interrupted(_)) | None => Newest::MayBeLive,
-        Some(_) => Newest::AtRest,
-    };
-    let cursors = announce_cursors(link, &session, newest);
+    let cursors = announce_cursors(link, &session);
     let after = async move {
         introduce.await;
         let shown = left.run_until_cancelled(turn.follow_without_prompt(view, reader, outcome));
@@ -159,7 +154,7 @@ async fn open_without_history(
 /// What follows the response that opens a session without its history.
 pub(super) fn open_work(link: &Link, sessions: &Sessions, session: &Arc<Session>) -> Work {
     let introduce = link.introduce(sessions, session);
-    let cursors = announce_cursors(link, session, Newest::MayBeLive);
+    let cursors = announce_cursors(link, session);
     let follow = link.follow(session);
     async move {
         introduce.await;
@@ -174,11 +169,13 @@ pub(super) fn open_work(link: &Link, sessions: &Sessions, session: &Arc<Session>
 }
 
 /// The work that announces the cursors of a session that is opened, until the session is closed.
-fn announce_cursors(link: &Link, session: &Arc<Session>, newest: Newest) -> Work {
+fn announce_cursors(link: &Link, session: &Arc<Session>) -> Work {
     let (link, session) = (link.clone(), Arc::clone(session));
+    // Before a live run goes on: what it will show, the client has not yet.
+    let position = session.position();
     async move {
         let left = session.detached().clone();
-        left.run_until_cancelled(link.announce_cursors(&session, newest)).await;
+        left.run_until_cancelled(link.announce_cursors(&session, position.shown_last())).await;
     }
     .boxed()
 }

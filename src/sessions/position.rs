@@ -6,6 +6,7 @@ use agent_client_protocol_schema::v1::Meta;
 use serde_json::json;
 
 use crate::runs::{EventId, EventKey};
+use crate::threads::ShownLast;
 use threadway_translate::json::Json;
 use threadway_translate::run::RunEvent;
 
@@ -22,6 +23,9 @@ pub(crate) const IS_RESUMED: &str = "isResumed";
 /// In an id, the count of updates that were made of the event itself is below this. Updates that
 /// follow an event without being made of it, such as a question's call, are counted from here.
 pub(super) const FOLLOWING: u32 = 1 << 16;
+
+/// The beginning of an idle thread's name. The id of its checkpoint follows.
+const IDLE: &str = "connect-";
 
 /// Where in its session a client is.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +59,15 @@ impl Position {
     /// LangGraph's id of the run that is shown, or was shown last.
     pub(super) fn run_id(&self) -> Option<&str> {
         self.run_id.as_deref()
+    }
+
+    /// What the client was shown last of the thread.
+    pub(super) fn shown_last(&self) -> ShownLast<'_> {
+        let Some(name) = self.run_id() else { return ShownLast::Nothing };
+        match name.strip_prefix(IDLE) {
+            Some(checkpoint_id) => ShownLast::Checkpoint(checkpoint_id),
+            None => ShownLast::Run(name),
+        }
     }
 
     pub(super) fn begin(&mut self, event: &RunEvent, key: Option<EventKey>) {

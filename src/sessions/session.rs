@@ -314,14 +314,18 @@ pub(super) fn unknown_session(id: &str) -> Error {
 /// Refuses an id that is not a UUID as LangGraph writes it, before it becomes part of a path
 /// upstream: a server may resolve `..` there.
 pub(super) fn check_session_id(id: &str) -> Result<(), Error> {
-    let is_uuid = Uuid::try_parse(id).is_ok_and(|uuid| uuid.hyphenated().to_string() == id);
-    if is_uuid {
+    if is_uuid(id) {
         return Ok(());
     }
     let message = format!(
         "there is no session `{id}`; a session's id is a UUID in lower case, as `session/list` has it"
     );
     Err(Error::new(Code::NotFound, message))
+}
+
+/// Whether an id is a UUID as LangGraph writes it.
+pub(super) fn is_uuid(id: &str) -> bool {
+    Uuid::try_parse(id).is_ok_and(|uuid| uuid.hyphenated().to_string() == id)
 }
 
 // === impl Stored ===

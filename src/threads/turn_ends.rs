@@ -8,12 +8,20 @@ use threadway_translate::langgraph::{CheckpointSource, MessagesKey, ThreadState}
 /// How many states one request reads. A turn of an agent with tools makes about five.
 const PAGE_STATES: usize = 20;
 
-/// How many pages are read to list the ends: 200 states, or some forty turns. Each state has the
-/// whole conversation.
-const MAX_LISTED_PAGES: usize = 10;
+/// How far back the ends are listed: 200 states, or some forty turns. Each state has the whole
+/// conversation.
+const LISTED: Reach = Reach { pages: 10, bytes: 32 * 1024 * 1024 };
 
-/// How many pages are read to find one end: 1,000 states.
-const MAX_SEARCHED_PAGES: usize = 50;
+/// How far back one end is searched: 1,000 states.
+const SEARCHED: Reach = Reach { pages: 50, bytes: 128 * 1024 * 1024 };
+
+/// How much of a thread's past is read.
+#[derive(Clone, Copy, Debug)]
+struct Reach {
+    pages: usize,
+    /// The states that are read up to here are visited. The page that they are on was read whole.
+    bytes: usize,
+}
 
 /// A state of the conversation, as one of the past.
 #[derive(Clone, Copy, Debug)]
@@ -23,45 +31,52 @@ pub(crate) struct PastState<'a> {
     pub(crate) state: &'a str,
     /// Whether a turn has ended with it, and a copy is like it.
     pub(crate) is_end: bool,
+    /// Whether this is what the client was shown last. It was not shown the newer states.
+    pub(crate) is_shown_last: bool,
 }
 
-/// What is known of the newest state.
+/// What a client was shown last of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Newest {
-    /// No run is live, so it ends the last turn.
-    AtRest,
-    /// It may be a step of a live run. It ends a turn if no node is left to run.
-    MayBeLive,
+pub(crate) enum ShownLast<'a> {
+    /// Nothing now: it has the conversation from before.
+    Nothing,
+    /// The thread at rest, with this checkpoint. It ends a turn, also if it leaves nodes to run: the
+    /// turn was stopped.
+    Checkpoint(&'a str),
+    /// This run, by LangGraph's id. Its end is announced once it was shown.
+    Run(&'a str),
 }
 
 /// Visits the states that the newest descends from, the newest first, as far as ends are listed.
 pub(crate) async fn visit_turn_ends(
     upstream: &Client,
     thread_id: &str,
-    newest: Newest,
+    shown_last: ShownLast<'_>,
     visit: impl FnMut(PastState<'_>),
 ) -> Result<(), Error> {
     let mut visit = visit;
-    let pages = (MAX_LISTED_PAGES, PAGE_STATES);
-    visit_states(upstream, thread_id, pages, newest, |state| {
+    visit_states(upstream, thread_id, LISTED, shown_last, |state| {
         visit(state);
         false
     })
     .await
 }
 
-/// Whether a turn of the thread has ended with this checkpoint, in the last 1,000 states.
+/// Whether a turn of the thread has ended with this checkpoint, as far back as ends are searched.
 pub(crate) async fn is_turn_end(
     upstream: &Client,
     thread_id: &str,
     checkpoint_id: &str,
 ) -> Result<bool, Error> {
+    // A client may send any id. The search for an unknown one would read the whole past.
+    if !upstream.has_checkpoint(thread_id, checkpoint_id).await? {
+        return Ok(false);
+    }
     let mut is_end = false;
-    let pages = (MAX_SEARCHED_PAGES, PAGE_STATES);
-    visit_states(upstream, thread_id, pages, Newest::AtRest, |state| {
-        let is_it = state.checkpoint_id == checkpoint_id;
-        is_end |= is_it && state.is_end;
-        is_it
+    let shown_last = ShownLast::Checkpoint(checkpoint_id);
+    visit_states(upstream, thread_id, SEARCHED, shown_last, |state| {
+        is_end = state.is_shown_last && state.is_end;
+        state.is_shown_last
     })
     .await?;
     Ok(is_end)
@@ -74,28 +89,52 @@ pub(crate) async fn is_turn_end(
 async fn visit_states(
     upstream: &Client,
     thread_id: &str,
-    pages: (usize, usize),
-    newest: Newest,
+    reach: Reach,
+    shown_last: ShownLast<'_>,
     mut visit: impl FnMut(PastState<'_>) -> bool,
 ) -> Result<(), Error> {
     let key = upstream.messages_key();
     // How the state after this one was made. `None` for the newest.
     let mut later: Option<CheckpointSource> = None;
-    let walked = walk(upstream, thread_id, &[], pages, |checkpoint, is_here| {
-        if !is_here {
-            return false;
-        }
-        let text = checkpoint.state;
-        offload(text.len(), || {
-            let Some(state) = ThreadState::parse_under(key, text) else { return false };
-            let is_end = match later.replace(state.source) {
-                None => newest == Newest::AtRest || state.next.is_empty(),
-                Some(later) => later == CheckpointSource::Input,
-            };
-            let is_end = is_end && can_be_copied(&state);
-            visit(PastState { checkpoint_id: &checkpoint.id, state: text, is_end })
-        })
-    });
+    let mut bytes = 0;
+    let walked =
+        walk(upstream, thread_id, &[], (reach.pages, PAGE_STATES), |checkpoint, is_here| {
+            let text = checkpoint.state;
+            bytes += text.len();
+            if bytes > reach.bytes {
+                return true;
+            }
+            if !is_here {
+                return false;
+            }
+            offload(text.len(), || {
+                let Some(state) = ThreadState::parse_under(key, text) else { return false };
+                let (is_shown_last, is_shown_later) = match shown_last {
+                    ShownLast::Nothing => (false, false),
+                    ShownLast::Checkpoint(id) => (id == checkpoint.id, false),
+                    ShownLast::Run(id) => {
+                        let is_its = state.run_id.as_deref() == Some(id);
+                        (is_its, is_its)
+                    }
+                };
+                let is_end = match later.replace(state.source) {
+                    // A fork at the end of a stopped turn has the nodes that were stopped.
+                    None => {
+                        is_shown_last
+                            || state.next.is_empty()
+                            || state.source == CheckpointSource::Fork
+                    }
+                    Some(later) => later == CheckpointSource::Input,
+                };
+                let is_end = is_end && !is_shown_later && can_be_copied(&state);
+                visit(PastState {
+                    checkpoint_id: &checkpoint.id,
+                    state: text,
+                    is_end,
+                    is_shown_last,
+                })
+            })
+        });
     walked.await.map(drop)
 }
 

@@ -151,6 +151,22 @@ impl Client {
         }
     }
 
+    /// Whether a thread has this checkpoint. Both servers answer for an unknown one too, with a state
+    /// without metadata.
+    pub(crate) async fn has_checkpoint(
+        &self,
+        thread_id: &str,
+        checkpoint_id: &str,
+    ) -> Result<bool, Error> {
+        let path = ["threads", thread_id, "state", checkpoint_id];
+        let state = self.find(Operation::ThreadState, &path).await?;
+        let metadata = state.read(|state| {
+            let members: json::Members<'_> = serde_json::from_str(state).ok()?;
+            Some(members.get("metadata").is_some_and(|metadata| metadata.get() != "null"))
+        });
+        self.understood(metadata, "a thread's state")
+    }
+
     /// The status and time of change of these threads, without those that the server hides from the
     /// caller.
     ///

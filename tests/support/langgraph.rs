@@ -338,7 +338,9 @@ impl Books {
             (_, ["threads", id, ..]) if !self.is_shown(id, tenant.as_deref()) => missing(),
             (_, ["threads", id, rest @ ..]) => match (self.threads.get_mut(*id), method, rest) {
                 // Older servers have no stream of a thread's lifecycle, and these graphs no subgraphs.
-                (None, ..) | (Some(_), _, ["stream"] | ["state", "checkpoint"]) => missing(),
+                (None, ..)
+                | (Some(_), "GET", ["stream"])
+                | (Some(_), "POST", ["state", "checkpoint"]) => missing(),
                 (Some(thread), "GET", []) => Some((200, thread.record(id))),
                 (Some(thread), "PATCH", []) => {
                     self.made += 1;
@@ -356,6 +358,9 @@ impl Books {
                 (Some(thread), "GET", ["state"]) => {
                     let none = json!({"values": {}, "next": [], "tasks": [], "metadata": {}});
                     Some((200, thread.state.clone().unwrap_or(none)))
+                }
+                (Some(thread), "GET", ["state", checkpoint]) => {
+                    Some((200, thread.state_at(checkpoint)))
                 }
                 (Some(_), "POST", ["history"]) => Some((200, json!([]))),
                 (Some(thread), "GET", ["history"]) if !thread.past.is_empty() => {
@@ -463,6 +468,16 @@ impl Thread {
         self.past.iter().skip(skipped).take(limit).cloned().collect()
     }
 
+    /// Both servers answer for an unknown checkpoint too.
+    fn state_at(&self, checkpoint: &str) -> Value {
+        let mut states = self.past.iter();
+        let known = states.find(|state| state["checkpoint"]["checkpoint_id"] == *checkpoint);
+        known.cloned().unwrap_or_else(|| {
+            json!({"values": {}, "next": [], "tasks": [], "metadata": null, "created_at": null,
+                "checkpoint": {"checkpoint_id": checkpoint}, "parent_checkpoint": null})
+        })
+    }
+
     /// A copy has the state and the parent of its checkpoint, and nothing of its tasks.
     fn copy_checkpoint(&mut self, body: &Value, number: usize) -> (u16, Value) {
         assert_eq!((&body["values"], &body["as_node"]), (&Value::Null, &json!("__copy__")));
@@ -473,7 +488,8 @@ impl Thread {
             return (400, json!({"detail": "Cannot copy a non-existent checkpoint"}));
         };
         let mut copy = state.clone();
-        copy["checkpoint"]["checkpoint_id"] = json!(format!("copy-{number}"));
+        copy["checkpoint"]["checkpoint_id"] =
+            json!(format!("1f1ea71a-c337-6ffe-8009-{number:012}"));
         copy["metadata"] = json!({"source": "fork"});
         copy["tasks"] = json!([]);
         self.state = Some(copy.clone());
