@@ -1,10 +1,12 @@
 //! What many conversations begin with: settings, a thread of another process, interrupts.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use threadway::runs::OwnerPolicy;
 use threadway::sessions::Settings;
+use threadway_translate::acp::GraphProfile;
 use threadway_translate::acp::choice::Mode;
 use threadway_translate::acp::permission::{Rule, Rules};
 
@@ -59,6 +61,24 @@ pub(crate) fn setup(name: &str, server: &LangGraph) -> Setup {
             let rules = rules.map(|(glob, rule)| (glob.parse().unwrap(), rule)).collect();
             with(Settings { permissions: Rules(rules), ..modes(["ask", "auto"]) })
         }
+        "system_prompt" => with(Settings {
+            system_prompt_key: Some("client_prompt".into()),
+            ..Settings::default()
+        }),
+        "windows" => {
+            let windows = vec![("gpt-*".parse().unwrap(), 1_000)];
+            let profile = GraphProfile { windows, ..GraphProfile::default() }.into();
+            with(Settings { profile, ..Settings::default() })
+        }
+        "notices" | "forwarding" | "compactions" => {
+            let forms = match name {
+                "compactions" => json!({"notices": {}, "compaction": {}}),
+                _ => json!({"notices": {}}),
+            };
+            let mcp_key = (name == "forwarding").then(|| "mcp_servers".to_owned());
+            let capabilities = json!({ "session": forms });
+            Setup { capabilities, ..with(Settings { mcp_key, ..Settings::default() }) }
+        }
         "tools" => {
             let fs = json!({"readTextFile": true, "writeTextFile": true});
             let capabilities = json!({"fs": fs, "terminal": true, "elicitation": {"form": {}}});
@@ -109,13 +129,38 @@ pub(crate) fn waiting() -> String {
     format!("{messages} {}", json!([approval("q", &[("write", args)])]))
 }
 
+/// The texts that each script has.
+pub(crate) fn texts() -> BTreeMap<String, String> {
+    let history = conversation().to_string();
+    let asked = json!({"type": "ai", "id": "a1", "content": "",
+        "tool_calls": [call("c", "search", &json!({}))]});
+    let open = json!([{"type": "human", "id": "h1", "content": "hi"}, asked]).to_string();
+    let result = json!({"type": "tool", "id": "r-c", "content": "found", "tool_call_id": "c"});
+    let unanswered = json!({"type": "tool", "id": "a1:c:unanswered", "tool_call_id": "c",
+        "content": "No result: the person went on without it.", "status": "error"});
+    let items = |list: &str| list[1..list.len() - 1].to_owned();
+    [
+        ("history", items(&history)),
+        ("kept", kept().to_string()),
+        ("waiting", waiting()),
+        ("open_call", items(&open)),
+        ("found", result.to_string()),
+        ("unanswered", unanswered.to_string()),
+    ]
+    .map(|(name, text)| (name.to_owned(), text))
+    .into()
+}
+
 /// Adds a run that another client has started.
-pub(crate) fn live(server: &LangGraph, thread: &str, id: &str) {
-    let run = json!({"run_id": id, "thread_id": thread, "status": "running",
-        "created_at": "2026-11-22T10:00:00.000000+00:00", "metadata": {},
+pub(crate) fn live(server: &LangGraph, thread: &str, id: &str, status: &str, messages: &Value) {
+    let mut books = server.books();
+    let runs = &mut books.threads.get_mut(thread).unwrap().runs;
+    let created_at = format!("2026-11-22T11:00:00.{:06}+00:00", runs.len());
+    let run = json!({"run_id": id, "thread_id": thread, "status": status,
+        "created_at": created_at, "metadata": {},
         "kwargs": {"resumable": true, "stream_mode": ["values", "messages"],
-            "input": {"messages": []}}});
-    server.books().threads.get_mut(thread).unwrap().runs.insert(0, run);
+            "input": {"messages": messages}}});
+    runs.insert(0, run);
 }
 
 pub(crate) fn call(id: &str, name: &str, args: &Value) -> Value {

@@ -1,23 +1,12 @@
 //! What a person is shown besides the conversation: a failed run, MCP servers that the graph does not
 //! get, a server that does not answer.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
+use crate::script::{Play, SOON, scripts};
 use crate::support::clock::{HeldClock, within};
-use crate::support::editor::{CWD, Editor, Setup, open_with, outline};
-use crate::support::langgraph::{LangGraph, state};
-
-const LOADED: &str = "33333333-3333-4333-8333-333333333333";
-
-fn with_notices() -> Setup {
-    Setup { capabilities: json!({"session": {"notices": {}}}), ..Setup::default() }
-}
-
-fn load_params() -> Value {
-    json!({"sessionId": LOADED, "cwd": CWD, "mcpServers": []})
-}
+use crate::support::editor::Editor;
+use crate::support::langgraph::LangGraph;
 
 /// The next update.
 async fn update(editor: &mut Editor) -> Value {
@@ -26,158 +15,111 @@ async fn update(editor: &mut Editor) -> Value {
     frame["params"]["update"].clone()
 }
 
-/// A session whose last run has failed.
-fn failed_thread(server: &LangGraph) {
-    let messages = json!([{"type": "human", "id": "h1", "content": "hi"}]);
-    let mut failed = state("R0", &messages, &json!([]));
-    failed["next"] = json!(["agent"]);
-    failed["tasks"] = json!([{"id": "t", "name": "agent", "interrupts": [],
-        "error": "ValueError('no model')"}]);
-    server.thread(LOADED, json!({"acp_session": true, "cwd": CWD}), Some(failed));
-    let run = json!({"run_id": "R0", "thread_id": LOADED, "status": "error",
-        "created_at": "2026-11-22T10:00:00.000001+00:00", "metadata": {}, "kwargs": {}});
-    server.books().threads.get_mut(LOADED).unwrap().runs = vec![run];
+/// Loads a session whose last run has failed.
+async fn failed(setup: &str) -> Play {
+    let mut play = Play::start(setup).await;
+    let script = r#"thread A $kept [{"type": "human", "id": "h1", "content": "hi"}]; live A R"#;
+    play.steps(script).await;
+    play.change("A", |thread| {
+        thread.runs[0]["status"] = json!("error");
+        let state = thread.state.as_mut().unwrap();
+        state["next"] = json!(["agent"]);
+        state["tasks"] = json!([{"id": "t", "name": "agent", "interrupts": [],
+            "error": "ValueError('no model')"}]);
+    });
+    play.steps(r#"load A; is shown:A ["user_message_chunk h1 hi"]"#).await;
+    play
 }
 
 #[tokio::test]
 async fn a_failed_last_run_is_told_after_the_load() {
-    let (server, mut editor) = open_with(with_notices()).await;
-    failed_thread(&server);
-    let load = editor.request("session/load", load_params()).await;
-    let told = editor.until(load).await;
-    assert_eq!(outline(&told.of(LOADED)), ["user_message_chunk h1 hi"]);
-    let notice = update(&mut editor).await;
-    let title = "The last run of this session failed: ValueError";
-    assert_eq!(
-        notice,
-        json!({"sessionUpdate": "notice", "severity": "error", "title": title,
-            "description": "no model"})
-    );
-    editor.is_alive().await;
-    editor.ended().await;
-}
-
-/// Each form of a client's capabilities, from `initialize` on.
-#[tokio::test]
-async fn a_summary_comes_in_the_form_that_the_client_takes() {
-    let summary = json!({"type": "human", "id": "s1", "content": "a summary of old things",
-        "additional_kwargs": {"lc_source": "summarization"}});
-    let messages = json!([summary, {"type": "human", "id": "h1", "content": "hi"}]);
-    for (session, expected) in [
-        (json!({"compaction": {}, "notices": {}}), "compaction_update"),
-        (json!({"notices": {}}), "notice"),
-        (json!({}), "agent_message_chunk"),
-    ] {
-        let capabilities = json!({ "session": session });
-        let (server, mut editor) = open_with(Setup { capabilities, ..Setup::default() }).await;
-        server.thread(
-            LOADED,
-            json!({"acp_session": true, "cwd": CWD}),
-            Some(state("R0", &messages, &json!([]))),
-        );
-        let load = editor.request("session/load", load_params()).await;
-        let told = editor.until(load).await;
-        let updates = told.of(LOADED);
-        let kinds: Vec<_> =
-            updates.iter().map(|update| update["sessionUpdate"].as_str().unwrap()).collect();
-        assert_eq!(kinds, [expected, "user_message_chunk"]);
-        let has_text = updates[0].to_string().contains("a summary of old things");
-        assert_eq!(has_text, expected != "agent_message_chunk", "{}", updates[0]);
-        editor.ended().await;
-    }
+    let mut play = failed("notices").await;
+    play.steps(
+        r#"
+        gets notice; is updates/0/update {"sessionUpdate": "notice", "severity": "error",
+            "title": "The last run of this session failed: ValueError", "description": "no model"}
+        call session/list {}; is updates []"#,
+    )
+    .await;
+    play.end().await;
 }
 
 #[tokio::test]
 async fn a_client_without_notices_is_told_by_a_message_that_is_no_part_of_the_thread() {
-    let (server, mut editor) = open_with(Setup::default()).await;
-    failed_thread(&server);
-    let mut ids = Vec::new();
-    for _ in 0..2 {
-        let load = editor.request("session/load", load_params()).await;
-        // The second load sends the thread's own messages, and no notice among them.
-        let told = editor.until(load).await;
-        assert_eq!(outline(&told.of(LOADED)), ["user_message_chunk h1 hi"]);
-        let line = update(&mut editor).await;
-        assert_eq!(line["sessionUpdate"], "agent_message_chunk");
-        let text = line["content"]["text"].as_str().unwrap();
-        assert_eq!(text, "The last run of this session failed: ValueError\n\nno model");
-        let id = line["messageId"].as_str().unwrap().to_owned();
-        assert!(id.starts_with("notice:") && !ids.contains(&id), "{id}");
-        ids.push(id);
-    }
-    editor.ended().await;
+    let mut play = failed("default").await;
+    let told = r#"
+        gets agent_message_chunk; has updates/0/update/messageId notice:
+        is updates/0/update/content/text "The last run of this session failed: ValueError\n\nno model""#;
+    play.steps(told).await;
+    let first = play.look("updates/0/update/messageId");
+    // The second load sends the thread's own messages, and no notice among them.
+    play.steps(r#"load A; is shown:A ["user_message_chunk h1 hi"]"#).await;
+    play.steps(told).await;
+    assert_ne!(play.look("updates/0/update/messageId"), first);
+    play.end().await;
 }
 
-#[tokio::test]
-async fn a_run_of_others_that_fails_while_it_is_shown_is_told() {
-    let (mut server, mut editor) = open_with(with_notices()).await;
-    server.thread(LOADED, json!({"acp_session": true, "cwd": CWD}), None);
-    let run = json!({"run_id": "01a200b7-5ee6-7592-b13b-000000000009", "thread_id": LOADED,
-        "status": "running", "created_at": "2026-11-22T10:00:00.000001+00:00", "metadata": {},
-        "kwargs": {"resumable": true, "stream_mode": ["values", "messages-tuple"]}});
-    server.books().threads.get_mut(LOADED).unwrap().runs = vec![run];
-    let load = editor.request("session/load", load_params()).await;
-    let mut run = server.joined().await;
-    run.sends("metadata", &json!({"run_id": run.id, "attempt": 1})).await;
-    run.sends("values", &json!({"messages": []})).await;
-    editor.until(load).await.result();
-    run.sends("error", &json!({"error": "ValueError", "message": "no model"})).await;
-    run.ends("error", None).await;
-    let notice = update(&mut editor).await;
-    assert_eq!(notice["title"], "The run failed: ValueError");
-    assert_eq!(notice["description"], "no model");
-    editor.ended().await;
-}
+scripts! {
 
 #[tokio::test]
-async fn servers_that_the_graph_does_not_get_are_named_once() {
-    let servers = json!([
+async fn a_summary_comes_in_the_form_that_the_client_takes() = r#"
+    rows $setup $form $has_text compactions compaction_update true notices notice true
+        default agent_message_chunk false
+    setup $setup; thread A $kept [
+        {"type": "human", "id": "s1", "content": "a summary of old things",
+            "additional_kwargs": {"lc_source": "summarization"}},
+        {"type": "human", "id": "h1", "content": "hi"}]
+    load A; is updates/0/update/sessionUpdate $form
+    when $has_text has updates/0 "a summary of old things"
+    unless $has_text lacks updates/0 "a summary of old things"
+    is updates/1/update/sessionUpdate user_message_chunk; is updates/2 none
+"#;
+
+#[tokio::test]
+async fn a_run_of_others_that_fails_while_it_is_shown_is_told() = r#"
+    setup notices; thread A $kept []; live A L
+    request x A session/load {"cwd": "/srv/app", "mcpServers": []}
+    joined r; r sends metadata {"run_id": "L", "attempt": 1}; r values; response x
+    r sends error {"error": "ValueError", "message": "no model"}; r ends error; gets notice
+    is updates/0/update/title "The run failed: ValueError"
+    is updates/0/update/description "no model"
+"#;
+
+#[tokio::test]
+async fn servers_that_the_graph_does_not_get_are_named_once() = r#"
+    rows $setup $names $why
+        notices "`docs`, `own`"
+            "`acp.forward_mcp_servers` is not set in the config file of threadway"
+        # Servers of stdio cannot be forwarded.
+        forwarding "`own`" "the graph cannot start a process on the editor's machine"
+    setup $setup; let $new {"cwd": "/srv/app", "mcpServers": [
         {"type": "http", "name": "docs", "url": "https://docs/mcp", "headers": []},
-        {"name": "own", "command": "/bin/own", "args": [], "env": []},
-    ]);
-    let new = json!({"cwd": CWD, "mcpServers": servers});
-    let (_server, mut editor) = open_with(with_notices()).await;
-    editor.call("session/new", new.clone()).await;
-    let notice = update(&mut editor).await;
-    assert_eq!(
-        notice,
-        json!({"sessionUpdate": "notice", "severity": "warning",
-            "title": "The graph does not get these MCP servers: `docs`, `own`",
-            "description": "`acp.forward_mcp_servers` is not set in the config file of threadway"})
-    );
-    editor.call("session/new", new.clone()).await;
-    editor.is_alive().await;
-    editor.ended().await;
+        {"name": "own", "command": "/bin/own", "args": [], "env": []}]}
+    call session/new $new; gets notice; is updates/0/update {"sessionUpdate": "notice",
+        "severity": "warning", "title": "The graph does not get these MCP servers: $names",
+        "description": "$why"}
+    call session/new $new; call session/list {}; is updates []
+"#;
 
-    // One that is not in ACP's form is named, and the others are used.
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_in_the_form_of_acp_is_named_and_the_others_are_used() {
+    let mut play = Play::start("forwarding").await;
     let servers = json!([
         {"type": "http", "name": "docs", "url": "https://docs/mcp", "headers": []},
         {"name": "files", "command": "/bin/files", "args": [], "env": {"HOME": "s3cr3t"}},
     ]);
-    let mut setup = with_notices();
-    setup.settings.mcp_key = Some("mcp_servers".to_owned());
-    let (_server, mut editor) = open_with(setup).await;
     // The editor of the tests refuses to send what the schema does not allow.
     let line = json!({"jsonrpc": "2.0", "id": 77, "method": "session/new",
-        "params": {"cwd": CWD, "mcpServers": servers}});
-    editor.raw(format!("{line}\n")).await;
-    let made = editor.next_unchecked().await;
+        "params": {"cwd": "/srv/app", "mcpServers": servers}});
+    play.editor.raw(format!("{line}\n")).await;
+    let made = play.editor.next_unchecked().await;
     assert!(made["result"]["sessionId"].is_string(), "{made}");
-    let notice = editor.next_unchecked().await["params"]["update"].clone();
+    let notice = play.editor.next_unchecked().await["params"]["update"].clone();
     assert_eq!(notice["title"], "The graph does not get these MCP servers: `files`");
     assert!(notice["description"].as_str().unwrap().contains("the form of ACP"), "{notice}");
-    editor.ended().await;
-
-    // Servers of stdio cannot be forwarded.
-    let mut setup = with_notices();
-    setup.settings.mcp_key = Some("mcp_servers".to_owned());
-    let (_server, mut editor) = open_with(setup).await;
-    editor.call("session/new", new.clone()).await;
-    let notice = update(&mut editor).await;
-    assert_eq!(notice["title"], "The graph does not get these MCP servers: `own`");
-    let why = "the graph cannot start a process on the editor's machine";
-    assert_eq!(notice["description"], why);
-    editor.ended().await;
+    play.end().await;
 }
 
 /// Cuts every request upstream until the editor gets a frame.
@@ -194,18 +136,15 @@ async fn cut_until_told(server: &mut LangGraph, editor: &mut Editor) -> Value {
 
 #[tokio::test]
 async fn a_server_that_is_away_in_mid_prompt_is_told_and_its_return_too() {
-    let (mut server, mut editor) = open_with(with_notices()).await;
-    let session = editor.session().await;
-    let prompt = editor.prompt(&session, "hi").await;
-    let mut run = server.run().await;
-    run.says("m", "one").await;
-    editor.until_said("one").await;
+    let mut play = Play::start("notices").await;
+    play.steps("session A; prompt A hi r; r says m one; hears one").await;
+    let (run, _) = play.runs.remove("r").unwrap();
+    let Play { server, editor, .. } = &mut play;
     server.hold("GET /threads/");
     let clock = HeldClock::pause();
     run.exchange.cut();
     // A second is no reason to say so.
-    let limit = Duration::from_secs(9);
-    let away = within(&clock, limit, cut_until_told(&mut server, &mut editor)).await;
+    let away = within(&clock, SOON, cut_until_told(server, editor)).await;
     assert_eq!((&away["severity"], &away["sessionUpdate"]), (&json!("warning"), &json!("notice")));
     assert_eq!(away["title"], "The LangGraph server does not answer");
     let url = server.url.trim_end_matches('/');
@@ -214,12 +153,12 @@ async fn a_server_that_is_away_in_mid_prompt_is_told_and_its_return_too() {
     assert!(description.contains("is tried again for up to 60 s"), "{description}");
 
     server.let_go_of("GET /threads/");
-    let again = within(&clock, Duration::from_secs(9), server.joined()).await;
-    let back = within(&clock, Duration::from_secs(9), update(&mut editor)).await;
+    let again = within(&clock, SOON, server.joined()).await;
+    let back = within(&clock, SOON, update(editor)).await;
     assert_eq!(back["title"], "The LangGraph server answers again");
     drop(clock);
     tokio::time::resume();
     again.ends_with(&json!([])).await;
-    assert_eq!(editor.until(prompt).await.stop_reason(), "end_turn");
-    editor.ended().await;
+    play.steps("stop A end_turn").await;
+    play.end().await;
 }

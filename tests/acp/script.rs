@@ -13,18 +13,21 @@
 //!   `request x [A] METHOD PARAMS`, `notify METHOD PARAMS`, `refused [A] METHOD PARAMS CODE TEXT`,
 //!   `reply q RESULT` (a word is an option), `alive`, `hang_up`, `leave`, `another editor` (a new
 //!   process). These read: `response A`, `stop A REASON`, `call [A] METHOD PARAMS`, `hears END` (of
-//!   a chunk), `asked q`. `quickly STEP` fails after a second. For others see [`COMPOUND`].
-//! - LangGraph: `thread A METADATA [MESSAGES [INTERRUPTS]]` and `live A r` (of another process),
-//!   `run r A` and `joined r` (the next start and join of a run), `replay FORM` (a recorded run),
-//!   `hold LINE`, `release LINE`, `held h LINE`, `answer h STATUS BODY`, `begin h r`, `closed h`.
+//!   a chunk), `gets KIND` (of an update), `asked q`. `named A` is the session of the last response.
+//!   `quickly STEP` fails after a second, `soon STEP` after nine; for them the clock runs ahead. For
+//!   others see [`COMPOUND`].
+//! - LangGraph: `thread A METADATA [MESSAGES [INTERRUPTS]]`, `live A r` and `pending A r MESSAGES`
+//!   (of another process), `run r A` and `joined r` (the next start and join of a run),
+//!   `replay FORM` (a recorded run), `hold LINE`, `release LINE`, `held h LINE`,
+//!   `answer h STATUS BODY`, `begin h r`, `closed h`, `forget` (the requests so far).
 //! - A run: `r says MESSAGE TEXT`, `r calls MESSAGE CALL TOOL ARGS`, `r sends EVENT DATA`,
 //!   `r values`, `r replays` (the first event of a join). `r has MESSAGE` and
 //!   `r results CALL TEXT [STATUS]` are not streamed. `r recorded STATUS` sets its state. These end
 //!   it: `r asks INTERRUPTS`, `r asks_about CALL`, `r completes [MESSAGES]` (the state),
 //!   `r ends STATUS [STATE]`, `r cut`, `r closed`.
 //! - Checks: `is WHAT VALUE`, `has WHAT PART`, `lacks WHAT PART`, `once WHAT PART`,
-//!   `last WHAT VALUE`, see [`Play::look`]; `count LINE NUMBER` of requests; `cancelled r ..` waits
-//!   for cancels, and at the end these were all.
+//!   `last WHAT VALUE`, see [`Play::look`]; `count LINE NUMBER` of requests whose lines begin so (a
+//!   space ends a line); `cancelled r ..` waits for cancels, and at the end these were all.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,8 +35,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::given::{
-    LOADED, approval, call, conversation, current, decisions, kept, live, options, recorded,
-    selected, setup, waiting,
+    self, LOADED, approval, call, current, decisions, live, options, recorded, selected, setup,
 };
 use crate::support::clock::{HeldClock, within};
 use crate::support::editor::{Editor, Setup, outline, said};
@@ -76,6 +78,9 @@ const COMPOUND: [(&str, &str); 8] = [
 
 /// How long the response to a cancel may take.
 const SECOND: Duration = Duration::from_secs(1);
+
+/// How long it may take until what others do is shown.
+pub(crate) const SOON: Duration = Duration::from_secs(9);
 
 type Names<T> = BTreeMap<String, T>;
 
@@ -224,14 +229,14 @@ impl Play {
     async fn new(mut texts: Names<String>, first: &str) -> Self {
         let setup_name = steps(first)[0].strip_prefix("setup ").unwrap_or("default");
         let setup_name = filled(setup_name, &texts);
-        let history = conversation().to_string();
-        texts.insert("history".to_owned(), history[1..history.len() - 1].to_owned());
-        texts.insert("kept".to_owned(), kept().to_string());
-        texts.insert("waiting".to_owned(), waiting());
+        texts.extend(given::texts());
         let server = LangGraph::start().await;
         let setup = setup(&setup_name, &server);
-        let editor = Editor::initialized(&server.url, &setup).await;
-        let (runs, held, values) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut editor = Editor::start(&server.url, &setup);
+        let client = json!({"protocolVersion": 1, "clientCapabilities": setup.capabilities});
+        let initialized = editor.call("initialize", client).await;
+        let (runs, held) = (BTreeMap::new(), BTreeMap::new());
+        let values = BTreeMap::from([("initialized".to_owned(), initialized)]);
         let (updates, requests, cancelled) = (Vec::new(), Vec::new(), Vec::new());
         let waited = 0;
         Self {
@@ -299,9 +304,10 @@ impl Play {
                     Box::pin(self.step(&words[2..])).await;
                 }
             }
-            ["quickly", ..] => {
+            [word @ ("quickly" | "soon"), ..] => {
+                let limit = if *word == "soon" { SOON } else { SECOND };
                 let clock = HeldClock::pause();
-                within(&clock, SECOND, Box::pin(self.step(&words[1..]))).await;
+                within(&clock, limit, Box::pin(self.step(&words[1..]))).await;
                 drop(clock);
                 tokio::time::resume();
             }
@@ -348,6 +354,13 @@ impl Play {
                     .await;
                 assert_eq!(self.requests, [] as [Value; 0]);
             }
+            ["gets", kind] => {
+                self.until(|frame| frame["params"]["update"]["sessionUpdate"] == **kind).await;
+            }
+            ["named", name] => {
+                let id = self.look("response/result/sessionId");
+                self.name(name, id.as_str().unwrap());
+            }
             ["asked", name] => {
                 let request = self.until(is_request).await;
                 self.name(name, &request["id"].to_string());
@@ -371,7 +384,13 @@ impl Play {
                 self.server.thread(LOADED, words[2].clone(), state);
                 self.name(session, LOADED);
             }
-            ["live", session, id] => live(&self.server, &self.texts[*session], id),
+            ["live", session, id] => {
+                live(&self.server, &self.texts[*session], id, "running", &json!([]));
+            }
+            ["pending", session, id, _] => {
+                live(&self.server, &self.texts[*session], id, "pending", value);
+            }
+            ["forget"] => self.server.books().asked.clear(),
             ["run", name, session] => self.starts(name, session).await,
             ["joined", name] => {
                 let run = self.server.joined().await;
@@ -382,6 +401,8 @@ impl Play {
             ["release", line] => self.server.let_go_of(line),
             ["held", name, line] => {
                 let exchange = self.server.held(line).await;
+                let body = serde_json::from_str(&exchange.body).unwrap_or_default();
+                self.values.insert((*name).to_owned(), body);
                 self.held.insert((*name).to_owned(), exchange);
             }
             ["begin", held, name] => {
@@ -404,7 +425,12 @@ impl Play {
                 assert_eq!(text(&self.look(what)).matches(part).count(), 1, "{}", self.look(what));
             }
             ["count", line, number] => {
-                assert_eq!(self.server.asked(line).len().to_string(), *number);
+                let books = self.server.books();
+                let asked = books.asked.iter().map(|(asked, _)| format!("{asked} "));
+                assert_eq!(
+                    asked.filter(|asked| asked.starts_with(line)).count().to_string(),
+                    *number
+                );
             }
             ["cancelled", runs @ ..] => {
                 self.cancelled = sorted(runs.iter().map(|&run| run.to_owned()).collect());
@@ -471,10 +497,12 @@ impl Play {
     }
 
     /// What a check looks at, by a JSON pointer into: `r` (a run's body), `q` (a request of the
-    /// agent), `response` (the last), `thread:A` (its metadata), `current:OPTION` (its value in the
-    /// response), `options:q`, `decisions:r`, `statuses:CALL` (of the whole script), and since the last
-    /// wait: `shown:A` (the outline of a session's updates), `updates`, `said` (the agent's chunks),
-    /// `requests` (of the agent). What is absent is the word `none`.
+    /// agent), `h` (the body of a held request), `response` (the last), `initialized`, `threads`
+    /// (their ids), `thread:A` (its metadata), `current:OPTION` (its value in the response),
+    /// `options:q`, `decisions:r`, `statuses:CALL` (of the whole script), and since the last wait:
+    /// `shown:A` (the outline of a session's updates), `updates`, `call:ID` (its members, each as it
+    /// was sent last), `said` (the agent's chunks), `requests` (of the agent). What is absent is the
+    /// word `none`.
     pub(crate) fn look(&self, what: &str) -> Value {
         let (name, pointer) = what.split_at(what.find('/').unwrap_or(what.len()));
         let since = self.updates[self.waited..].iter();
@@ -503,6 +531,13 @@ impl Play {
                 of_call.map(|update| update["status"].clone()).filter(Value::is_string).collect()
             }
             ("updates", _) => since.cloned().collect(),
+            ("call", id) => {
+                let of_call = since.map(|told| &told["update"]);
+                let of_call = of_call.filter(|update| update["toolCallId"] == id);
+                let members = of_call.flat_map(|update| update.as_object().unwrap());
+                Value::Object(members.map(|(name, value)| (name.clone(), value.clone())).collect())
+            }
+            ("threads", _) => self.server.books().threads.keys().map(|id| json!(id)).collect(),
             ("requests", _) => json!(self.requests),
             ("thread", session) => {
                 self.server.books().threads[&self.texts[session]].metadata.clone()
@@ -563,7 +598,8 @@ impl Play {
     fn plays(&mut self, name: &str, run: Run) {
         let state = self.server.books().threads[&run.thread].state.clone().unwrap_or_default();
         let mut messages = state["values"]["messages"].as_array().cloned().unwrap_or_default();
-        messages.extend(Some(run.said()).filter(Value::is_object));
+        let given = run.body["input"]["messages"].as_array();
+        messages.extend(given.into_iter().flatten().cloned());
         self.name(name, &run.id);
         self.values.insert(name.to_owned(), run.body.clone());
         self.runs.insert(name.to_owned(), (run, messages));
