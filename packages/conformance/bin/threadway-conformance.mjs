@@ -31,7 +31,7 @@ What the requests have:
   --header 'NAME: VALUE'        for each request, such as credentials; may be repeated
   --other-header 'NAME: VALUE'  the same for another caller, who must not see the first one's threads
   --run-id-header NAME          a header in which the server wants the run's id
-  --message TEXT                what the person says (default: Where is it warm?)
+  --message TEXT                what the person says; {mark} becomes a word of this session (default: Where is it warm? ({mark}))
 
 How it runs:
   --jobs N               cases at a time (default: 8)
@@ -139,7 +139,7 @@ const options = {
   headers: headers(values.header),
   other: values["other-header"].length > 0 ? headers(values["other-header"]) : undefined,
   runIdHeader: values["run-id-header"],
-  message: values.message ?? "Where is it warm?",
+  message: values.message ?? "Where is it warm? ({mark})",
   jobs: number(values.jobs, "jobs", 8),
   timeout: number(values.timeout, "timeout", TIMEOUT_MS / 1000) * 1000,
   seed: number(values.seed, "seed", 1 + Math.floor(Math.random() * 1e6)),

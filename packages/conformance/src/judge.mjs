@@ -385,16 +385,18 @@ class Judge {
       const changed = Object.keys(terms).find((name) => before.terms[name] !== terms[name]);
       if (changed) this.#fault(items.reopened, `the ${items.noun} ${id} is reopened with the ${changed} ${show(terms[changed])} instead of ${show(before.terms[changed])}`);
     }
-    const item = { owner, terms, said: "", before: this.#heldText(items, id) };
+    const item = { owner, terms, said: "", before: this.#heldText(items, id, terms) };
     items.open.set(id, item);
     items.known.set(id, item);
   }
 
-  /** What the client holds of an item. */
-  #heldText(items, id) {
-    if (items === this.calls) return this.client.call(id)?.function.arguments ?? "";
+  /** What the client holds of an item. A call of another message is another call, though models may give it the same id. */
+  #heldText(items, id, { parentMessageId }) {
+    if (items === this.spans) return "";
+    const isOwner = ({ id: owner, toolCalls = [] }) => toolCalls.some((call) => call.id === id) && [owner, undefined].includes(parentMessageId);
+    if (items === this.calls) return this.client.messages.some(isOwner) ? this.client.call(id).function.arguments : "";
     const content = this.client.message(id)?.content;
-    return items === this.spans || typeof content !== "string" ? "" : content;
+    return typeof content === "string" ? content : "";
   }
 
   #continue(items, id, event) {

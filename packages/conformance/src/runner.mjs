@@ -47,6 +47,7 @@ async function runOne(one, context) {
   } catch (failure) {
     if (failure instanceof Skip) return result("skip", failure.message);
     if (failure instanceof Fail) return result(one.level === "SHOULD" ? "warn" : "fail", failure.message);
+    if (failure instanceof ReferenceError) throw failure;
     // An answer that does not arrive, or bytes that are not HTTP: what the server did, and not a fault of the suite.
     return result(one.level === "SHOULD" ? "warn" : "fail", `${failure.message}${process.env.DEBUG ? ` ${failure.stack}` : ""}`);
   }
@@ -62,7 +63,8 @@ export async function runAll(cases, options, onResult = () => {}) {
     while (shown < cases.length && results.has(cases[shown].id)) onResult(results.get(cases[shown++].id));
   };
   for (const group of [cases.filter(({ isLast }) => !isLast), cases.filter(({ isLast }) => isLast)]) {
-    const waiting = [...group];
+    // The longest begin first, so that none of them is alone at the end.
+    const waiting = [...group.filter(({ isLong }) => isLong), ...group.filter(({ isLong }) => !isLong)];
     const work = async () => {
       for (let one = waiting.shift(); one; one = waiting.shift()) done(one, await runOne(one, context));
     };

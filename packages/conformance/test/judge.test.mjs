@@ -158,6 +158,7 @@ const MUTANTS = [
   ["A46", "a message twice", (events) => events[find(events, "MESSAGES_SNAPSHOT")].messages.push(structuredClone(input.messages[0]))],
   ["A46", "an unknown role", (events) => (events[find(events, "MESSAGES_SNAPSHOT")].messages[0].role = "human")],
   ["A47", "a message of the input streamed again", before(end, text("a0", "hello"))],
+  ["A47", "a call of the input streamed again", before(end, [{ type: "TOOL_CALL_START", toolCallId: "c0", toolCallName: "f", parentMessageId: "a0" }, { type: "TOOL_CALL_ARGS", toolCallId: "c0", delta: "{}" }, { type: "TOOL_CALL_END", toolCallId: "c0" }])],
   ["A47", "a result that the client holds", before(end, [{ type: "TOOL_CALL_RESULT", messageId: "x1", toolCallId: "c1", content: "found" }])],
   ["A48", "an interrupt outcome without interrupts", asks([])],
   ["A48", "two interrupts with one id", asks([{ id: "i", reason: "x" }, { id: "i", reason: "y" }])],
