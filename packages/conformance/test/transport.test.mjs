@@ -1,0 +1,124 @@
+// The cases of the transport against a small server that fulfils it, and against the same with each fault: the case that names
+// the fault fails.
+
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { CASES, chosen, runAll } from "../src/runner.mjs";
+import { OTHER, Server, TOKEN } from "./server.mjs";
+
+const WITHOUT = ["T28.2", "T40", "T41", "T42", "T47", "T48", "T49", "T50", "T51"]; // the small server has no sockets, and asks nothing
+const LONG = ["T37"]; // 15 s
+
+/** The faults of `server.mjs`, and the case that each must fail. */
+const FAULTS = {
+  T1: "no-id-on-state",
+  T2: "id-after-data",
+  T3: "ids-with-blanks",
+  T4: "ids-twice",
+  T5: "hole-after-snapshot",
+  T6: "ids-of-one-process",
+  T7: "ids-with-content",
+  T8: "preludes-share-ids",
+  T9: "header-ignored",
+  T10: "query-id-ignored",
+  T11: "body-id-ignored",
+  T12: "body-before-header",
+  "T12.2": "empty-id-counts",
+  T13: "unknown-id-refused",
+  T14: "skips-one",
+  "T14.2": "repeats-one",
+  T15: "always-over",
+  T16: "over-without-partial",
+  T17: "over-says-again",
+  T18: "skips-one",
+  "T18.2": "events-skip",
+  "T18.3": "repeats-one",
+  T19: "leaving-stops",
+  T20: "repeat-starts-again",
+  "T20.2": "repeat-tells-later",
+  T21: "unknown-id-starts-again",
+  T22: "unknown-run-refused",
+  T23: "same-run-id",
+  T24: "end-under-its-id",
+  T25: "repeat-starts-again",
+  T26: "over-without-messages",
+  T27: "connect-renames",
+  T28: "idle-stays-open",
+  T29: "connect-creates",
+  T30: "end-starts-over",
+  T31: "events-differ",
+  T32: "follow-ends",
+  T33: "follower-repeats",
+  T34: "follower-misses-runs",
+  T35: "any-follow",
+  T36: "no-retry",
+  T38: "cached",
+  T39: "refusal-of-eventsource",
+  T43: "lines-with-ids",
+  "T43.2": "lines-without-ids",
+  T44: "array-without-id",
+  T45: "wait-loses",
+  T46: "any-accept",
+  T52: "id-as-key",
+  "T52.2": "threads-of-all",
+  T53: "ids-of-any-thread",
+  T54: "long-id-crashes",
+  T55: "no-capability",
+};
+
+async function judge(names, fault) {
+  const needsKeys = names.some((name) => name.startsWith("T52"));
+  const server = await Server.start(fault, { keys: needsKeys });
+  const replica = await Server.start(fault, { replicaOf: server });
+  if (names.includes("T39")) server.limit = 5;
+  const options = {
+    run: server.url,
+    replica: replica.url,
+    events: server.url.replace("/run", "/threads/{threadId}/events"),
+    also: [],
+    answer: {},
+    headers: needsKeys ? { authorization: TOKEN } : {},
+    other: needsKeys ? { authorization: OTHER } : undefined,
+    flood: names.includes("T39") ? 12 : undefined,
+    message: "hi {mark}",
+    jobs: 16,
+    timeout: 3_000,
+    seed: 7,
+  };
+  try {
+    return await runAll(chosen(names), options);
+  } finally {
+    server.close();
+    replica.close();
+  }
+}
+
+const faults = (results) => results.filter(({ status }) => ["fail", "warn"].includes(status)).map(({ id, saw }) => `${id}: ${saw}`);
+
+test("a server that fulfils the transport passes", async () => {
+  const all = CASES.map(({ id }) => id).filter((id) => ![...WITHOUT, ...LONG, "T39", "T52", "T52.2"].includes(id));
+  const results = await judge(all);
+  assert.deepEqual(faults(results), []);
+  const passed = results.filter(({ status, requirement }) => status === "pass" && requirement.startsWith("T")).map(({ id }) => id);
+  assert.deepEqual(passed, all.filter((id) => id.startsWith("T")));
+});
+
+test("and so it does with keys and a limit", async () => {
+  const results = await judge(["T39"]);
+  results.push(...(await judge(["T52", "T52.2"])));
+  assert.deepEqual(results.map(({ id, status }) => `${id} ${status}`), ["T39 pass", "T52 pass", "T52.2 pass"], JSON.stringify(results));
+});
+
+describe("a fault fails its case", { concurrency: 8 }, () => {
+  for (const [id, fault] of Object.entries(FAULTS)) {
+    test(`${id}: ${fault}`, async () => {
+      const [result] = await judge([id], fault);
+      assert.ok(["fail", "warn"].includes(result.status), `${result.status}: ${result.saw}`);
+    });
+  }
+});
+
+test("each case of the transport has a fault", () => {
+  const ids = CASES.map(({ id }) => id).filter((id) => id.startsWith("T"));
+  assert.deepEqual(ids.filter((id) => !(id in FAULTS)), [...LONG, ...WITHOUT].sort((a, b) => ids.indexOf(a) - ids.indexOf(b)));
+});
