@@ -85,6 +85,13 @@ def faults_of_markdown(document: Path) -> list[str]:
     return faults
 
 
+def faults_of_index() -> list[str]:
+    """docs/llms.txt, which mdBook copies to the root of the site, names files of the repository."""
+    links = MARKDOWN_LINK.findall((ROOT / "docs" / "llms.txt").read_text())
+    faults = [f"docs/llms.txt: the repository has no {link}" for link in links if (own := of_repository(link)) is None or not own.exists()]
+    return faults or ([] if links else ["docs/llms.txt has no links"])
+
+
 def documents() -> list[Path]:
     listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode == 0:
@@ -106,6 +113,7 @@ def main() -> int:
     checks = {
         "every document is a chapter": [f"docs/SUMMARY.md does not name {name}" for name in left_out],
         "the site's links": faults_of_site(site),
+        "the links of llms.txt": faults_of_index(),
         "the links of the Markdown": [fault for path in documents() for fault in faults_of_markdown(path)],
     }
     for what, faults in checks.items():
