@@ -654,10 +654,10 @@ export const TRANSPORT_CASES = [
     isLong: true,
     async run(context) {
       await context.needs("follow");
-      const input = context.input();
+      const { input, answer } = await context.live(3);
       const follower = await context.get(context.events(input.threadId, "?follow=thread"));
-      const [first] = [await context.recorded("a run", context.urls.run, input)];
-      const held = hold(first.answer.events, input);
+      await answer.read(context.options.timeout);
+      const held = hold(answer.events, input);
       const more = context.input({ threadId: input.threadId, state: held.state });
       await context.recorded("a run", context.urls.run, { ...more, messages: [...held.messages.filter(({ role }) => role !== "activity"), ...more.messages] });
       const isOver = (runId) => (event) => isTerminal(event) && event.runId === runId;
@@ -862,7 +862,8 @@ export const TRANSPORT_CASES = [
       const answer = await context.posted(context.urls.run, input, { headers: { accept: "image/png" } });
       must(answer.status === 406, `accept: image/png is answered with ${shown(answer)}`);
       if (await context.isOffered("connect")) {
-        const { messages } = await context.thread(input.threadId);
+        const idle = await context.posted(context.urls.connect, context.input({ threadId: input.threadId, messages: [] }));
+        const { messages } = hold(idle.events, { messages: [] });
         must(messages.length === 0, `the refused request left ${messages.length} messages`);
       }
       return "406, and nothing on the thread";
