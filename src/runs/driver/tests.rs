@@ -327,6 +327,10 @@ struct Said {
     /// How many parts were said when a refused caller was asked for again.
     barred: HashMap<String, usize>,
     refusals: u64,
+    /// Decides which requests fail for a moment; `None` if none do.
+    busy: Option<Chance>,
+    /// How many requests failed for a moment.
+    failures: u64,
 }
 
 struct Connection(UnboundedReceiver<Bytes>);
@@ -422,6 +426,9 @@ impl Server {
 
     fn answers_to(&self, key: &str, question: Asked) -> Result<Reply, Refusal> {
         let Some(status) = self.refusal(key) else {
+            if let Some(failed) = self.fails(&question) {
+                return Ok(failed);
+            }
             return Ok(Reply { response: self.answers(question), retry_after: None });
         };
         let is_missing = status == 404;
@@ -436,6 +443,32 @@ impl Server {
             Asked::EndStatus { .. } => Answer::EndStatus(EndStatus::Unknown("401".to_owned())),
         };
         Err(Refusal { answer: Box::new(answer), is_missing })
+    }
+
+    /// The answer of a server that is busy for a moment, if it is.
+    fn fails(&self, question: &Asked) -> Option<Reply> {
+        const MOST: u64 = 3;
+        let mut said = self.said();
+        let is_over = said.is_over;
+        let chance = said.busy.as_mut()?;
+        let (fails, waits) = (chance.of_eight(3), chance.below(3));
+        if !fails || said.failures == MOST {
+            return None;
+        }
+        said.failures += 1;
+        let why = || BodyEnd::Cut("503".to_owned());
+        let answer = match question {
+            Asked::Stream(_) => Answer::NoStream(why()),
+            Asked::State => Answer::NoState("503".to_owned()),
+            Asked::Record => Answer::Record(Err(why())),
+            // The record of a run whose stream has ended may lag.
+            Asked::EndStatus { .. } if is_over && waits == 1 => {
+                Answer::EndStatus(EndStatus::Lagging)
+            }
+            Asked::EndStatus { .. } => Answer::EndStatus(EndStatus::Unknown("503".to_owned())),
+        };
+        let retry_after = (waits > 0).then(|| Duration::from_secs(waits));
+        Some(Reply { response: Response::Answer(answer), retry_after })
     }
 
     fn answers(&self, question: Asked) -> Response {
@@ -607,6 +640,8 @@ enum Trouble {
     Shutdown,
     /// Viewers lose their access, everybody is refused for a while, and connections break.
     Refusals,
+    /// Requests fail for a moment, and connections break.
+    Busy,
 }
 
 // --- impl Plan ---
@@ -909,10 +944,10 @@ async fn authority(schedule: Arc<Schedule>, mut chance: Chance) {
         for _ in 0..chance.below(40) {
             moment().await;
         }
-        world.server.is_down(round == outage);
+        world.server.is_down(world.plan.refuses() && round == outage);
         let status = [401, 403, 404][usize::try_from(chance.below(3)).unwrap()];
         let viewer = 1 + chance.below(world.plan.viewers as u64);
-        if chance.of_eight(5) {
+        if world.plan.refuses() && chance.of_eight(5) {
             world.server.withdraws(&format!("caller-{viewer}"), status);
         }
         if chance.of_eight(6) {
@@ -961,7 +996,7 @@ struct Interleaved {
     /// How many times the run was read.
     readings: usize,
     refusals: u64,
-    /// How many callers were shown no more.
+    failures: u64,
     barred: usize,
 }
 
@@ -1032,13 +1067,17 @@ fn interleave(seed: u64, plan: Plan) -> Result<Interleaved, String> {
     let readings = state.tasks.iter().filter(|task| task.name == "driver").count();
     let trace = state.trace.finish();
     let said = schedule.world.server.said();
-    Ok(Interleaved { trace, readings, refusals: said.refusals, barred: said.barred.len() })
+    let (refusals, failures, barred) = (said.refusals, said.failures, said.barred.len());
+    Ok(Interleaved { trace, readings, refusals, failures, barred })
 }
 
 /// Starts the first tasks.
 fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
     let _context = schedule.runtime.enter();
     let world = &schedule.world;
+    if world.plan.trouble == Trouble::Busy {
+        world.server.said().busy = Some(Chance(chance.below(u64::MAX)));
+    }
     let Runs { shared, .. } = &world.runs;
     // As `Runs::started` does.
     let mut decoder = RunDecoder::new("T", Some("R"), Some("R"));
@@ -1068,7 +1107,7 @@ fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
     }
     schedule.spawn("server", server(Arc::clone(schedule), chance.clone()));
     schedule.add("clock", true, clock(Arc::clone(schedule), chance.clone()));
-    if world.plan.refuses() {
+    if matches!(world.plan.trouble, Trouble::Refusals | Trouble::Busy) {
         schedule.spawn("authority", authority(Arc::clone(schedule), chance.clone()));
     }
     if world.plan.goes_down() {
@@ -1087,7 +1126,7 @@ fn explore(plan: impl Fn(&mut Chance) -> Plan) -> Explored {
     let count = std::env::var_os("THREADWAY_SCHEDULES");
     let count = count.and_then(|count| count.to_str()?.parse().ok()).unwrap_or(SCHEDULES);
     let (mut traces, mut joined_again) = (HashSet::new(), 0);
-    let (mut refusals, mut barred) = (0, 0);
+    let (mut refusals, mut failures, mut barred) = (0, 0, 0);
     for seed in 0..count {
         let plan = plan(&mut Chance(seed));
         match interleave(seed, plan.clone()) {
@@ -1095,13 +1134,14 @@ fn explore(plan: impl Fn(&mut Chance) -> Plan) -> Explored {
                 traces.insert(run.trace);
                 joined_again += u64::from(run.readings > 1);
                 refusals += run.refusals;
+                failures += run.failures;
                 barred += run.barred;
             }
             Err(failure) => panic_any(format!("seed {seed}, {plan:?}: {failure}")),
         }
     }
     let different = traces.len() as u64;
-    let explored = Explored { count, different, joined_again, refusals, barred };
+    let explored = Explored { count, different, joined_again, refusals, failures, barred };
     println!("{explored:?}");
     assert!(explored.different > count * 9 / 10, "{explored:?}");
     explored
@@ -1116,6 +1156,8 @@ struct Explored {
     joined_again: u64,
     /// How many requests were refused.
     refusals: u64,
+    /// How many requests failed for a moment.
+    failures: u64,
     /// How many callers were shown no more.
     barred: usize,
 }
@@ -1163,6 +1205,18 @@ fn refused_viewers_take_nothing_from_the_owner_and_get_nothing_that_is_not_for_t
     });
     assert!(explored.refusals > explored.count / 2, "{explored:?}");
     assert!(explored.barred > 0, "{explored:?}");
+}
+
+#[test]
+fn requests_that_fail_for_a_moment_cost_no_reader_anything() {
+    let explored = explore(|chance| Plan {
+        viewers: 3,
+        log_bytes: log_bytes(chance),
+        is_patient: false,
+        has_time: true,
+        trouble: Trouble::Busy,
+    });
+    assert!(explored.failures > explored.count / 2, "{explored:?}");
 }
 
 #[test]
