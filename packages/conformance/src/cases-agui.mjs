@@ -173,8 +173,7 @@ export const AGUI_CASES = [
       if (!context.options.ask) throw new Skip("no agent that asks was named: --ask URL");
       const asked = await context.newQuestion("another run that asks");
       if (lastOf(asked.answer.told)?.outcome?.type !== "interrupt") throw new Skip("the agent of --ask did not ask");
-      const more = context.input({ threadId: asked.input.threadId });
-      const answer = await context.posted(context.options.ask, { ...more, messages: [...asked.input.messages, ...more.messages] });
+      const answer = await context.posted(context.options.ask, context.next(asked));
       if (isRefusal(answer)) return `refused with ${answer.status}`;
       const last = lastOf(answer.told);
       const isSuccess = last?.type === "RUN_FINISHED" && (last.outcome === undefined || last.outcome.type === "success");

@@ -16,6 +16,7 @@ const OVER = "the run was over before another client could join it: name an agen
 const UNKNOWN = "conformance:an-id-of-nobody";
 const MANNERS = ["reset", "close", "end"];
 const CUTS = 8; // of one run
+const CUT_RUNS = 3; // as long as so many runs a client may be cut and resume
 const FIRST_BYTES = 800; // that a client has before its first cut
 const SAMPLES = 10; // events of a run after which a client resumes
 const QUIET_MS = 2_500; // without an event: silence
@@ -127,6 +128,7 @@ async function cutAgain(context, { routes, manners = MANNERS, cuts = CUTS, input
   const seen = new Map();
   let made = 0;
   let tries = 0;
+  const deadline = performance.now() + CUT_RUNS * context.options.timeout;
   const plan = () => {
     if (made >= cuts) return;
     // Without an event a client has no id to resume by: that is T21.
@@ -150,7 +152,8 @@ async function cutAgain(context, { routes, manners = MANNERS, cuts = CUTS, input
       }
       if (isTerminal(lastOf(frames))) break;
       made = proxy.cuts;
-      must((tries += 1) < 4 * cuts + 10, `after ${tries} attempts the run has no end; the last answer is ${shown(answer)}`);
+      tries += 1;
+      must(tries < 4 * cuts + 10 && performance.now() < deadline, `after ${tries} attempts the run has no end; the last answer is ${shown(answer)}`);
       plan();
       const last = frames.at(-1)?.id;
       const route = last === undefined ? "post" : routes[tries % routes.length];
@@ -183,13 +186,11 @@ const cutCase = (options) => async (context) => {
 async function again(context, more) {
   await context.needs("ids");
   const first = await context.recorded("a run", context.urls.run, context.input());
-  const held = hold(first.answer.events, first.input);
-  const spoken = held.messages.filter(({ role }) => role !== "activity");
-  const next = context.input({ threadId: first.input.threadId, runId: first.input.runId, state: held.state });
-  const input = { ...next, messages: [...spoken, ...next.messages], forwardedProps: { lastEventId: first.answer.told.at(-1).id } };
+  const { runId } = first.input;
+  const input = context.next(first, { runId, forwardedProps: { lastEventId: first.answer.told.at(-1).id } });
   const answer = await context.posted(context.urls.run, input, more);
   must(answer.events.some(({ type }) => type === "RUN_STARTED"), `the POST is answered with ${shown(answer)}`);
-  const before = new Set(held.messages.map(({ id }) => id));
+  const before = new Set(input.messages.map(({ id }) => id));
   const now = hold(answer.events, input).messages.find(({ id, role }) => role === "assistant" && !before.has(id));
   must(now, `the POST starts no run: ${types(answer.events)}`);
   return `a second run under the same runId: ${answer.told.length} events`;
@@ -657,9 +658,8 @@ export const TRANSPORT_CASES = [
       const { input, answer } = await context.live(3);
       const follower = await context.get(context.events(input.threadId, "?follow=thread"));
       await answer.read(context.options.timeout);
-      const held = hold(answer.events, input);
-      const more = context.input({ threadId: input.threadId, state: held.state });
-      await context.recorded("a run", context.urls.run, { ...more, messages: [...held.messages.filter(({ role }) => role !== "activity"), ...more.messages] });
+      const more = context.next({ input, answer });
+      await context.recorded("a run", context.urls.run, more);
       const isOver = (runId) => (event) => isTerminal(event) && event.runId === runId;
       await follower.until(({ events }) => events.some(isOver(more.runId)), context.options.timeout);
       const { ending } = follower;
@@ -684,9 +684,8 @@ export const TRANSPORT_CASES = [
       must(follower.status === 200, `a follower after the end is answered with ${shown(follower)}`);
       await follower.until(({ told }) => told.length > 0, QUIET_MS);
       must(follower.told.length === 0 && !follower.ending, `a follower after the end is sent ${types(follower.events)}, and its stream is ${follower.ending ?? "open"}`);
-      const held = hold(answer.events, input);
-      const more = context.input({ threadId: input.threadId, state: held.state });
-      await context.recorded("a run", context.urls.run, { ...more, messages: [...held.messages.filter(({ role }) => role !== "activity"), ...more.messages] });
+      const more = context.next({ input, answer });
+      await context.recorded("a run", context.urls.run, more);
       await follower.until(({ events }) => events.some(({ type, runId }) => type === "RUN_STARTED" && runId === more.runId), context.options.timeout);
       follower.leave();
       must(follower.events[0]?.runId === more.runId, `then it is sent ${types(follower.events)}`);
@@ -700,8 +699,7 @@ export const TRANSPORT_CASES = [
       await context.needs("ids", "follow", "connect");
       const { input, answer } = await context.recorded("a run", context.urls.run, context.input());
       const held = hold(answer.events, input);
-      const more = context.input({ threadId: input.threadId, state: held.state });
-      const missed = await context.recorded("a run", context.urls.run, { ...more, messages: [...held.messages.filter(({ role }) => role !== "activity"), ...more.messages] });
+      const missed = await context.recorded("a run", context.urls.run, context.next({ input, answer }));
       must(lastOf(missed.answer.told)?.type === "RUN_FINISHED", `the second run is answered with ${shown(missed.answer)}`);
       const follower = await context.get(context.events(input.threadId, "?follow=thread"), { lastEventId: answer.told.at(-1).id });
       await follower.until(({ events }) => events.some(isTerminal), context.options.timeout);

@@ -184,14 +184,15 @@ export class Context {
 
   /** A second turn on the thread of `plain`. */
   second() {
-    return this.share("second", async () => {
-      const first = await this.plain();
-      const held = hold(first.answer.events, first.input);
-      const spoken = held.messages.filter(({ role }) => role !== "activity");
-      const more = { id: randomUUID(), role: "user", content: this.message };
-      const input = this.input({ threadId: first.input.threadId, state: held.state, messages: [...spoken, more] });
-      return this.recorded("a second turn", this.urls.run, input);
-    });
+    return this.share("second", async () => this.recorded("a second turn", this.urls.run, this.next(await this.plain())));
+  }
+
+  /** The input of the next turn, from a client that holds the thread. */
+  next({ input, answer }, more = {}) {
+    const held = hold(answer.events, input);
+    const spoken = held.messages.filter(({ role }) => role !== "activity");
+    const said = more.resume ? [] : [{ id: randomUUID(), role: "user", content: this.message }];
+    return this.input({ threadId: input.threadId, state: held.state, messages: [...spoken, ...said], ...more });
   }
 
   /** A run of the agent that asks. */
@@ -240,10 +241,8 @@ export class Context {
     const asked = await this.asking();
     const { outcome } = lastOf(asked.answer.told) ?? {};
     if (outcome?.type !== "interrupt") throw new Skip("the agent of --ask did not ask");
-    const held = hold(asked.answer.events, asked.input);
     const resume = outcome.interrupts.map(({ id }) => ({ interruptId: id, status: "resolved", payload: this.options.answer }));
-    const messages = held.messages.filter(({ role }) => role !== "activity");
-    return this.recorded("a run that answers", this.options.ask, this.input({ threadId: asked.input.threadId, state: held.state, messages, resume }));
+    return this.recorded("a run that answers", this.options.ask, this.next(asked, { resume }));
   }
 
   /** Starts a run, and waits until so many of its events are there. */
