@@ -21,7 +21,6 @@ export class Answer {
     const url = new URL(target);
     const data = body === undefined ? undefined : Buffer.from(typeof body === "string" ? body : JSON.stringify(body));
     const answer = new Answer();
-    const began = performance.now();
     await new Promise((resolve, reject) => {
       const type = data && !Object.keys(headers).some((name) => name.toLowerCase() === "content-type") ? { "content-type": "application/json" } : {};
       const length = data ? { "content-length": data.length } : {};
@@ -38,7 +37,6 @@ export class Answer {
         reject(new Error(`${method} ${url}: ${failure.message || failure.code}`));
       });
       request.once("response", (response) => {
-        answer.headMs = performance.now() - began;
         answer.#read(response);
         resolve();
       });
@@ -131,7 +129,7 @@ export async function ask(target, options) {
 
 /**
  * A proxy in front of one server. Each request takes the next of its plans, `{ after, manner }`: after that many bytes of the
- * body the answer is cut. The manners are `reset`, `close`, `end` (as if the body were complete), and `stall`.
+ * body the answer is cut. The manners are `reset`, `close`, and `end`, as if the body were complete.
  */
 export class Proxy {
   plans = [];
@@ -178,7 +176,6 @@ export class Proxy {
   }
 
   #cut(manner, response, upstream) {
-    if (manner === "stall") return;
     if (manner === "end") response.end();
     else if (manner === "close") response.socket?.destroy();
     else response.socket?.resetAndDestroy();

@@ -116,6 +116,7 @@ export class Server {
   /** Stops as a server does: POSTs get an error, others are broken off. */
   stop() {
     for (const stream of this.open) stream.stop();
+    if (this.is("stop-stops-runs")) for (const { runs } of this.threads.values()) for (const run of runs) run.stopped = true;
   }
 
   is(...faults) {
@@ -130,6 +131,10 @@ export class Server {
     const refuse = (status, error) => response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify({ error }));
     const caller = request.headers.authorization;
     if (this.keys && ![TOKEN, OTHER].includes(caller) && !(this.is("id-as-key") && header)) return refuse(401, "unauthenticated");
+    if (url.pathname === "/shutdown") {
+      this.stop();
+      return response.end();
+    }
     if (url.pathname === "/capabilities") {
       return response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify({ transport: { resumable: !this.is("no-capability") } }));
     }
@@ -385,8 +390,7 @@ export class Server {
         finish();
       },
       stop: () => {
-        const { live } = this;
-        if (isPost ? !this.is("stop-breaks-posts") : this.is("stop-ends-events")) out.put({ id: `0.${randomUUID()}`, event: { type: "RUN_ERROR", message: "stopping", code: "shutdown" }, live });
+        if (isPost ? !this.is("stop-breaks-posts") : this.is("stop-ends-events")) out.put({ id: `0.${randomUUID()}`, event: { type: "RUN_ERROR", message: "stopping", code: "shutdown" } });
         finish();
       },
     };

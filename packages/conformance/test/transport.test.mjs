@@ -6,7 +6,7 @@ import { describe, test } from "node:test";
 import { CASES, chosen, runAll } from "../src/runner.mjs";
 import { OTHER, Server, TOKEN } from "./server.mjs";
 
-const WITHOUT = ["T28.2", "T40", "T41", "T42", "T47", "T48", "T49", "T50", "T51"]; // the small server has no sockets, and asks nothing
+const WITHOUT = ["T28.2", "T47", "T48", "T49", "T50", "T51"]; // the small server has no sockets, and asks nothing
 const LONG = ["T37"]; // 15 s
 
 /** The faults of `server.mjs`, and the case that each must fail. */
@@ -54,6 +54,9 @@ const FAULTS = {
   T36: "no-retry",
   T38: "cached",
   T39: "refusal-of-eventsource",
+  T40: "stop-breaks-posts",
+  T41: "stop-ends-events",
+  T42: "stop-stops-runs",
   T43: "lines-with-ids",
   "T43.2": "lines-without-ids",
   T44: "array-without-id",
@@ -79,6 +82,7 @@ async function judge(names, fault) {
     answer: {},
     headers: needsKeys ? { authorization: TOKEN } : {},
     other: needsKeys ? { authorization: OTHER } : undefined,
+    shutdown: `${process.execPath} -e "fetch('${server.url.replace("/run", "/shutdown")}')"`,
     flood: names.includes("T39") ? 12 : undefined,
     message: "hi {mark}",
     jobs: 16,
