@@ -41,9 +41,9 @@ class Run {
 
   async play() {
     const { thread, runId } = this;
-    const { threadId } = thread;
+    const threadId = this.fault === "changes-ids" ? thread.threadId.replaceAll(" ", "-") : thread.threadId;
     const ends = this.input.fails ? { type: "RUN_ERROR", message: "x" } : { type: "RUN_FINISHED", threadId, runId, outcome: { type: "success" } };
-    this.messageId = randomUUID();
+    this.messageId = this.fault === "same-message" && thread.runs.length > 0 ? thread.runs[0].messageId : randomUUID();
     this.said = "";
     this.add({ type: "RUN_STARTED", threadId, runId, protocolVersion: "1.0" });
     this.add({ type: "STATE_SNAPSHOT", snapshot: { runs: thread.runs.length } });
@@ -143,7 +143,7 @@ export class Server {
       try {
         input = JSON.parse(Buffer.concat(chunks));
       } catch {
-        return refuse(400, "not_json");
+        return refuse(this.is("takes-any-body") ? 200 : 400, "not_json");
       }
     }
     const accept = request.headers.accept ?? "";
@@ -152,7 +152,14 @@ export class Server {
     const events = /^\/threads\/([^/]+)\/events$/.exec(url.pathname);
     if (events) return this.events(decodeURIComponent(events[1]), { url, header, request, response, refuse, caller });
     const isShaped = typeof input === "object" && input !== null && typeof input.threadId === "string" && typeof input.runId === "string" && Array.isArray(input.messages) && input.messages.every(({ role }) => role) && (input.tools === undefined || Array.isArray(input.tools));
-    if (!isShaped) return refuse(400, "invalid_request");
+    if (!isShaped) return refuse(this.is("takes-any-input") ? 200 : 400, "invalid_request");
+    const isRefused =
+      (this.is("refuses-unknown") && Object.hasOwn(input, "conformanceMember")) ||
+      (this.is("needs-tools") && !input.tools) ||
+      (this.is("refuses-newer") && input.protocolVersion !== "1.0") ||
+      (this.is("refuses-parts") && Array.isArray(input.messages[0]?.content)) ||
+      (this.is("refuses-resume") && input.resume);
+    if (isRefused) return refuse(400, "invalid_request");
     const stop = /^\/stop\/(.+)$/.exec(url.pathname);
     if (stop) return refuse(404, "unknown_route");
     const sending = { input, url, header, request, response, refuse, form, caller };
@@ -367,14 +374,14 @@ export class Server {
   stream(request, response, form, { wait, isPost = false, id: asked } = {}) {
     const isChunked = request.headers["x-run-id"] !== undefined || this.is("lines-with-ids");
     const frames = [];
-    const headers = { "content-type": form, "cache-control": this.is("cached") ? "max-age=60" : "no-cache, no-transform" };
+    const headers = { "content-type": this.is("wrong-type") ? "text/plain" : form, "cache-control": this.is("cached") ? "max-age=60" : "no-cache, no-transform" };
     const finish = () => {
       if (out.isOver) return;
       out.isOver = true;
       clearInterval(out.timer);
       this.open.delete(out);
       out.onClose?.();
-      if (form !== "application/json") return response.end();
+      if (form !== "application/json") return this.is("stays-open") ? undefined : response.end();
       const last = frames.at(-1)?.id ?? asked;
       response.writeHead(200, { ...headers, ...(last && !this.is("array-without-id") && { "last-event-id": last }) }).end(JSON.stringify(frames.map(({ event }) => event)));
     };
@@ -409,7 +416,9 @@ export class Server {
     const lines = [`id: ${id}`, `data: ${JSON.stringify(event)}`];
     if (this.is("no-id-on-state") && event.type === "STATE_SNAPSHOT") lines.shift();
     if (this.is("id-after-data")) lines.reverse();
-    return `${lines.join("\n")}\n\n`;
+    if (this.is("done-sentinel") && isTerminal(event)) lines.push("", "data: [DONE]");
+    const end = this.is("carriage-returns") ? "\r\n" : "\n";
+    return `${lines.join(end)}${end}${end}`;
   }
 }
 
