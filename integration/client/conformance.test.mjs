@@ -8,7 +8,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { test } from "node:test";
+import { describe, test } from "node:test";
 import { LOGS } from "./logs.mjs";
 import { startThreadway } from "./threadway.mjs";
 
@@ -41,22 +41,24 @@ async function judge(name, url, ...options) {
 
 const idsOf = (results, status) => results.filter((result) => result.status === status).map(({ id }) => id);
 
-test("threadway fulfils AG-UI 1.0 and the transport", async () => {
-  const [judged, replica] = [await startThreadway("conformance", langgraph), await startThreadway("conformance-replica", langgraph)];
-  const of = (agent, { url } = judged) => `${url}/agui/agent/${agent}/run`;
-  const results = await judge("threadway", of("agent"), "--ask", of("approval"), "--also", of("failing"), "--also", of("watched"),
-    "--replica", of("agent", replica), "--shutdown", `kill -TERM ${judged.pid}`);
-  // These need a limit, credentials and another caller.
-  assert.deepEqual(idsOf(results, "skip"), [...UNSEEN, "T39", "T52", "T52.2"]);
-  assert.ok(idsOf(results, "pass").length >= MIN_CASES);
-  await Promise.all([judged.stop(), replica.stop()]);
-});
+describe("threadway before the scripted server", { concurrency: true }, () => {
+  test("threadway fulfils AG-UI 1.0 and the transport", async () => {
+    const [judged, replica] = [await startThreadway("conformance", langgraph), await startThreadway("conformance-replica", langgraph)];
+    const of = (agent, { url } = judged) => `${url}/agui/agent/${agent}/run`;
+    const results = await judge("threadway", of("agent"), "--ask", of("approval"), "--also", of("failing"), "--also", of("watched"),
+      "--replica", of("agent", replica), "--shutdown", `kill -TERM ${judged.pid}`);
+    // These need a limit, credentials and another caller.
+    assert.deepEqual(idsOf(results, "skip"), [...UNSEEN, "T39", "T52", "T52.2"]);
+    assert.ok(idsOf(results, "pass").length >= MIN_CASES);
+    await Promise.all([judged.stop(), replica.stop()]);
+  });
 
-test("a gateway with keys and a limit defers clients that resume, and refuses those without credentials", async () => {
-  const options = ["--auth-mode", "bearer", "--auth-keys", `suite=${KEY}`];
-  const limited = await startThreadway("conformance-limited", langgraph, ...options, "--limit-requests-per-second", String(REQUESTS_PER_SECOND));
-  const url = `${limited.url}/agui/agent/agent/run`;
-  const results = await judge("limited", url, "T52", "T7", "T39", "--header", `authorization: Bearer ${KEY}`, "--flood", String(3 * REQUESTS_PER_SECOND));
-  assert.deepEqual(idsOf(results, "pass"), ["T7", "T39", "T52"]);
-  await limited.stop();
+  test("a gateway with keys and a limit defers clients that resume, and refuses those without credentials", async () => {
+    const options = ["--auth-mode", "bearer", "--auth-keys", `suite=${KEY}`];
+    const limited = await startThreadway("conformance-limited", langgraph, ...options, "--limit-requests-per-second", String(REQUESTS_PER_SECOND));
+    const url = `${limited.url}/agui/agent/agent/run`;
+    const results = await judge("limited", url, "T52", "T7", "T39", "--header", `authorization: Bearer ${KEY}`, "--flood", String(3 * REQUESTS_PER_SECOND));
+    assert.deepEqual(idsOf(results, "pass"), ["T7", "T39", "T52"]);
+    await limited.stop();
+  });
 });

@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 // Checks an AG-UI server from outside: `threadway-conformance URL`.
 
+import { exec } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { TIMEOUT_MS } from "../src/http.mjs";
@@ -134,7 +135,7 @@ const options = {
   socket: values.socket,
   capabilities: values.capabilities,
   replica: values.replica,
-  shutdown: values.shutdown,
+  shutdown: values.shutdown && (() => exec(values.shutdown)),
   flood: number(values.flood, "flood"),
   headers: headers(values.header),
   other: values["other-header"].length > 0 ? headers(values["other-header"]) : undefined,

@@ -131,10 +131,6 @@ export class Server {
     const refuse = (status, error) => response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify({ error }));
     const caller = request.headers.authorization;
     if (this.keys && ![TOKEN, OTHER].includes(caller) && !(this.is("id-as-key") && header)) return refuse(401, "unauthenticated");
-    if (url.pathname === "/shutdown") {
-      this.stop();
-      return response.end();
-    }
     if (url.pathname === "/capabilities") {
       return response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify({ transport: { resumable: !this.is("no-capability") } }));
     }
