@@ -113,7 +113,7 @@ impl Link {
     /// response must not wait.
     pub(super) fn announce_stopped(&self, session: &Arc<Session>) -> Work {
         let (this, session) = (self.clone(), Arc::clone(session));
-        // Before the next prompt begins, which does not wait until the cursor is read.
+        // Before the next prompt begins: it does not wait until the cursor is read.
         let position = session.position();
         async move {
             if !this.takes_cursors() {
@@ -134,9 +134,9 @@ impl Link {
         .boxed()
     }
 
-    /// The cursor of the turn at whose end a client is at this position. `None` if the turn is not
-    /// over, or if the upstream does not answer soon; then the session has the cursor when it is
-    /// loaded.
+    /// The cursor of the turn that has ended at this position of the client. `None` if the thread
+    /// has gone on since, or if the upstream does not answer soon. The client gets that cursor when
+    /// it loads the session.
     async fn read_end(
         &self,
         session: &Session,

@@ -43,7 +43,7 @@ pub(crate) enum ShownLast<'a> {
     /// The thread at rest, with this checkpoint. It ends a turn, also if it leaves nodes to run: the
     /// turn was stopped.
     Checkpoint(&'a str),
-    /// This run, by LangGraph's id. Its end is announced once it was shown.
+    /// This run, by LangGraph's id.
     Run(&'a str),
 }
 
@@ -97,44 +97,36 @@ async fn visit_states(
     // How the state after this one was made. `None` for the newest.
     let mut later: Option<CheckpointSource> = None;
     let mut bytes = 0;
-    let walked =
-        walk(upstream, thread_id, &[], (reach.pages, PAGE_STATES), |checkpoint, is_here| {
-            let text = checkpoint.state;
-            bytes += text.len();
-            if bytes > reach.bytes {
-                return true;
-            }
-            if !is_here {
-                return false;
-            }
-            offload(text.len(), || {
-                let Some(state) = ThreadState::parse_under(key, text) else { return false };
-                let (is_shown_last, is_shown_later) = match shown_last {
-                    ShownLast::Nothing => (false, false),
-                    ShownLast::Checkpoint(id) => (id == checkpoint.id, false),
-                    ShownLast::Run(id) => {
-                        let is_its = state.run_id.as_deref() == Some(id);
-                        (is_its, is_its)
-                    }
-                };
-                let is_end = match later.replace(state.source) {
-                    // A fork at the end of a stopped turn has the nodes that were stopped.
-                    None => {
-                        is_shown_last
-                            || state.next.is_empty()
-                            || state.source == CheckpointSource::Fork
-                    }
-                    Some(later) => later == CheckpointSource::Input,
-                };
-                let is_end = is_end && !is_shown_later && can_be_copied(&state);
-                visit(PastState {
-                    checkpoint_id: &checkpoint.id,
-                    state: text,
-                    is_end,
-                    is_shown_last,
-                })
-            })
-        });
+    let pages = (reach.pages, PAGE_STATES);
+    let walked = walk(upstream, thread_id, &[], pages, |checkpoint, is_here| {
+        let text = checkpoint.state;
+        bytes += text.len();
+        if bytes > reach.bytes {
+            return true;
+        }
+        if !is_here {
+            return false;
+        }
+        offload(text.len(), || {
+            let Some(state) = ThreadState::parse_under(key, text) else { return false };
+            let is_shown_last = match shown_last {
+                ShownLast::Nothing => false,
+                ShownLast::Checkpoint(id) => id == checkpoint.id,
+                ShownLast::Run(id) => state.run_id.as_deref() == Some(id),
+            };
+            // Its end is announced once it was shown.
+            let is_of_run = is_shown_last && matches!(shown_last, ShownLast::Run(_));
+            // A fork at the end of a stopped turn has the nodes that were stopped.
+            let is_fork = state.source == CheckpointSource::Fork;
+            let is_end = match later.replace(state.source) {
+                None => is_shown_last || is_fork || state.next.is_empty(),
+                Some(later) => later == CheckpointSource::Input,
+            };
+            let is_end = is_end && !is_of_run && can_be_copied(&state);
+            let checkpoint_id = &checkpoint.id;
+            visit(PastState { checkpoint_id, state: text, is_end, is_shown_last })
+        })
+    });
     walked.await.map(drop)
 }
 
