@@ -20,5 +20,5 @@ mod message;
 mod relay;
 mod session;
 
-pub use gateway::{GatewayUrl, GatewayUrlError, OpenError, RemoteGateway, Token};
+pub use gateway::{GatewayUrl, GatewayUrlError, OpenError, RemoteGateway, TokenSource};
 pub use relay::{PATIENCE, relay};

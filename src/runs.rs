@@ -331,8 +331,8 @@ impl Runs {
         reader
     }
 
-    /// One more reader of a thread's run, from now on; `None` if the run is not being read. The
-    /// upstream has just shown the thread to this caller.
+    /// Adds a reader to a run that is being read, from now on. `None` if it is not being read. The
+    /// upstream must have shown the thread to this caller just before: that is not checked here.
     pub fn attach(&self, upstream: &Client, thread_id: &str, run_id: &str) -> Option<RunReader> {
         let key = RunKey::of(upstream, thread_id, run_id, self.emit.rendering());
         let (run, _wanted) = self.shared.live.find(&key, self.emit)?;

@@ -49,8 +49,8 @@ use tokio_util::task::TaskTracker;
 pub use acp::{Acp, IDLE as ACP_IDLE, UNREAD as ACP_UNREAD};
 pub use auth::isolation;
 pub use auth::{
-    Auth, Jwt, JwtError, JwtSettings, Keys, KeysError, KeysFrom, NotAKeySet, ThreadRoutes, Trust,
-    UpstreamAuth,
+    Auth, Jwt, JwtError, JwtSettings, Keys, KeysError, KeysFrom, NotAKeySet, ThreadRoutePolicy,
+    Trust, UpstreamAuth,
 };
 pub(crate) use auth::{DEFAULT_SKEW, MAX_SKEW};
 pub use body::BODY_TIMEOUT;
@@ -120,7 +120,7 @@ pub struct Settings {
     /// Whether the page is served at `/`.
     pub page: Page,
     /// Which callers may list, change and inspect threads.
-    pub thread_routes: ThreadRoutes,
+    pub thread_routes: ThreadRoutePolicy,
     /// How ACP clients are served.
     pub acp: Acp,
 }
@@ -344,7 +344,7 @@ impl LongLived {
         let blocked = match &auth {
             Auth::Upstream(UpstreamAuth { trust: Trust::Proven, .. }) => Blocked::Requests,
             Auth::None | Auth::Bearer(_) | Auth::Jwt(_) | Auth::Upstream(_) => {
-                Blocked::ThreadRoutes
+                Blocked::ThreadRoutePolicy
             }
         };
         let proof = {

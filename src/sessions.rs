@@ -133,7 +133,7 @@ pub enum Unstable {
 }
 
 /// One client's connection, as its transport sees it.
-pub trait Endpoint {
+pub trait LineHandler {
     /// Handles a line. Returns the work that a request needs; the transport polls it.
     fn take(&self, line: &[u8]) -> Option<Work>;
 

@@ -8,7 +8,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
-use crate::sessions::{Endpoint, Outbox, Work};
+use crate::sessions::{LineHandler, Outbox, Work};
 use threadway_translate::buffer;
 
 /// The longest line that is read. The official SDK has the same limit; it is enough for some images
@@ -46,7 +46,7 @@ pub(crate) enum Line {
 
 /// Serves one client until it closes stdin or stdout, or `shutdown` is cancelled.
 pub async fn serve(
-    connection: &impl Endpoint,
+    connection: &impl LineHandler,
     outbox: &Outbox,
     reader: impl AsyncRead + Unpin,
     writer: impl AsyncWrite + Unpin,

@@ -56,7 +56,7 @@ pub use api_key::{ApiKey, NotAKey};
 pub use availability::{OUTAGE_FAILURES, OUTAGE_LOG_INTERVAL};
 pub(crate) use backoff::{Backoff, Seed};
 pub use base_url::{BaseUrl, BaseUrlError};
-pub use caller::{Caller, Identity, UnknownThread};
+pub use caller::{Caller, Identity, OnThreadNotFound};
 pub(crate) use caller::{Purpose, is_trace};
 pub use choice::{ADDRESS_PAUSE, LONGEST_ADDRESS_PAUSE, TRIAL_TIMEOUT};
 pub(crate) use client::Access;

@@ -50,7 +50,7 @@ const BATCH_BYTES: usize = 64 * 1024;
 
 /// What to follow, and how to print it.
 #[derive(Clone, Debug)]
-pub struct Watch {
+pub struct WatchOptions {
     /// The gateway's URL.
     pub gateway: BaseUrl,
     /// An agent of the thread's server; `None` for the first that the gateway lists.
@@ -131,7 +131,7 @@ pub enum Error {
 ///
 /// `report` gets a line whenever the connection breaks or is restored.
 pub async fn watch(
-    watch: &Watch,
+    watch: &WatchOptions,
     mut stdout: impl AsyncWrite + Unpin,
     report: impl Fn(&str),
 ) -> Result<(), Error> {
@@ -143,11 +143,11 @@ pub async fn watch(
 }
 
 async fn follow(
-    watch: &Watch,
+    watch: &WatchOptions,
     stdout: &mut (impl AsyncWrite + Unpin),
     report: &impl Fn(&str),
 ) -> Result<(), Error> {
-    let Watch { gateway, agent, thread_id, headers, until, format } = watch;
+    let WatchOptions { gateway, agent, thread_id, headers, until, format } = watch;
     let has_headers = !headers.is_empty();
     let transport =
         Transport::new(headers.clone()).map_err(|error| Error::Setup(last_cause(&*error)))?;

@@ -25,7 +25,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use support::editor::{self, Setup};
 use support::gateway::{THREAD, agents, part, serve_as};
-use threadway::server::{Limits, Settings, ThreadRoutes};
+use threadway::server::{Limits, Settings, ThreadRoutePolicy};
 use threadway::sessions::Outbox;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
@@ -327,7 +327,8 @@ impl Page {
         let watch = Arc::clone(&longest);
         // On the runtime's own thread.
         own.spawn(async move {
-            let settings = Settings { thread_routes: ThreadRoutes::All, ..Settings::default() };
+            let settings =
+                Settings { thread_routes: ThreadRoutePolicy::All, ..Settings::default() };
             let agents = agents(&[("default", &url)], &[]);
             let (gateway, stop, serving, _server) = serve_as(agents, settings).await;
             let service = Setup::default().service(&url);

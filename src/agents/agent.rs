@@ -103,11 +103,13 @@ impl Agent {
             }
             let keys = Arc::new(keys);
             if scope == Scope::Everyone {
-                self.remember_losses(&self.told(Arc::clone(&keys)));
+                self.remember_losses(&self.interpreted(Arc::clone(&keys)));
             }
             Found::Fact(keys, scope)
         };
-        self.told(self.directory.input_keys.get_or_read(self.key(), &self.upstream, read).await)
+        self.interpreted(
+            self.directory.input_keys.get_or_read(self.key(), &self.upstream, read).await,
+        )
     }
 
     fn last_input_keys(&self) -> Option<Arc<InputKeys>> {
@@ -121,12 +123,12 @@ impl Agent {
         );
     }
 
-    /// The keys as the agent's server means them, if the server's kind is remembered. Sends no
-    /// request.
-    fn told(&self, keys: Arc<InputKeys>) -> Arc<InputKeys> {
+    /// The keys, read as this kind of server means them: some servers leave out `context_schema` for
+    /// a graph that declares no context. Unchanged if the kind is not remembered. Sends no request.
+    fn interpreted(&self, keys: Arc<InputKeys>) -> Arc<InputKeys> {
         let known = self.server().last_capabilities(&self.upstream);
         match known.filter(|server| server.omits_context_schema) {
-            Some(server) => Arc::new(InputKeys::clone(&keys).told_by(server)),
+            Some(server) => Arc::new(InputKeys::clone(&keys).as_described_by(server)),
             None => keys,
         }
     }
@@ -134,7 +136,7 @@ impl Agent {
     /// The keys of the agent's input, if they are remembered. Sends no request.
     pub(crate) fn known_input_keys(&self) -> Option<Arc<InputKeys>> {
         let keys = self.directory.input_keys.get(&self.key(), self.upstream.caller());
-        keys.map(|keys| self.told(keys))
+        keys.map(|keys| self.interpreted(keys))
     }
 
     /// Whether the server has no agent of this name, whoever asks. False if the server does not say

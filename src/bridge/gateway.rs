@@ -52,7 +52,7 @@ pub enum GatewayUrlError {
 
 /// Where the token for a gateway comes from.
 #[derive(Clone, Debug)]
-pub enum Token {
+pub enum TokenSource {
     /// A flag or a variable.
     Given(ApiKey),
     /// What `--login` has stored, if anything. It is read for each connection.
@@ -63,7 +63,7 @@ pub enum Token {
 #[derive(Clone, Debug)]
 pub struct RemoteGateway {
     url: GatewayUrl,
-    token: Token,
+    token: TokenSource,
     dialer: Dialer,
 }
 
@@ -137,7 +137,7 @@ impl fmt::Display for GatewayUrl {
 
 impl RemoteGateway {
     /// Does not connect yet. TLS trusts the system's certificates, as for a LangGraph server.
-    pub fn new(url: GatewayUrl, token: Token) -> Result<Self, SetupError> {
+    pub fn new(url: GatewayUrl, token: TokenSource) -> Result<Self, SetupError> {
         Ok(Self { url, token, dialer: Dialer::new(&Tls::default())? })
     }
 
@@ -195,8 +195,8 @@ impl RemoteGateway {
 
     fn token(&self) -> Option<ApiKey> {
         match &self.token {
-            Token::Given(token) => Some(token.clone()),
-            Token::Stored(credentials) => credentials.key(),
+            TokenSource::Given(token) => Some(token.clone()),
+            TokenSource::Stored(credentials) => credentials.key(),
         }
     }
 

@@ -427,7 +427,7 @@ async fn feed(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bridge::Token;
+    use crate::bridge::TokenSource;
 
     fn paused(relay: &Relay<'_>) -> Duration {
         match &relay.link {
@@ -439,7 +439,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_attempt_waits_longer_and_for_as_long_as_the_gateway_asks() {
         let url = "http://127.0.0.1:1".parse().unwrap();
-        let gateway = RemoteGateway::new(url, Token::Given("t".parse().unwrap())).unwrap();
+        let gateway = RemoteGateway::new(url, TokenSource::Given("t".parse().unwrap())).unwrap();
         let mut relay = Relay::new(&gateway, Outbox::new());
         let away = |retry_after| OpenError::Away { reason: "no".to_owned(), retry_after };
         for whole in [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000] {

@@ -19,7 +19,7 @@ use threadway::editors;
 use threadway::metrics::Metrics;
 use threadway::server::Limits;
 use threadway::sessions::{
-    Authentication, Connection, Endpoint, LoginConnection, LoginOptions, Outbox, Service,
+    Authentication, Connection, LineHandler, LoginConnection, LoginOptions, Outbox, Service,
     ServiceOptions, Settings,
 };
 use threadway::stdio;
@@ -124,7 +124,7 @@ fn serve_typed(
 /// Serves until stdin ends or a signal arrives.
 fn serve<E>(connect: impl FnOnce(Outbox) -> E) -> Result<(), u8>
 where
-    E: Endpoint + Send + Sync + 'static,
+    E: LineHandler + Send + Sync + 'static,
 {
     let runtime = runtime()?;
     let served = runtime.block_on(async {

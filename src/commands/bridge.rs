@@ -7,7 +7,7 @@ use std::future::pending;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
-use threadway::bridge::{self, GatewayUrl, GatewayUrlError, RemoteGateway, Token};
+use threadway::bridge::{self, GatewayUrl, GatewayUrlError, RemoteGateway, TokenSource};
 use threadway::cli::{self, Editor};
 use threadway::credentials::{self, Credentials};
 use threadway::editors;
@@ -81,12 +81,12 @@ pub(super) fn run(args: &cli::Acp, url: &str, log: Option<&str>) -> Result<(), u
     }
     let token = match args.gateway_token.as_deref().map(str::trim).filter(|token| !token.is_empty())
     {
-        Some(token) => Token::Given(token.parse().map_err(|expected| {
+        Some(token) => TokenSource::Given(token.parse().map_err(|expected| {
             misused(format!("--gateway-token (THREADWAY_GATEWAY_TOKEN): expected {expected}"))
         })?),
-        None => Token::Stored(credentials.clone()),
+        None => TokenSource::Stored(credentials.clone()),
     };
-    let has_token = matches!(token, Token::Given(_)) || credentials.has_key();
+    let has_token = matches!(token, TokenSource::Given(_)) || credentials.has_key();
     if has_token && url.is_clear() {
         tracing::warn!(gateway = %url, "the token is sent without encryption; use https://");
     }
@@ -135,12 +135,12 @@ fn login(url: &GatewayUrl, credentials: &Credentials) -> Result<(), u8> {
     if !io::stdin().is_terminal() {
         return Err(misused(format_args!("--login {WITHOUT_TERMINAL}")));
     }
-    let token = rpassword::prompt_password(format!("Token of {url}: "))
+    let token = rpassword::prompt_password(format!("TokenSource of {url}: "))
         .map_err(|error| misused(format_args!("--login {WITHOUT_TERMINAL} ({error})")))?;
     let token = token.trim();
     let checked = token.parse().map_err(|expected| misused(format!("this is not {expected}")))?;
     let not_stored = |why: &dyn Display| failed(format!("the token was not stored: {why}"));
-    let gateway = RemoteGateway::new(url.clone(), Token::Given(checked)).map_err(failed)?;
+    let gateway = RemoteGateway::new(url.clone(), TokenSource::Given(checked)).map_err(failed)?;
     let tried = runtime()?.block_on(gateway.probe());
     tried.map_err(|error| not_stored(&error.explain(url)))?;
     let file = credentials.store(token).map_err(|error| not_stored(&error))?;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use threadway::agents::{Agents, Upstream};
 use threadway::cli;
 use threadway::config;
-use threadway::server::{self, Limits, Observer, Page, Server, Settings, ThreadRoutes};
+use threadway::server::{self, Limits, Observer, Page, Server, Settings, ThreadRoutePolicy};
 use threadway::upstream::{BaseUrl, Client};
 use threadway_demo::{self as demo, Demo, Pace};
 use tokio_util::sync::CancellationToken;
@@ -41,7 +41,7 @@ pub(super) fn run(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
         let upstream = Upstream { name: config::DEFAULT_UPSTREAM.to_owned(), client };
         let agents = Agents::new(vec![upstream], Vec::new());
         let thread_routes =
-            if listen.ip().is_loopback() { ThreadRoutes::All } else { ThreadRoutes::Off };
+            if listen.ip().is_loopback() { ThreadRoutePolicy::All } else { ThreadRoutePolicy::Off };
         let limits = Limits::default();
         let routes = server::under_safe_names(demo.routes(), Vec::new());
         let settings =

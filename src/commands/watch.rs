@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use threadway::cli;
 use threadway::upstream::BaseUrlError;
-use threadway::watch::{self, Format, Until, Watch};
+use threadway::watch::{self, Format, Until, WatchOptions};
 
 use super::lines::start_log_of_flag;
 use super::{LATE, failed, misused, runtime, say, signal};
@@ -30,7 +30,7 @@ pub(super) fn run(args: cli::Watch, log: Option<&str>) -> Result<(), u8> {
     start_log_of_flag(log)?;
     let format = if json { Format::Json } else { Format::Text };
     let until = if once { Until::Ended } else { Until::Stopped };
-    let watch = Watch { gateway, agent, thread_id, headers, until, format };
+    let watch = WatchOptions { gateway, agent, thread_id, headers, until, format };
     let runtime = runtime()?;
     let watched = runtime.block_on(async {
         let stop = signal::stop().map_err(failed)?;

@@ -11,9 +11,9 @@ use super::raw::{AUTH_KEYS, Given, Mistake, Raw};
 use crate::server::{
     Auth, Compression, Cors, CorsError, Credentials, DEFAULT_SKEW, Forward, HostName, Jwt,
     JwtError, JwtSettings, Keys, KeysError, KeysFrom, NotAHostName, NotForwarded, Page, Rates,
-    RequestRate, ThreadRoutes, Trust, UpstreamAuth,
+    RequestRate, ThreadRoutePolicy, Trust, UpstreamAuth,
 };
-use crate::upstream::{Identity, KeySetUrl, NotAKeySetUrl, Tls, UnknownThread};
+use crate::upstream::{Identity, KeySetUrl, NotAKeySetUrl, OnThreadNotFound, Tls};
 use threadway_translate::agui::{Allowance, LostThread, NotForClients, OnMessage, SystemMessages};
 use threadway_translate::langgraph::{ErrorDetail, Multitask};
 
@@ -258,7 +258,7 @@ impl Raw {
                 self.keep(forward.allow(name).map_err(wrong));
             }
         }
-        let words = [("empty", UnknownThread::Empty), ("refused", UnknownThread::Refused)];
+        let words = [("empty", OnThreadNotFound::Empty), ("refused", OnThreadNotFound::Refused)];
         if let Some(unknown) = self.word("auth.unknown_threads", &words) {
             forward.set_unknown(unknown);
         }
@@ -304,17 +304,23 @@ impl Raw {
 
     /// Who may list, change and inspect threads. `is_shared` says whether callers on other machines
     /// reach the gateway.
-    pub(super) fn thread_routes(&mut self, auth: Option<&Auth>, is_shared: bool) -> ThreadRoutes {
+    pub(super) fn thread_routes(
+        &mut self,
+        auth: Option<&Auth>,
+        is_shared: bool,
+    ) -> ThreadRoutePolicy {
         let words = [
-            ("callers", ThreadRoutes::Callers),
-            ("all", ThreadRoutes::All),
-            ("off", ThreadRoutes::Off),
+            ("callers", ThreadRoutePolicy::Callers),
+            ("all", ThreadRoutePolicy::All),
+            ("off", ThreadRoutePolicy::Off),
         ];
         let routes = self.word("thread_routes", &words);
-        match (routes.unwrap_or(ThreadRoutes::Callers), auth) {
+        match (routes.unwrap_or(ThreadRoutePolicy::Callers), auth) {
             // All callers are on this machine.
-            (ThreadRoutes::Callers, Some(Auth::None)) if !is_shared => ThreadRoutes::All,
-            (ThreadRoutes::Callers, None | Some(Auth::None | Auth::Bearer(_))) => ThreadRoutes::Off,
+            (ThreadRoutePolicy::Callers, Some(Auth::None)) if !is_shared => ThreadRoutePolicy::All,
+            (ThreadRoutePolicy::Callers, None | Some(Auth::None | Auth::Bearer(_))) => {
+                ThreadRoutePolicy::Off
+            }
             (routes, _) => routes,
         }
     }

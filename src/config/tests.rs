@@ -4,11 +4,11 @@ use std::num::{NonZeroU32, NonZeroUsize};
 
 use super::*;
 use crate::server::{
-    Compression, Cors, Credentials, DEFAULT_SKEW, Forward, Page, Rates, RequestRate, ThreadRoutes,
-    UpstreamAuth,
+    Compression, Cors, Credentials, DEFAULT_SKEW, Forward, Page, Rates, RequestRate,
+    ThreadRoutePolicy, UpstreamAuth,
 };
 use crate::sessions;
-use crate::upstream::{Caller, MAX_ADDRESSES, UnknownThread};
+use crate::upstream::{Caller, MAX_ADDRESSES, OnThreadNotFound};
 use threadway_translate::acp::ToolKind;
 use threadway_translate::acp::mcp::Secrets;
 use threadway_translate::acp::permission::Rule;
@@ -390,7 +390,7 @@ fn the_front_is_what_the_file_says() {
     assert_eq!(rates, Rates { requests, streams: NonZeroUsize::new(7) });
     let mut expected = Forward::default();
     expected.allow("x-tenant").unwrap();
-    expected.set_unknown(UnknownThread::Empty);
+    expected.set_unknown(OnThreadNotFound::Empty);
     assert_eq!(forward, expected);
     assert_eq!(error_detail, ErrorDetail::Code);
     assert_eq!(on_message, OnMessage::Reject);
@@ -409,17 +409,17 @@ fn threads_are_listed_where_callers_are_told_apart_or_at_this_machine() {
     let upstream = "auth.mode = \"upstream\"";
     let open = "listen = \"0.0.0.0:1\"\ninsecure = true";
     for (text, expected) in [
-        (String::new(), ThreadRoutes::All),
+        (String::new(), ThreadRoutePolicy::All),
         // A gateway with host names is behind a proxy.
-        ("hosts = [\"chat.example.com\"]".to_owned(), ThreadRoutes::Off),
-        (open.to_owned(), ThreadRoutes::Off),
-        (bearer.to_owned(), ThreadRoutes::Off),
-        (upstream.to_owned(), ThreadRoutes::Callers),
-        (format!("{open}\n{upstream}"), ThreadRoutes::Callers),
-        (format!("thread_routes = \"all\"\n{bearer}"), ThreadRoutes::All),
-        (format!("thread_routes = \"all\"\n{open}"), ThreadRoutes::All),
-        (format!("thread_routes = \"callers\"\n{open}"), ThreadRoutes::Off),
-        ("thread_routes = \"off\"".to_owned(), ThreadRoutes::Off),
+        ("hosts = [\"chat.example.com\"]".to_owned(), ThreadRoutePolicy::Off),
+        (open.to_owned(), ThreadRoutePolicy::Off),
+        (bearer.to_owned(), ThreadRoutePolicy::Off),
+        (upstream.to_owned(), ThreadRoutePolicy::Callers),
+        (format!("{open}\n{upstream}"), ThreadRoutePolicy::Callers),
+        (format!("thread_routes = \"all\"\n{bearer}"), ThreadRoutePolicy::All),
+        (format!("thread_routes = \"all\"\n{open}"), ThreadRoutePolicy::All),
+        (format!("thread_routes = \"callers\"\n{open}"), ThreadRoutePolicy::Off),
+        ("thread_routes = \"off\"".to_owned(), ThreadRoutePolicy::Off),
     ] {
         let config = checked(&format!("{text}\nupstream.url = \"http://u\"")).unwrap();
         assert_eq!(config.settings.thread_routes, expected, "{text}");

@@ -35,7 +35,7 @@ use super::{OwnerPolicy, Shared};
 use crate::metrics::{Origin, RunEnd, RunMeter};
 use crate::offload::offload;
 use crate::upstream::{Affinity, Body, Client, Error, Purpose, RunStream};
-use request::{Answered, PendingResponse, Reply, Response};
+use request::{PendingResponse, Reply, Response, RoundResult};
 use threadway_translate::run::{Loss, Outcome, RunEvent, StreamEnd, Usage};
 use unread::unread;
 
@@ -202,8 +202,8 @@ impl Driver {
     }
 
     /// Passes a response to the reading. Returns the stream, if one was opened.
-    fn on_response(&mut self, reading: &mut Reading, answered: Answered) -> Option<Body> {
-        let Answered { reply: Reply { response, retry_after }, barred, is_whole } = answered;
+    fn on_response(&mut self, reading: &mut Reading, answered: RoundResult) -> Option<Body> {
+        let RoundResult { reply: Reply { response, retry_after }, barred, is_whole } = answered;
         self.bar(&barred, is_whole);
         let now = Instant::now();
         match response {
@@ -442,7 +442,7 @@ impl Drop for Driver {
 }
 
 /// The response to a request; never ready without a request.
-async fn response(pending: &mut Option<PendingResponse>) -> Answered {
+async fn response(pending: &mut Option<PendingResponse>) -> RoundResult {
     match pending {
         Some(pending) => pending.await,
         None => std::future::pending().await,

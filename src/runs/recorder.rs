@@ -82,13 +82,13 @@ struct Shared {
 pub(super) struct RunRecorder {
     recorder: Recorder,
     number: u64,
-    state: RecorderState,
+    state: RunRecorderState,
     /// The cursor after which the stream was last requested.
     requested_after: String,
 }
 
 #[derive(Debug)]
-enum RecorderState {
+enum RunRecorderState {
     /// There is no file yet, because no bytes have come or the run has no name.
     Buffering {
         secrets: Vec<Vec<u8>>,
@@ -134,7 +134,7 @@ impl Recorder {
     /// Begins a recording. `secrets` are the credentials that the upstream is asked with.
     pub(super) fn run(&self, secrets: Vec<Vec<u8>>) -> RunRecorder {
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
-        let state = RecorderState::Buffering { secrets, joined: None, chunks: Vec::new() };
+        let state = RunRecorderState::Buffering { secrets, joined: None, chunks: Vec::new() };
         RunRecorder { recorder: self.clone(), number, state, requested_after: String::new() }
     }
 
@@ -163,7 +163,7 @@ impl RunRecorder {
     /// Buffers bytes of the stream, without copying them.
     pub(super) fn push(&mut self, new: &[Bytes]) {
         let memory_bytes = memory_bytes(new);
-        let (RecorderState::Buffering { chunks, .. } | RecorderState::Writing { chunks }) =
+        let (RunRecorderState::Buffering { chunks, .. } | RunRecorderState::Writing { chunks }) =
             &mut self.state
         else {
             return;
@@ -181,8 +181,8 @@ impl RunRecorder {
     pub(super) fn flush(&mut self, thread_id: &str, run_id: Option<&str>) {
         let number = self.number;
         match &mut self.state {
-            RecorderState::Buffering { chunks, .. } if chunks.is_empty() => {}
-            RecorderState::Buffering { secrets, joined, chunks } => {
+            RunRecorderState::Buffering { chunks, .. } if chunks.is_empty() => {}
+            RunRecorderState::Buffering { secrets, joined, chunks } => {
                 let (secrets, chunks) = (std::mem::take(secrets), std::mem::take(chunks));
                 let how = if joined.is_some() {
                     "; joined: what LangGraph does not store of the beginning is missing"
@@ -200,14 +200,14 @@ impl RunRecorder {
                     self.recorder.send(Command::Join { number, note });
                 }
                 self.recorder.send(Command::Write { number, chunks });
-                self.state = RecorderState::Writing { chunks: Vec::new() };
+                self.state = RunRecorderState::Writing { chunks: Vec::new() };
             }
-            RecorderState::Writing { chunks } if chunks.is_empty() => {}
-            RecorderState::Writing { chunks } => {
+            RunRecorderState::Writing { chunks } if chunks.is_empty() => {}
+            RunRecorderState::Writing { chunks } => {
                 let chunks = std::mem::take(chunks);
                 self.recorder.send(Command::Write { number, chunks });
             }
-            RecorderState::Closed => {}
+            RunRecorderState::Closed => {}
         }
     }
 
@@ -215,11 +215,11 @@ impl RunRecorder {
     pub(super) fn on_request(&mut self, cursor: &str, new: Vec<Vec<u8>>) {
         cursor.clone_into(&mut self.requested_after);
         match &mut self.state {
-            RecorderState::Buffering { secrets, .. } => secrets.extend(new),
-            RecorderState::Writing { .. } => {
+            RunRecorderState::Buffering { secrets, .. } => secrets.extend(new),
+            RunRecorderState::Writing { .. } => {
                 self.recorder.send(Command::Secrets { number: self.number, secrets: new });
             }
-            RecorderState::Closed => {}
+            RunRecorderState::Closed => {}
         }
     }
 
@@ -228,24 +228,25 @@ impl RunRecorder {
         let date = date.map(|date| format!("{ANSWERED}{date}")).unwrap_or_default();
         let note = format!("{JOINED}{}{date}", self.requested_after);
         match &mut self.state {
-            RecorderState::Buffering { joined, .. } => *joined = Some(note),
-            RecorderState::Writing { .. } => {
+            RunRecorderState::Buffering { joined, .. } => *joined = Some(note),
+            RunRecorderState::Writing { .. } => {
                 self.recorder.send(Command::Join { number: self.number, note });
             }
-            RecorderState::Closed => {}
+            RunRecorderState::Closed => {}
         }
     }
 
     /// Ends the recording with a comment. `is_whole` is whether the reading ended with the run's
     /// own end.
     pub(super) fn close(&mut self, note: impl Display, is_whole: bool) {
-        let state = std::mem::replace(&mut self.state, RecorderState::Closed);
-        let (RecorderState::Buffering { chunks, .. } | RecorderState::Writing { chunks }) = &state
+        let state = std::mem::replace(&mut self.state, RunRecorderState::Closed);
+        let (RunRecorderState::Buffering { chunks, .. } | RunRecorderState::Writing { chunks }) =
+            &state
         else {
             return;
         };
         self.recorder.0.queued.fetch_sub(memory_bytes(chunks), Ordering::Relaxed);
-        if let RecorderState::Writing { .. } = state {
+        if let RunRecorderState::Writing { .. } = state {
             let note = note.to_string();
             self.recorder.send(Command::Close { number: self.number, note, is_whole });
         }

@@ -19,7 +19,7 @@ mod verifier;
 
 use http::{HeaderName, StatusCode};
 
-pub use access::ThreadRoutes;
+pub use access::ThreadRoutePolicy;
 pub use admit::FAILURES;
 pub use jwks::NotAKeySet;
 pub(crate) use jwt::{DEFAULT_SKEW, MAX_SKEW};

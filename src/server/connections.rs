@@ -57,8 +57,9 @@ const SPARE_CONNECTIONS: usize = 64;
 /// still reads. A client that does not is disconnected, and its position in a run is released.
 pub const WRITE_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// How long a connection may rest between two requests. Proxies and load balancers keep theirs for
-/// 60 s or 75 s, and do not repeat a `POST` that meets a closed one.
+/// How long a connection may be idle between two requests. It must be longer than the 60 s or 75 s
+/// after which proxies close theirs. Otherwise a proxy may send a `POST` on a connection that the
+/// gateway is closing, and proxies do not repeat a `POST`.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The pause after a failed accept. Without free file descriptors, the next one fails at once too.

@@ -28,7 +28,7 @@ pub(super) struct Reject {
     message: String,
     /// How long the client has to wait, where that is known.
     wait: Option<Duration>,
-    fault: Option<UpstreamFault>,
+    fault: Option<FaultToLog>,
 }
 
 /// What the logs and metrics keep of a refusal, as an extension of its response.
@@ -37,12 +37,12 @@ pub(super) struct Refused {
     /// That of the refusal. [`defer`](super::routes::events::defer) may answer with another one.
     pub(super) status: StatusCode,
     pub(super) code: &'static str,
-    pub(super) fault: Option<UpstreamFault>,
+    pub(super) fault: Option<FaultToLog>,
 }
 
 /// A fault of an upstream because of which a request was refused.
 #[derive(Clone, Debug)]
-pub(super) struct UpstreamFault {
+pub(super) struct FaultToLog {
     /// What happened, without the upstream's words.
     pub(super) reason: Arc<str>,
     /// Whether the log has no other line about it.
@@ -265,7 +265,7 @@ impl Reject {
     /// The upstream's fault has a line in the log already.
     #[must_use]
     pub(super) fn logged(self) -> Self {
-        let fault = self.fault.map(|fault| UpstreamFault { is_news: false, ..fault });
+        let fault = self.fault.map(|fault| FaultToLog { is_news: false, ..fault });
         Self { fault, ..self }
     }
 
@@ -319,7 +319,7 @@ impl Reject {
                     told(error, detail)
                 );
                 let reject = Self::new(StatusCode::BAD_GATEWAY, "run_not_started", message);
-                Self { fault: Some(UpstreamFault::of(error)), ..reject }
+                Self { fault: Some(FaultToLog::of(error)), ..reject }
             }
             Refusal::MayHaveStarted(error) => {
                 Self::upstream(error, caller, detail, SideEffect::Possible)
@@ -339,7 +339,7 @@ impl Reject {
         let reject = Self::upstream_told(error, caller, detail, effect);
         // Other refusals concern the caller: credentials, or a thread that is not there.
         let is_fault = reject.status.is_server_error() || error.answer() == Answer::RateLimited;
-        let fault = is_fault.then(|| UpstreamFault::of(error));
+        let fault = is_fault.then(|| FaultToLog::of(error));
         Self { fault, ..reject }
     }
 
@@ -438,9 +438,9 @@ impl Reject {
     }
 }
 
-// === impl UpstreamFault ===
+// === impl FaultToLog ===
 
-impl UpstreamFault {
+impl FaultToLog {
     fn of(error: &Error) -> Self {
         Self { reason: error.to_string().into(), is_news: !error.was_not_sent() }
     }

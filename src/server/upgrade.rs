@@ -109,14 +109,14 @@ pub(in crate::server) mod tests {
     #[test]
     fn what_an_upgrade_replaces_is_dropped_outside_its_lock() {
         /// Locks as it is dropped, as the charge of a socket may.
-        struct Locks(Mutex<()>);
-        impl Drop for Locks {
+        struct LocksOnDrop(Mutex<()>);
+        impl Drop for LocksOnDrop {
             fn drop(&mut self) {
                 drop(self.0.lock());
             }
         }
         let upgrade = Upgrade::default();
-        let locks = Locks(Mutex::new(()));
+        let locks = LocksOnDrop(Mutex::new(()));
         upgrade.put(|_| async move { drop(locks) });
         upgrade.put(|_| async {});
         assert!(upgrade.take().is_some());

@@ -26,7 +26,7 @@ use super::client::{ClientAbilities, ClientServers, CursorForm, SubagentForm};
 use super::link::{Answer, Link, Work};
 use super::outbox::Outbox;
 use super::session::{Sessions, check_session_id};
-use super::{Endpoint, Service, Settings, fork, history, lengths, prompt_end, turn};
+use super::{LineHandler, Service, Settings, fork, history, lengths, prompt_end, turn};
 use crate::metrics::{AcpMeter, Charge};
 use crate::offload::offload;
 use crate::sync::{Guard, Mutex};
@@ -537,7 +537,7 @@ fn destination(method: Option<Method>, session: Option<&str>) -> Destination<'_>
     }
 }
 
-impl Endpoint for Connection {
+impl LineHandler for Connection {
     fn take(&self, line: &[u8]) -> Option<Work> {
         self.take(line)
     }

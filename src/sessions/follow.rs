@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
 use super::link::{Link, Work};
-use super::questions::Settled;
+use super::questions::AfterQuestions;
 use super::session::{OpenQuestion, Session};
 use super::turn::{Sending, Turn, Whose, has_conversation};
 use crate::upstream::{Backoff, Seed};
@@ -124,7 +124,7 @@ impl Link {
                             continue;
                         }
                     };
-                    if let Settled::Resume(start) = settled {
+                    if let AfterQuestions::Resume(start) = settled {
                         turn.run_to_end(&mut view, start).await?;
                         return Ok(Unfollowed::ForNow);
                     }

@@ -9,7 +9,7 @@ use agent_client_protocol_schema::v1::{AuthMethod, AuthMethodAgent, AuthMethodTe
 use super::auth::API_KEY;
 use super::client::ClientAbilities;
 use super::link::Work;
-use super::{Authentication, Connection, Endpoint, Outbox, Service, Settings};
+use super::{Authentication, Connection, LineHandler, Outbox, Service, Settings};
 use threadway_translate::acp::destination::Destination;
 use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming};
@@ -120,7 +120,7 @@ impl LoginConnection {
     }
 }
 
-impl Endpoint for LoginConnection {
+impl LineHandler for LoginConnection {
     fn take(&self, line: &[u8]) -> Option<Work> {
         if let Some(connection) = self.served.get() {
             return connection.take(line);
@@ -154,7 +154,7 @@ impl Endpoint for LoginConnection {
     }
 
     fn service(&self) -> Option<Arc<Service>> {
-        self.served.get().and_then(Endpoint::service)
+        self.served.get().and_then(LineHandler::service)
     }
 }
 

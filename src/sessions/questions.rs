@@ -20,7 +20,7 @@ use threadway_translate::run::{Action, Ask, Decision, Interrupt, Start};
 
 /// What follows after the questions were put.
 #[derive(Debug)]
-pub(super) enum Settled {
+pub(super) enum AfterQuestions {
     /// The run resumes with this.
     Resume(Start),
     /// The run waits for the next prompt.
@@ -96,7 +96,7 @@ impl Link {
         session: &Session,
         view: &mut ClientView,
         questions: Vec<OpenQuestion>,
-    ) -> Result<Settled, Error> {
+    ) -> Result<AfterQuestions, Error> {
         expect_answerable(&questions)?;
         let mut slots = Vec::new();
         for waiting in &questions {
@@ -109,7 +109,7 @@ impl Link {
         });
         let replies = match try_join_all(asked).await {
             Ok(replies) => replies,
-            Err(NoReply::Cancelled) => return Ok(Settled::Stopped),
+            Err(NoReply::Cancelled) => return Ok(AfterQuestions::Stopped),
             Err(NoReply::Failed(error)) => return Err(error),
         };
         self.conclude(session, view, questions, replies).await
@@ -303,7 +303,7 @@ impl Link {
         view: &mut ClientView,
         questions: Vec<OpenQuestion>,
         replies: Vec<Vec<Reply>>,
-    ) -> Result<Settled, Error> {
+    ) -> Result<AfterQuestions, Error> {
         let mut answers = Answers::default();
         let mut always = Vec::new();
         for (mut waiting, replies) in questions.into_iter().zip(replies) {
@@ -332,8 +332,8 @@ impl Link {
                     view.projector.decide(id, at, &action, verdict, emit);
                 });
                 return Ok(match verdict {
-                    Verdict::Allowed => Settled::Resume(Start::Continue),
-                    Verdict::Rejected => Settled::Stopped,
+                    Verdict::Allowed => AfterQuestions::Resume(Start::Continue),
+                    Verdict::Rejected => AfterQuestions::Stopped,
                 });
             }
             answers.add(waiting, answer);
@@ -343,12 +343,12 @@ impl Link {
         }
         if let Some(start) = answers.start() {
             self.show_decisions(session, view, &answers.answered);
-            return Ok(Settled::Resume(start));
+            return Ok(AfterQuestions::Resume(start));
         }
         self.ask_in_text(session, view, &answers.waiting);
         view.questions = answers.waiting;
         view.questions.iter_mut().for_each(|waiting| waiting.is_asked_in_text = true);
-        Ok(Settled::ByPrompt)
+        Ok(AfterQuestions::ByPrompt)
     }
 
     /// Shows the decisions about the calls of answered questions.

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::link::Link;
 use super::position::META;
-use super::questions::{Answers, Settled, expect_answerable};
+use super::questions::{AfterQuestions, Answers, expect_answerable};
 use super::session::{ClientView, OpenQuestion, Session, Stored};
 use super::waiting_prompts::WaitingPrompt;
 use crate::metrics::{AcpMeter, PromptEnd};
@@ -197,9 +197,9 @@ impl Turn {
                 // Ask the open questions again: a prompt must not be taken as an approval or a
                 // rejection.
                 None => match self.settle(view, answer.left).await? {
-                    Settled::Resume(start) => start,
-                    Settled::ByPrompt => return Err(must_answer_first()),
-                    Settled::Stopped => return Ok(self.stopped(view)),
+                    AfterQuestions::Resume(start) => start,
+                    AfterQuestions::ByPrompt => return Err(must_answer_first()),
+                    AfterQuestions::Stopped => return Ok(self.stopped(view)),
                 },
             };
             self.link.show_decisions(&self.session, view, &answer.answered);
@@ -340,9 +340,9 @@ impl Turn {
             settled = self.settle(view, waiting) => settled,
         };
         let ended = match settled {
-            Ok(Settled::Resume(start)) => self.run_to_end(view, start).await,
-            Ok(Settled::ByPrompt) => Ok(StopReason::EndTurn),
-            Ok(Settled::Stopped) => Ok(StopReason::Cancelled),
+            Ok(AfterQuestions::Resume(start)) => self.run_to_end(view, start).await,
+            Ok(AfterQuestions::ByPrompt) => Ok(StopReason::EndTurn),
+            Ok(AfterQuestions::Stopped) => Ok(StopReason::Cancelled),
             Err(error) => Err(error),
         };
         ended.inspect_err(|error| {
@@ -385,12 +385,12 @@ impl Turn {
             };
             let waiting = questions.into_iter().map(OpenQuestion::from).collect();
             match self.settle(view, waiting).await? {
-                Settled::Resume(next) => {
+                AfterQuestions::Resume(next) => {
                     beginning = next.into();
                     kept = std::mem::take(&mut view.decision_keys);
                 }
-                Settled::ByPrompt => return Ok(StopReason::EndTurn),
-                Settled::Stopped => return Ok(self.stopped(view)),
+                AfterQuestions::ByPrompt => return Ok(StopReason::EndTurn),
+                AfterQuestions::Stopped => return Ok(self.stopped(view)),
             }
         }
     }
@@ -400,11 +400,11 @@ impl Turn {
         &self,
         view: &mut ClientView,
         waiting: Vec<OpenQuestion>,
-    ) -> Result<Settled, Error> {
+    ) -> Result<AfterQuestions, Error> {
         let settled = self.link.settle(&self.session, view, waiting);
         let settled = self.stop.run_until_cancelled(settled).await;
         // A client that failed to answer is not asked again in this turn.
-        settled.unwrap_or(Ok(Settled::Stopped)).inspect_err(|_| self.settle_calls(view))
+        settled.unwrap_or(Ok(AfterQuestions::Stopped)).inspect_err(|_| self.settle_calls(view))
     }
 
     /// The response of a stopped turn. Settles its calls.

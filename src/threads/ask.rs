@@ -43,7 +43,7 @@ struct PlannedRun {
 }
 
 /// The result of planning on the thread as it is.
-enum Planned {
+enum PlanOutcome {
     Next(Next),
     /// The thread is planned anew with its live runs.
     AfterRuns,
@@ -172,13 +172,13 @@ impl Thread {
         let mut stops = 0;
         loop {
             let run_id = match self.plan_now(request, storing, listed.take(), stops > 0).await? {
-                Planned::Next(next) => return Ok(next),
-                Planned::AfterRuns => {
+                PlanOutcome::Next(next) => return Ok(next),
+                PlanOutcome::AfterRuns => {
                     listed = Some(list().await?);
                     continue;
                 }
-                Planned::AfterStop { run_id } if stops < MAX_STOPS => run_id,
-                Planned::AfterStop { .. } => return Err(Refusal::Busy),
+                PlanOutcome::AfterStop { run_id } if stops < MAX_STOPS => run_id,
+                PlanOutcome::AfterStop { .. } => return Err(Refusal::Busy),
             };
             stops += 1;
             tracing::info!(
@@ -205,7 +205,7 @@ impl Thread {
         storing: &Storing,
         mut listed: Option<Vec<RunRecord>>,
         is_after_stop: bool,
-    ) -> Result<Planned, Refusal> {
+    ) -> Result<PlanOutcome, Refusal> {
         let upstream = &self.reads();
         let _turn = upstream.turn(Line::Starts).await?;
         let state = upstream.thread_state(&self.id);
@@ -265,7 +265,7 @@ impl Thread {
                     plan = Some(*planned);
                     break;
                 }
-                PlanStep::Needs(Need::Runs) => return Ok(Planned::AfterRuns),
+                PlanStep::Needs(Need::Runs) => return Ok(PlanOutcome::AfterRuns),
                 PlanStep::Needs(Need::Sent { ids, made }) => {
                     sent = Some(sent::messages(upstream, &self.id, &ids, made).await?);
                 }
@@ -276,7 +276,9 @@ impl Thread {
                     let found = past::values(upstream, &self.id, wanted, since.as_deref());
                     values = Some(found.await?);
                 }
-                PlanStep::Needs(Need::Stop { run_id }) => return Ok(Planned::AfterStop { run_id }),
+                PlanStep::Needs(Need::Stop { run_id }) => {
+                    return Ok(PlanOutcome::AfterStop { run_id });
+                }
             }
         }
         let Some(Plan { keep, run, dropped }) = plan else {
@@ -286,9 +288,9 @@ impl Thread {
         };
         self.log_dropped(&dropped);
         if let Some(step) = self.store(state.as_ref(), &keep, storing).await? {
-            return Ok(Planned::Next(Next::LookAgain(step)));
+            return Ok(PlanOutcome::Next(Next::LookAgain(step)));
         }
-        let Some(mut run) = run else { return Ok(Planned::Next(Next::Show)) };
+        let Some(mut run) = run else { return Ok(PlanOutcome::Next(Next::Show)) };
         run.client_context = offload(request.bytes(), || request.client_context(&keys));
         let origin = match &state {
             Some(_) => ThreadOrigin::Exists,
@@ -301,7 +303,7 @@ impl Thread {
             }
             (Some(_), None) | (None, _) => None,
         };
-        Ok(Planned::Next(Next::Start(Box::new(PlannedRun { run, server, checkpoint, origin }))))
+        Ok(PlanOutcome::Next(Next::Start(Box::new(PlannedRun { run, server, checkpoint, origin }))))
     }
 
     /// Logs what does not go up. The client's own words and ids are not logged.

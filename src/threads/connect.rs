@@ -19,7 +19,7 @@ use threadway_translate::langgraph::Capabilities;
 impl Threads {
     /// Reads a thread's live run to its end, beginning with a snapshot. Without a live run, reads
     /// the thread's state. A thread that is not found is empty or an error: see
-    /// [`UnknownThread`](crate::upstream::UnknownThread).
+    /// [`OnThreadNotFound`](crate::upstream::OnThreadNotFound).
     ///
     /// Before a client gets any byte of a run, a request with its own credentials must succeed on
     /// the thread.

@@ -27,7 +27,7 @@ pub struct ThreadSnapshot {
 
 impl Thread {
     /// Loads the thread's state, and the id of its live run. A thread that is not found is empty or
-    /// refused: see [`UnknownThread`](crate::upstream::UnknownThread).
+    /// refused: see [`OnThreadNotFound`](crate::upstream::OnThreadNotFound).
     pub(crate) async fn snapshot(&self) -> Result<ThreadSnapshot, Refusal> {
         self.expect_no_shutdown()?;
         let server = self.agent().capabilities();

@@ -16,7 +16,7 @@ use url::Url;
 
 use super::availability::{Availability, Evidence};
 use super::backoff::Seed;
-use super::choice::{Change, Choice};
+use super::choice::{AddressSwitch, Choice};
 use super::dial::Dialer;
 use super::http1::Http;
 use super::{BaseUrl, CONNECT_TIMEOUT, Error, OUTAGE_FAILURES, SetupError, Tls};
@@ -192,8 +192,8 @@ impl Addresses {
     }
 
     /// Logs and counts a change of address. The pauses between trials limit how many there are.
-    fn report(&self, change: Option<Change>, metrics: &Metrics) {
-        let Some(Change { from, to }) = change else { return };
+    fn report(&self, change: Option<AddressSwitch>, metrics: &Metrics) {
+        let Some(AddressSwitch { from, to }) = change else { return };
         let reason = if to < from { AddressChange::Returned } else { AddressChange::Failed };
         metrics.address_changed(reason);
         let (from, url) = (&self.get(from).url, &self.get(to).url);

@@ -24,7 +24,7 @@ const TRACE_CONTEXT: [&str; 2] = ["traceparent", "tracestate"];
 pub struct Caller {
     headers: Arc<HeaderMap>,
     /// Overrides the default of [`Caller::unknown_thread`].
-    unknown_thread: Option<UnknownThread>,
+    unknown_thread: Option<OnThreadNotFound>,
     /// The name in log lines. LangGraph does not get it.
     name: Option<Arc<str>>,
     until: Until,
@@ -45,7 +45,7 @@ pub(crate) struct Purpose {
 /// How to treat a thread that LangGraph does not find. LangGraph gives the same answer for a thread
 /// that does not exist and for one that belongs to somebody else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum UnknownThread {
+pub enum OnThreadNotFound {
     /// The thread is new and empty. Every new chat asks for its thread.
     Empty,
     /// The thread may be somebody else's: the request is refused.
@@ -124,7 +124,7 @@ impl Caller {
     /// Sets how unknown threads are treated. `None` is the default of
     /// [`unknown_thread`](Self::unknown_thread).
     #[must_use]
-    pub(crate) fn with_unknown_thread(self, unknown_thread: Option<UnknownThread>) -> Self {
+    pub(crate) fn with_unknown_thread(self, unknown_thread: Option<OnThreadNotFound>) -> Self {
         Self { unknown_thread, ..self }
     }
 
@@ -151,9 +151,9 @@ impl Caller {
 
     /// How a thread that LangGraph does not find is treated. By default a caller with credentials
     /// is refused, and others get an empty thread.
-    pub(crate) fn unknown_thread(&self) -> UnknownThread {
+    pub(crate) fn unknown_thread(&self) -> OnThreadNotFound {
         let default =
-            if self.is_personal() { UnknownThread::Refused } else { UnknownThread::Empty };
+            if self.is_personal() { OnThreadNotFound::Refused } else { OnThreadNotFound::Empty };
         self.unknown_thread.unwrap_or(default)
     }
 
@@ -221,12 +221,12 @@ mod tests {
         assert_eq!(shown.headers()["traceparent"], "00-1");
         assert_eq!(
             (bob.unknown_thread(), shown.unknown_thread()),
-            (UnknownThread::Refused, UnknownThread::Refused)
+            (OnThreadNotFound::Refused, OnThreadNotFound::Refused)
         );
         let shown = shown.without(|name| *name == "x-tenant");
-        assert_eq!(shown.unknown_thread(), UnknownThread::Empty);
-        let shown = shown.with_unknown_thread(Some(UnknownThread::Refused));
-        assert_eq!(shown.unknown_thread(), UnknownThread::Refused);
+        assert_eq!(shown.unknown_thread(), OnThreadNotFound::Empty);
+        let shown = shown.with_unknown_thread(Some(OnThreadNotFound::Refused));
+        assert_eq!(shown.unknown_thread(), OnThreadNotFound::Refused);
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(super) struct Choice {
 
 /// Requests are sent to another address from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct AddressSwitch {
     pub(super) from: usize,
     pub(super) to: usize,
 }
@@ -86,7 +86,7 @@ impl Choice {
     }
 
     /// The address has answered a request.
-    pub(super) fn on_answer(&mut self, index: usize, now: Instant) -> Option<Change> {
+    pub(super) fn on_answer(&mut self, index: usize, now: Instant) -> Option<AddressSwitch> {
         let standing = self.standings.get_mut(index)?;
         standing.away.take()?;
         standing.answers_since = Some(now);
@@ -94,7 +94,7 @@ impl Choice {
     }
 
     /// The address is away. Failures of requests other than the trial do not lengthen its pause.
-    pub(super) fn on_failure(&mut self, index: usize, now: Instant) -> Option<Change> {
+    pub(super) fn on_failure(&mut self, index: usize, now: Instant) -> Option<AddressSwitch> {
         let standing = self.standings.get_mut(index)?;
         match standing.away {
             Some(Away::Pausing { .. }) => return None,
@@ -129,10 +129,10 @@ impl Choice {
     }
 
     /// Requests go to the first address that works. While none does, nothing changes.
-    fn choose(&mut self) -> Option<Change> {
+    fn choose(&mut self) -> Option<AddressSwitch> {
         let first = (0..self.standings.len()).find(|index| self.works(*index))?;
         let from = std::mem::replace(&mut self.current, first);
-        (from != first).then_some(Change { from, to: first })
+        (from != first).then_some(AddressSwitch { from, to: first })
     }
 }
 
@@ -150,18 +150,18 @@ mod tests {
     fn a_request_is_sent_to_the_first_address_that_works_and_then_to_the_others() {
         let (mut choice, now) = (Choice::new(3, Seed::fixed()), Instant::now());
         assert_eq!(choice.order(None), [0, 1, 2]);
-        assert_eq!(choice.on_failure(0, now), Some(Change { from: 0, to: 1 }));
+        assert_eq!(choice.on_failure(0, now), Some(AddressSwitch { from: 0, to: 1 }));
         assert_eq!(choice.order(None), [1, 2, 0]);
         assert_eq!(choice.on_failure(2, now), None);
         assert_eq!(choice.order(None), [1, 0, 2]);
-        assert_eq!(choice.on_answer(0, now), Some(Change { from: 1, to: 0 }));
+        assert_eq!(choice.on_answer(0, now), Some(AddressSwitch { from: 1, to: 0 }));
         assert_eq!(choice.order(None), [0, 1, 2]);
     }
 
     #[test]
     fn nothing_changes_while_no_address_works() {
         let (mut choice, now) = (Choice::new(2, Seed::fixed()), Instant::now());
-        assert_eq!(choice.on_failure(0, now), Some(Change { from: 0, to: 1 }));
+        assert_eq!(choice.on_failure(0, now), Some(AddressSwitch { from: 0, to: 1 }));
         assert_eq!(choice.on_failure(1, now), None);
         assert_eq!(choice.order(None), [0, 1]);
         // The one that was used last is back, so there is nothing to report.
@@ -275,7 +275,7 @@ mod tests {
                 };
                 let first = (0..addresses).find(|index| !away.contains(index));
                 let expected = first.filter(|first| *first != current);
-                prop_assert_eq!(change, expected.map(|to| Change { from: current, to }));
+                prop_assert_eq!(change, expected.map(|to| AddressSwitch { from: current, to }));
                 current = first.unwrap_or(current);
                 let order = choice.order(home);
                 let each: BTreeSet<_> = order.iter().copied().collect();

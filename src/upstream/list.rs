@@ -20,7 +20,7 @@ pub(super) enum Listed {
 
 /// A part of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Page {
+pub(super) struct PageRange {
     /// How many items precede it.
     pub(super) offset: usize,
     /// How many items it has at most.
@@ -46,15 +46,15 @@ impl Client {
         &self,
         listed: Listed,
         columns: &'a [&'a str],
-        page: Page,
-        call: impl Fn(Page, &'a [&'a str]) -> PreparedRequest,
+        page: PageRange,
+        call: impl Fn(PageRange, &'a [&'a str]) -> PreparedRequest,
     ) -> Result<AnswerText, Error> {
         match self.list_at_once(listed, columns, page, &call).await {
             Err(Error::TooLarge { .. }) if page.limit > 1 => {}
             list => return list,
         }
         let mut parts = Parts { columns, text: "[".to_owned() };
-        let mut part = Page { limit: page.limit / 2, ..page };
+        let mut part = PageRange { limit: page.limit / 2, ..page };
         let end = page.offset + page.limit;
         while part.offset < end {
             part.limit = part.limit.min(end - part.offset);
@@ -87,8 +87,8 @@ impl Client {
         &self,
         listed: Listed,
         columns: &'a [&'a str],
-        page: Page,
-        call: &impl Fn(Page, &'a [&'a str]) -> PreparedRequest,
+        page: PageRange,
+        call: &impl Fn(PageRange, &'a [&'a str]) -> PreparedRequest,
     ) -> Result<AnswerText, Error> {
         if self.rejects_columns(listed).load(Ordering::Relaxed) {
             return call(page, &[]).text().await;

@@ -6,8 +6,8 @@ use serde::de::IgnoredAny;
 use url::Url;
 use uuid::Uuid;
 
-use super::list::{Listed, Page};
-use super::{AnswerText, Body, Client, Error, RunStream, UnknownThread};
+use super::list::{Listed, PageRange};
+use super::{AnswerText, Body, Client, Error, OnThreadNotFound, RunStream};
 use crate::metrics::Operation;
 use crate::offload::offload;
 use threadway_translate::json;
@@ -140,7 +140,7 @@ impl Client {
 
     /// Fails if the server hides a thread that has no state and no runs.
     pub(super) async fn check_record(&self, thread_id: &str) -> Result<(), Error> {
-        if self.caller().unknown_thread() == UnknownThread::Refused {
+        if self.caller().unknown_thread() == OnThreadNotFound::Refused {
             self.visibility_of_record(thread_id).await?;
         }
         Ok(())
@@ -148,7 +148,7 @@ impl Client {
 
     /// Whether an error means that the thread is empty for this caller.
     fn reads_as_empty(&self, error: &Error) -> bool {
-        error.is_not_found() && self.caller().unknown_thread() == UnknownThread::Empty
+        error.is_not_found() && self.caller().unknown_thread() == OnThreadNotFound::Empty
     }
 
     /// The newest runs of a thread, newest first. Empty if there is no such thread, unless unknown
@@ -241,12 +241,12 @@ impl Client {
         limit: usize,
         columns: &[&str],
     ) -> Result<AnswerText, Error> {
-        let call = |page: Page, columns: &[&str]| {
+        let call = |page: PageRange, columns: &[&str]| {
             let url = self.run_list_url(thread_id, status, page, columns);
             let call = self.call_url(Operation::Runs, Method::GET, url);
             call.about_thread(thread_id).allow_not_found()
         };
-        self.list(Listed::Runs, columns, Page { offset: 0, limit }, call).await
+        self.list(Listed::Runs, columns, PageRange { offset: 0, limit }, call).await
     }
 
     /// The Python server expects one `select` for each column, and rejects a comma-separated list
@@ -255,7 +255,7 @@ impl Client {
         &self,
         thread_id: &str,
         status: Option<&str>,
-        page: Page,
+        page: PageRange,
         columns: &[&str],
     ) -> Url {
         let mut url = self.base().join(&["threads", thread_id, "runs"]);

@@ -20,7 +20,7 @@ const MAX_NAMESPACES: usize = 16;
 
 /// The body of `POST /threads/{id}/state/checkpoint`.
 #[derive(Serialize)]
-struct AtNamespace<'a> {
+struct StateAtCheckpointRequest<'a> {
     checkpoint: Namespace<'a>,
 }
 
@@ -85,7 +85,7 @@ impl Client {
     ) -> Result<Option<AnswerText>, Error> {
         let path = ["threads", thread_id, "state", "checkpoint"];
         let post = self.call(Operation::ThreadState, Method::POST, &path);
-        let at = AtNamespace { checkpoint: Namespace { checkpoint_ns: namespace } };
+        let at = StateAtCheckpointRequest { checkpoint: Namespace { checkpoint_ns: namespace } };
         let answer = match post.allow_not_found().json(&at).text().await {
             Err(error) if error.shows(Unsupported::StateOfNamespace) => {
                 let mut url = self.base().join(&["threads", thread_id, "state"]);

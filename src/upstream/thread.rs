@@ -8,7 +8,7 @@ use http::header::HeaderName;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::list::{Listed, Page};
+use super::list::{Listed, PageRange};
 use super::prepared_request::PreparedRequest;
 use super::{AnswerText, Client, Error};
 use crate::metrics::Operation;
@@ -188,12 +188,13 @@ impl Client {
         offset: usize,
         limit: usize,
     ) -> Result<Vec<ThreadMark>, Error> {
-        let call = |Page { offset, limit }, select| {
+        let call = |PageRange { offset, limit }, select| {
             let (sort_by, sort_order) = ("updated_at", "desc");
             let body = NewestThreads { sort_by, sort_order, select, limit, offset };
             self.call(Operation::PollThreads, Method::POST, &["threads", "search"]).json(&body)
         };
-        let body = self.list(Listed::Threads, &MARK_COLUMNS, Page { offset, limit }, call).await?;
+        let body =
+            self.list(Listed::Threads, &MARK_COLUMNS, PageRange { offset, limit }, call).await?;
         self.understood(body.read(ThreadMark::parse_list), "a list of threads")
     }
 
@@ -358,8 +359,8 @@ impl Client {
 
     /// Threads without their states, by their UUIDs: those that the server shows to the caller.
     pub(crate) async fn listed_threads(&self, ids: &[&str]) -> Result<Vec<ThreadRecord>, Error> {
-        let page = Page { offset: 0, limit: ids.len() };
-        let call = |Page { offset, limit }, select| {
+        let page = PageRange { offset: 0, limit: ids.len() };
+        let call = |PageRange { offset, limit }, select| {
             let ids = ids.get(offset..).unwrap_or_default();
             let ids = ids.get(..limit).unwrap_or(ids);
             self.search_threads(&ThreadsById { ids, select, limit })
@@ -378,8 +379,8 @@ impl Client {
         columns: &'static [&'static str],
     ) -> Result<Vec<ThreadRecord>, Error> {
         let &ThreadSearch { metadata, limit, offset } = search;
-        let page = Page { offset, limit: limit.clamp(1, MAX_THREAD_PAGE) };
-        let call = |Page { offset, limit }, select| {
+        let page = PageRange { offset, limit: limit.clamp(1, MAX_THREAD_PAGE) };
+        let call = |PageRange { offset, limit }, select| {
             self.search_threads(&ThreadSearchBody {
                 metadata,
                 limit,

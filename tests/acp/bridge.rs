@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use threadway::bridge::{GatewayUrl, OpenError, PATIENCE, RemoteGateway, Token};
+use threadway::bridge::{GatewayUrl, OpenError, PATIENCE, RemoteGateway, TokenSource};
 use threadway::sessions::{Authentication, Connection, Outbox, Service, SessionLists};
 use threadway::stdio;
 use threadway::upstream::Caller;
@@ -57,7 +57,7 @@ impl Remote {
 
     fn gateway(&self, token: &str) -> RemoteGateway {
         let url: GatewayUrl = self.url().parse().unwrap();
-        RemoteGateway::new(url, Token::Given(token.parse().unwrap())).unwrap()
+        RemoteGateway::new(url, TokenSource::Given(token.parse().unwrap())).unwrap()
     }
 
     async fn tcp(&self) -> TcpStream {

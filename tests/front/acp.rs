@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use threadway::metrics::Metrics;
 use threadway::server::{
     ACP_IDLE, Auth, Cors, Credentials, Limits, Observer, PING, PONG_TIMEOUT, Rates, RequestRate,
-    Server, Settings, ThreadRoutes, UpstreamAuth, WRITE_TIMEOUT,
+    Server, Settings, ThreadRoutePolicy, UpstreamAuth, WRITE_TIMEOUT,
 };
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -341,7 +341,7 @@ async fn key_that_belongs_to_another_caller_now_has_no_connection() {
 }
 
 /// Two callers whose credentials LangGraph checks.
-pub(super) async fn tenants(thread_routes: ThreadRoutes) -> Front {
+pub(super) async fn tenants(thread_routes: ThreadRoutePolicy) -> Front {
     let auth = Auth::Upstream(UpstreamAuth::default());
     let front = Front::with(Settings { auth, thread_routes, ..Settings::default() }).await;
     for tenant in ["alice", "bob"] {
@@ -356,7 +356,7 @@ pub(super) const BOB: (&str, &str) = ("x-api-key", "bob-key");
 
 #[tokio::test]
 async fn session_of_another_caller_is_unknown() {
-    let front = tenants(ThreadRoutes::All).await;
+    let front = tenants(ThreadRoutePolicy::All).await;
     assert_eq!(front.refuses(&[]).await, refused(401, "unauthenticated"));
     assert_eq!(front.refuses(&[("x-api-key", "nobody")]).await, refused(401, "unauthorized"));
     let mut alice = RemoteEditor::initialized(front.address, &[ALICE]).await;
@@ -389,7 +389,7 @@ async fn session_of_another_caller_is_unknown() {
 
 #[tokio::test]
 async fn sessions_are_listed_and_deleted_only_where_threads_are() {
-    let front = tenants(ThreadRoutes::Off).await;
+    let front = tenants(ThreadRoutePolicy::Off).await;
     let mut editor = RemoteEditor::open(front.address, &[ALICE]).await.unwrap();
     let initialized = editor.initialize().await;
     let offered = &initialized["agentCapabilities"]["sessionCapabilities"];

@@ -12,7 +12,7 @@ use crate::support::gateway::Response;
 use crate::support::issuer::{AUDIENCE, Signer, from_now};
 use crate::support::langgraph::{Run, soon};
 use serde_json::{Value, json};
-use threadway::server::{ACP_UNREAD, Cors, Credentials, KEEP_ALIVE, Settings, ThreadRoutes};
+use threadway::server::{ACP_UNREAD, Cors, Credentials, KEEP_ALIVE, Settings, ThreadRoutePolicy};
 use threadway::sessions::{MAX_UNCONFIRMED_STREAMS, MAX_WAITING_BYTES, STALL};
 
 const NOBODY: &str = "22222222-2222-4222-8222-222222222222";
@@ -412,7 +412,7 @@ async fn stream_has_one_reader_and_few_are_read_before_they_are_loaded() {
 
 #[tokio::test]
 async fn connection_of_another_caller_is_unknown() {
-    let front = tenants(ThreadRoutes::All).await;
+    let front = tenants(ThreadRoutePolicy::All).await;
     let (nobody, body) = (vec![JSON, ("x-api-key", "nobody")], initialize().to_string());
     refuses(front.address, &[("POST", nobody, &body, (401, "unauthorized"))]).await;
     let mut alice = Client::connect(front.address, &[ALICE]).await;

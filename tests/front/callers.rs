@@ -14,7 +14,7 @@ use crate::support::upstream::{Exchange, STRANGER, Upstream};
 use serde_json::{Value, json};
 use threadway::runs::OwnerPolicy;
 use threadway::server::{Forward, Limits, Settings};
-use threadway::upstream::UnknownThread;
+use threadway::upstream::OnThreadNotFound;
 use tokio::time::Instant;
 
 const NOT_SHOWN: &str = "LangGraph has no such thread, or does not show it with these credentials";
@@ -195,7 +195,7 @@ async fn is_told_of_no_run(response: &mut Response) {
 async fn follower_who_may_no_longer_see_the_thread_gets_no_later_run() {
     let clock = HeldClock::pause();
     let mut as_empty = Forward::default();
-    as_empty.set_unknown(UnknownThread::Empty);
+    as_empty.set_unknown(OnThreadNotFound::Empty);
     let refused = || Forward::default();
     for (forward, status) in [(refused(), 404), (refused(), 403), (refused(), 401), (as_empty, 404)]
     {

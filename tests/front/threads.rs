@@ -10,7 +10,7 @@ use crate::support::langgraph::{LangGraph, state};
 use crate::support::process::File;
 use serde_json::{Value, json};
 use threadway::agents::{self, Agents};
-use threadway::server::{Auth, Settings, ThreadRoutes, Trust, UpstreamAuth};
+use threadway::server::{Auth, Settings, ThreadRoutePolicy, Trust, UpstreamAuth};
 use threadway::upstream::{Client, Identity};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -52,7 +52,7 @@ impl Front {
     async fn before(
         upstreams: &[(&str, &LangGraph, Identity)],
         auth: Auth,
-        routes: ThreadRoutes,
+        routes: ThreadRoutePolicy,
     ) -> Self {
         let upstream = |(name, server, identity): &(&str, &LangGraph, Identity)| {
             let client = Client::new(server.url.parse().unwrap(), None).unwrap();
@@ -64,7 +64,7 @@ impl Front {
         Self { address, _stop: stop, _serving: serving }
     }
 
-    async fn of(server: &LangGraph, auth: Auth, routes: ThreadRoutes) -> Self {
+    async fn of(server: &LangGraph, auth: Auth, routes: ThreadRoutePolicy) -> Self {
         Self::before(&[("default", server, Identity::Forwarded)], auth, routes).await
     }
 
@@ -122,7 +122,7 @@ fn endpoints(is_there: bool) -> Value {
 #[tokio::test]
 async fn tenant_lists_changes_and_inspects_its_own_threads_alone() {
     let server = tenants().await;
-    let front = Front::of(&server, judged(), ThreadRoutes::Callers).await;
+    let front = Front::of(&server, judged(), ThreadRoutePolicy::Callers).await;
     let (hers, his) = (thread(&server, 1, "alice"), thread(&server, 2, "bob"));
     assert_eq!(front.ids(ALICE).await, std::slice::from_ref(&hers));
     assert_eq!(front.ids(BOB).await, std::slice::from_ref(&his));
@@ -167,7 +167,7 @@ async fn threads_are_not_listed_before_langgraph_has_refused_invented_credential
     // The server ignores credentials: every caller would see all threads.
     let server = LangGraph::start().await;
     thread(&server, 1, "alice");
-    let front = Front::of(&server, judged(), ThreadRoutes::Callers).await;
+    let front = Front::of(&server, judged(), ThreadRoutePolicy::Callers).await;
     assert_eq!(code(front.list(BOB).await), (503, "auth_unproven".to_owned()));
     assert_eq!(front.endpoints(BOB).await, endpoints(false));
     let agent = json!({"agentId": "agent"});
@@ -176,7 +176,7 @@ async fn threads_are_not_listed_before_langgraph_has_refused_invented_credential
     assert_eq!(code(deleted), (503, "auth_unproven".to_owned()));
     assert!(server.books().threads.contains_key(id));
     // An operator may allow this.
-    let front = Front::of(&server, judged(), ThreadRoutes::All).await;
+    let front = Front::of(&server, judged(), ThreadRoutePolicy::All).await;
     assert_eq!(front.ids(BOB).await, [id]);
 }
 
@@ -186,7 +186,8 @@ async fn token_lists_the_threads_that_langgraph_shows_to_it() {
     let token = |subject: &str| bearer(&signer.token(&[("sub", json!(subject))]));
     let server = tenants().await;
     let (hers, _) = (thread(&server, 1, "alice"), thread(&server, 2, "bob"));
-    let front = Front::of(&server, tokens_of(&[&signer], &[AUDIENCE]), ThreadRoutes::Callers).await;
+    let front =
+        Front::of(&server, tokens_of(&[&signer], &[AUDIENCE]), ThreadRoutePolicy::Callers).await;
     // The scripted server identifies its tenants by another header, which is forwarded too.
     let alice = token("alice") + ALICE;
     assert_eq!(front.ids(&alice).await, [hers]);
@@ -200,11 +201,11 @@ async fn keys_and_addresses_tell_langgraph_nothing() {
     let shown = bearer(KEY);
     for (auth, headers) in [(key_of("web"), &*shown), (Auth::None, ""), (Auth::None, BOB)] {
         // As if the configuration had left this open.
-        let front = Front::of(&server, auth, ThreadRoutes::Callers).await;
+        let front = Front::of(&server, auth, ThreadRoutePolicy::Callers).await;
         assert_eq!(code(front.list(headers).await), (403, "threads_off".to_owned()));
         assert_eq!(front.endpoints(headers).await, endpoints(false));
     }
-    let front = Front::of(&server, key_of("web"), ThreadRoutes::All).await;
+    let front = Front::of(&server, key_of("web"), ThreadRoutePolicy::All).await;
     assert_eq!(front.ids(&shown).await.len(), 1);
 }
 
@@ -214,7 +215,7 @@ async fn upstream_that_is_not_sent_its_callers_lists_nothing() {
     let hers = thread(&first, 1, "alice");
     let other = thread(&second, 2, "alice");
     let upstreams = [("a", &first, Identity::Forwarded), ("b", &second, Identity::Withheld)];
-    let front = Front::before(&upstreams, judged(), ThreadRoutes::Callers).await;
+    let front = Front::before(&upstreams, judged(), ThreadRoutePolicy::Callers).await;
     let list = async |agent: &str| {
         front.ask("GET", &format!("/threads?agentId={agent}"), ALICE, &Value::Null).await
     };
@@ -235,7 +236,7 @@ async fn upstream_that_is_not_sent_its_callers_lists_nothing() {
 async fn thread_that_a_web_page_begins_is_listed_under_its_first_words() {
     let mut server = LangGraph::start().await;
     server.hold("/runs/stream");
-    let front = Front::of(&server, Auth::None, ThreadRoutes::All).await;
+    let front = Front::of(&server, Auth::None, ThreadRoutePolicy::All).await;
     let names = async || {
         let (status, page) = front.list("").await;
         assert_eq!(status, 200, "{page}");

@@ -11,7 +11,7 @@ use crate::support::upstream::Upstream;
 use http::HeaderMap;
 use serde_json::{Value, json};
 use threadway::agents::{self, Agents};
-use threadway::server::{Acp, Auth, Settings, ThreadRoutes, Trust, UpstreamAuth};
+use threadway::server::{Acp, Auth, Settings, ThreadRoutePolicy, Trust, UpstreamAuth};
 use threadway::upstream::{Client, Identity, Tls};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -86,13 +86,13 @@ async fn shows(address: SocketAddr, headers: &str, rows: &[Row<'_>]) {
 }
 
 fn listed() -> Settings {
-    Settings { thread_routes: ThreadRoutes::All, ..Settings::default() }
+    Settings { thread_routes: ThreadRoutePolicy::All, ..Settings::default() }
 }
 
 /// LangGraph checks the credentials of callers, who list their threads.
 fn judged() -> Settings {
     let auth = Auth::Upstream(UpstreamAuth { credential: None, trust: Trust::Given });
-    Settings { auth, thread_routes: ThreadRoutes::Callers, ..Settings::default() }
+    Settings { auth, thread_routes: ThreadRoutePolicy::Callers, ..Settings::default() }
 }
 
 #[tokio::test]

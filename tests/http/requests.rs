@@ -10,7 +10,7 @@ use crate::support::gateway::{
 };
 use crate::support::upstream::Upstream;
 use serde_json::json;
-use threadway::server::{BODY_TIMEOUT, IDLE_TIMEOUT, Limits, Settings, ThreadRoutes};
+use threadway::server::{BODY_TIMEOUT, IDLE_TIMEOUT, Limits, Settings, ThreadRoutePolicy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -149,7 +149,7 @@ async fn json_of_the_wrong_shape_is_told_which_member_it_is() {
 async fn blank_id_of_a_thread_or_a_run_is_refused_on_every_route() {
     let upstream = Upstream::bind().await;
     let agents = agents(&[("default", &upstream.url())], &[]);
-    let settings = Settings { thread_routes: ThreadRoutes::All, ..Settings::default() };
+    let settings = Settings { thread_routes: ThreadRoutePolicy::All, ..Settings::default() };
     let (address, _stop, _serving, _) = serve_as(agents, settings).await;
     let request = |line: &str, body: &str| {
         format!(
@@ -270,7 +270,7 @@ fn reads(agent: &str) -> Vec<String> {
 async fn read_of(agent: &str, request: &str, about: (u16, &str)) -> (String, String) {
     let upstream = Upstream::bind().await;
     let agents = agents(&[("default", &upstream.url())], &[]);
-    let settings = Settings { thread_routes: ThreadRoutes::All, ..Settings::default() };
+    let settings = Settings { thread_routes: ThreadRoutePolicy::All, ..Settings::default() };
     let (address, _stop, _serving, _) = serve_as(agents, settings).await;
     let answer = async {
         loop {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use crate::support::gateway::{Response, agents, serve_as};
 use crate::support::langgraph::{LangGraph, state};
 use serde_json::{Value, json};
-use threadway::server::{MAX_NAME_CHARS, Settings, ThreadRoutes};
+use threadway::server::{MAX_NAME_CHARS, Settings, ThreadRoutePolicy};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -26,7 +26,7 @@ struct Page {
 // === impl Page ===
 
 impl Page {
-    async fn with(thread_routes: ThreadRoutes) -> Self {
+    async fn with(thread_routes: ThreadRoutePolicy) -> Self {
         let server = LangGraph::start().await;
         let settings = Settings { thread_routes, ..Settings::default() };
         let agents = agents(&[("default", &server.url)], &[]);
@@ -35,7 +35,7 @@ impl Page {
     }
 
     async fn open() -> Self {
-        Self::with(ThreadRoutes::All).await
+        Self::with(ThreadRoutePolicy::All).await
     }
 
     /// Adds a thread of the agent, last changed at this second.
@@ -404,7 +404,7 @@ async fn request_that_cannot_be_done_is_refused() {
 
 #[tokio::test]
 async fn thread_routes_that_are_off_ask_nothing_of_langgraph() {
-    let page = Page::with(ThreadRoutes::Off).await;
+    let page = Page::with(ThreadRoutePolicy::Off).await;
     let id = page.thread(1, 1, &json!({}));
     let agent = json!({"agentId": "agent"});
     for (method, path, body) in [
@@ -425,7 +425,7 @@ async fn thread_routes_that_are_off_ask_nothing_of_langgraph() {
 
 #[tokio::test]
 async fn info_says_truly_whether_there_are_threads() {
-    for (routes, is_there) in [(ThreadRoutes::All, true), (ThreadRoutes::Off, false)] {
+    for (routes, is_there) in [(ThreadRoutePolicy::All, true), (ThreadRoutePolicy::Off, false)] {
         let page = Page::with(routes).await;
         let told = json!({"list": is_there, "inspect": is_there, "mutations": is_there,
             "realtimeMetadata": false});

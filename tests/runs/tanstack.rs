@@ -11,7 +11,7 @@ use crate::support::gateway::{
 use crate::support::langgraph::{LangGraph, Run, state};
 use crate::support::upstream::STRANGER;
 use serde_json::{Value, json};
-use threadway::server::{Rates, Settings, ThreadRoutes};
+use threadway::server::{Rates, Settings, ThreadRoutePolicy};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +28,7 @@ struct Page {
 
 /// Settings that allow the list of threads.
 fn listing() -> Settings {
-    Settings { thread_routes: ThreadRoutes::All, ..Settings::default() }
+    Settings { thread_routes: ThreadRoutePolicy::All, ..Settings::default() }
 }
 
 // === impl Page ===

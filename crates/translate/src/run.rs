@@ -73,7 +73,7 @@ pub use filter::Filter;
 pub use interrupt::{Action, Ask, EarlierDecision, Interrupt};
 pub(crate) use interrupt::{BREAKPOINT, asked, is_breakpoint, question_key};
 pub use message::{
-    Between, Call, CallForm, Content, ContentPart, HarnessNotice, Inserted, Message, Role,
+    Call, CallForm, Content, ContentPart, HarnessNotice, Inserted, Insertion, Message, Role,
 };
 pub use new_run::{NewRun, Plan, Planner, RunConfig};
 pub use open::Open;

@@ -28,7 +28,7 @@ pub(super) struct Reply {
 }
 
 /// The reply to a request, and the callers that it is not for.
-pub(super) struct Answered {
+pub(super) struct RoundResult {
     pub(super) reply: Reply,
     /// The credentials that the upstream refuses, while it has accepted others for this request.
     pub(super) barred: Vec<Lender>,
@@ -37,7 +37,7 @@ pub(super) struct Answered {
 }
 
 /// A request that waits for its answer.
-pub(super) type PendingResponse = Pin<Box<dyn Future<Output = Answered> + Send>>;
+pub(super) type PendingResponse = Pin<Box<dyn Future<Output = RoundResult> + Send>>;
 
 /// What the upstream refuses to one caller.
 pub(super) struct Refusal {
@@ -67,7 +67,7 @@ pub(super) fn send(
                         EndStatus::Ended(_) | EndStatus::Running | EndStatus::Lagging
                     ))
                 );
-                Answered { reply, barred, is_whole: is_whole && may_be_over }
+                RoundResult { reply, barred, is_whole: is_whole && may_be_over }
             }
             Err(refusal) => {
                 // Without credentials nothing is hidden: what is missing was deleted.
@@ -75,7 +75,7 @@ pub(super) fn send(
                 let is_missing = refusal.is_missing && !is_personal;
                 let answer =
                     if is_whole && !is_missing { unconfirmed(&run) } else { *refusal.answer };
-                Answered { reply: answer.into(), barred: Vec::new(), is_whole: false }
+                RoundResult { reply: answer.into(), barred: Vec::new(), is_whole: false }
             }
         }
     })

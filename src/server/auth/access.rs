@@ -14,7 +14,7 @@ use crate::upstream::{Client, Identity};
 
 /// Which callers may list, change and inspect threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ThreadRoutes {
+pub enum ThreadRoutePolicy {
     /// None.
     #[default]
     Off,
@@ -27,7 +27,7 @@ pub enum ThreadRoutes {
 /// Checks whether a caller may use the routes of threads.
 #[derive(Clone, Debug)]
 pub(in crate::server) struct Access {
-    routes: ThreadRoutes,
+    routes: ThreadRoutePolicy,
     agents: Agents,
     proof: IsolationProof,
 }
@@ -36,23 +36,23 @@ pub(in crate::server) struct Access {
 
 impl Access {
     pub(in crate::server) fn new(
-        routes: ThreadRoutes,
+        routes: ThreadRoutePolicy,
         agents: &Agents,
         auth: &Auth,
         proof: IsolationProof,
     ) -> Self {
         // Where the gateway checks credentials itself, LangGraph gets none to check.
-        let is_unproven = routes == ThreadRoutes::Callers && !auth.is_for_langgraph();
-        let routes = if is_unproven { ThreadRoutes::Off } else { routes };
+        let is_unproven = routes == ThreadRoutePolicy::Callers && !auth.is_for_langgraph();
+        let routes = if is_unproven { ThreadRoutePolicy::Off } else { routes };
         Self { routes, agents: agents.clone(), proof }
     }
 
     /// Whether a caller may list threads of any upstream.
     pub(in crate::server) async fn is_granted(&self) -> bool {
         match self.routes {
-            ThreadRoutes::Off => false,
-            ThreadRoutes::All => true,
-            ThreadRoutes::Callers => {
+            ThreadRoutePolicy::Off => false,
+            ThreadRoutePolicy::All => true,
+            ThreadRoutePolicy::Callers => {
                 let upstreams = self.agents.upstreams().iter().map(|upstream| &upstream.client);
                 let upstreams = upstreams.filter(|client| client.identity() == Identity::Forwarded);
                 let held = join_all(upstreams.map(|client| self.proof.is_held_by(client))).await;
@@ -65,17 +65,17 @@ impl Access {
     pub(in crate::server) async fn expect(&self, upstream: &Client) -> Result<(), Reject> {
         let refused = |message: &str| Reject::new(StatusCode::FORBIDDEN, "threads_off", message);
         match self.routes {
-            ThreadRoutes::All => Ok(()),
-            ThreadRoutes::Off => Err(refused(
+            ThreadRoutePolicy::All => Ok(()),
+            ThreadRoutePolicy::Off => Err(refused(
                 "this gateway lists, changes and inspects no threads: LangGraph cannot distinguish \
                  its callers, or `thread_routes` is off; have its operator read docs/front.md",
             )),
-            ThreadRoutes::Callers if !is_told_apart(upstream) => Err(refused(
+            ThreadRoutePolicy::Callers if !is_told_apart(upstream) => Err(refused(
                 "the gateway does not send this agent's server who its callers are, so that it \
                  lists, changes and inspects no threads there",
             )),
-            ThreadRoutes::Callers if self.proof.is_held_by(upstream).await => Ok(()),
-            ThreadRoutes::Callers => Err(Reject::new(
+            ThreadRoutePolicy::Callers if self.proof.is_held_by(upstream).await => Ok(()),
+            ThreadRoutePolicy::Callers => Err(Reject::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "auth_unproven",
                 "threads are listed, changed and inspected only once LangGraph has refused invented \

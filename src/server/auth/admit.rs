@@ -229,7 +229,7 @@ impl Admission {
                         Ok(Identified {
                             identity: CallerId::Fingerprint(subject),
                             credentials: None,
-                            name: Some(Arc::from(subject.word("subject"))),
+                            name: Some(Arc::from(subject.log_name("subject"))),
                             subject: sub.map(Arc::from),
                             names,
                             until,
@@ -277,7 +277,7 @@ impl Admission {
             shown.map(|(name, value)| Fingerprint::of_credentials(&self.state.digest, name, value));
         let accepted = credentials.filter(|shown| self.state.accepted.contains(shown));
         let identity = accepted.map_or_else(|| CallerId::of_peer(peer), CallerId::Fingerprint);
-        let name = credentials.map(|shown| Arc::from(shown.word("credentials")));
+        let name = credentials.map(|shown| Arc::from(shown.log_name("credentials")));
         let (names, until) = (ThreadNames::SHARED, self.until_replaced());
         Identified { identity, credentials, name, subject: None, names, until }
     }

@@ -107,7 +107,7 @@ pub(in crate::server) enum Blocked {
     /// Every request.
     Requests,
     /// Requests that list, change or inspect threads.
-    ThreadRoutes,
+    ThreadRoutePolicy,
 }
 
 /// Probes an upstream at each of its addresses. Returns `None` where the gateway checks credentials
@@ -285,7 +285,7 @@ impl IsolationProof {
     pub(super) async fn expect(&self) -> Result<(), Reject> {
         let upstreams = &self.0.upstreams;
         let are_all_proven = upstreams.iter().all(|candidate| candidate.is_proven());
-        if self.0.blocked == Blocked::ThreadRoutes || are_all_proven {
+        if self.0.blocked == Blocked::ThreadRoutePolicy || are_all_proven {
             return Ok(());
         }
         let is_one_proven = upstreams.iter().any(|candidate| candidate.is_proven());
@@ -388,7 +388,7 @@ impl Proofs {
         let effect = match self.blocked {
             _ if is_proven => "this address gets no requests of callers",
             Blocked::Requests => "requests of callers are refused",
-            Blocked::ThreadRoutes => "no threads are listed",
+            Blocked::ThreadRoutePolicy => "no threads are listed",
         };
         match (found, self.blocked) {
             (None | Some(Ok(Judgement::Refuses)), _) => {
@@ -397,7 +397,7 @@ impl Proofs {
             (Some(Ok(accepts)), Blocked::Requests) => {
                 tracing::error!(upstream, %url, "{effect}: {accepts}; or use --insecure");
             }
-            (Some(Ok(accepts)), Blocked::ThreadRoutes) => {
+            (Some(Ok(accepts)), Blocked::ThreadRoutePolicy) => {
                 tracing::warn!(upstream, %url, "{effect}: {accepts}; or set `thread_routes`");
             }
             // The log has a line that the address is away.

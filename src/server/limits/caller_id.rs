@@ -64,9 +64,9 @@ impl Fingerprint {
         Self(bytes)
     }
 
-    /// A short name for log lines, such as `subject-0123456789ab`. It distinguishes the callers of
-    /// one process, and reveals nothing of the texts.
-    pub(in crate::server) fn word(&self, of: &str) -> String {
+    /// A short name of this caller for log lines, such as `subject-0123456789ab`. It is made of the
+    /// digest, so it does not reveal the credentials. Only this process can compare it.
+    pub(in crate::server) fn log_name(&self, of: &str) -> String {
         let digits = self.0.iter().take(6).map(|byte| format!("{byte:02x}"));
         format!("{of}-{}", digits.collect::<String>())
     }

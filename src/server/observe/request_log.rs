@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::RunIds;
 use crate::audit::{self, Audit, Outcome};
 use crate::metrics::Route;
-use crate::server::reject::{Refused, UpstreamFault};
+use crate::server::reject::{FaultToLog, Refused};
 use crate::server::request::query::param;
 use crate::server::upgrade::is_upgrade;
 use crate::sync::Mutex;
@@ -109,7 +109,7 @@ pub(in crate::server) struct RefusedRequest<'a> {
     pub(in crate::server) facts: &'a Facts,
     pub(in crate::server) peer: Option<IpAddr>,
     /// The fault of an upstream that is the cause.
-    pub(in crate::server) fault: Option<&'a UpstreamFault>,
+    pub(in crate::server) fault: Option<&'a FaultToLog>,
 }
 
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use http::header::{AUTHORIZATION, CONNECTION};
 use http::{HeaderMap, HeaderName};
 
-use crate::upstream::{Caller, UnknownThread, is_trace};
+use crate::upstream::{Caller, OnThreadNotFound, is_trace};
 
 /// Headers that are always forwarded: the credentials that LangGraph's servers and its platform
 /// know, and those of tracing.
@@ -48,7 +48,7 @@ const READ: [&str; 3] = ["accept", "origin", "sec-fetch-site"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {
     names: Vec<HeaderName>,
-    unknown: Option<UnknownThread>,
+    unknown: Option<OnThreadNotFound>,
 }
 
 /// A name is not that of a header that may be forwarded. The text of this error says what is
@@ -77,7 +77,7 @@ impl Forward {
 
     /// Sets what all callers get for a thread that LangGraph does not find. By default it is empty
     /// for callers without credentials for LangGraph, and refused to all others.
-    pub fn set_unknown(&mut self, unknown: UnknownThread) {
+    pub fn set_unknown(&mut self, unknown: OnThreadNotFound) {
         self.unknown = Some(unknown);
     }
 

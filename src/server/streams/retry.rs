@@ -1,7 +1,8 @@
-//! When an `EventSource` reconnects: the more streams a replica has, the further apart.
+//! The `retry:` value of a stream: how long an `EventSource` waits before it reconnects. The more
+//! streams a replica has, the longer.
 //!
-//! A gateway that is killed sends nothing more, and a client obeys the last value that it got. So
-//! streams get a value when they begin, and another one when the number of streams has changed.
+//! A gateway that is killed can send nothing more, and a client uses the last value that it got. So
+//! each stream gets one at its beginning, and a new one when the wait has doubled or halved.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;

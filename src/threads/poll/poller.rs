@@ -247,8 +247,9 @@ impl Poller {
     }
 }
 
-/// The subscriptions of each thread. Two watchers may look at one thread: one of them for a caller
-/// from whom it was hidden.
+/// The numbers of each thread's subscriptions. A thread has one for each watcher: viewers with other
+/// options of `[emit]`, with another messages key, and a caller from whom the thread was hidden have
+/// a watcher of their own.
 fn numbers(threads: &BTreeMap<u64, PolledThread>) -> BTreeMap<&str, Vec<u64>> {
     let mut numbers: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for (number, thread) in threads {

@@ -26,7 +26,7 @@ use super::update::{
 use super::{content, limit, strict};
 use crate::json::{Json, Text, TextBuf};
 use crate::run::{
-    Action, Between, Content, ContentPart, HarnessNotice, Id, Inserted, Message, Outcome, Role,
+    Action, Content, ContentPart, HarnessNotice, Id, Inserted, Insertion, Message, Outcome, Role,
     RunEvent, Subagent, Usage,
 };
 
@@ -398,7 +398,7 @@ impl Projector {
         let placed = self.placed(messages);
         for message in messages.iter().filter(|message| !placed.contains_key(&message.id)) {
             let is_new = self.is_new(&message.id);
-            for Between { at, what } in message.between.iter().filter(|_| is_new) {
+            for Insertion { at, what } in message.between.iter().filter(|_| is_new) {
                 self.beginning(message, *at, emit);
                 let reader = Reader { profile: &self.profile, cwd: &self.cwd };
                 match what {

@@ -76,7 +76,7 @@ const INSERTS: [&str; 4] = ["insert", "prepend", "add_to", "add_line"];
 
 /// What an edit does with its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Edit {
+enum EditKind {
     /// The arguments have the whole file.
     Write,
     /// A part of the file becomes another, or it is not known what.
@@ -166,7 +166,7 @@ impl Reader<'_> {
 
     /// What is known of the changes. A text that is put into a file is no diff, because the text
     /// around it was not read.
-    fn diffs(self, edit: Edit, args: &Members<'_>) -> Vec<ToolContent<'static>> {
+    fn diffs(self, edit: EditKind, args: &Members<'_>) -> Vec<ToolContent<'static>> {
         let Some(Location { path, .. }) = first(args, &PATH).and_then(|path| self.location(&path))
         else {
             return Vec::new();
@@ -182,9 +182,9 @@ impl Reader<'_> {
             edits.iter().filter_map(|edit| replaced(&json::members(edit)?)).collect();
         match edit {
             // A file that is written whole has no old text, because it was not read.
-            Edit::Write => diffs.extend(text(args, &FILE_TEXT).map(|new| diff(None, new))),
-            Edit::Replace => diffs.extend(replaced(args)),
-            Edit::Append | Edit::Insert | Edit::Undo => {}
+            EditKind::Write => diffs.extend(text(args, &FILE_TEXT).map(|new| diff(None, new))),
+            EditKind::Replace => diffs.extend(replaced(args)),
+            EditKind::Append | EditKind::Insert | EditKind::Undo => {}
         }
         diffs
     }
@@ -256,14 +256,14 @@ fn join(base: &str, path: &str, bounds: Bounds) -> String {
 }
 
 /// What an edit does, by the tool's name and its arguments.
-fn edit(name: &str, args: &Members<'_>) -> Edit {
+fn edit(name: &str, args: &Members<'_>) -> EditKind {
     let name = name.to_ascii_lowercase();
     let mode = args.string("mode");
     let is_mode = |modes: &[&str]| mode.as_deref().is_some_and(|mode| modes.contains(&mode));
     match args.string("command").as_deref() {
-        Some("create") => return Edit::Write,
-        Some("insert") => return Edit::Insert,
-        Some("undo_edit") => return Edit::Undo,
+        Some("create") => return EditKind::Write,
+        Some("insert") => return EditKind::Insert,
+        Some("undo_edit") => return EditKind::Undo,
         Some(_) | None => {}
     }
     let appends = name.contains("append")
@@ -273,15 +273,15 @@ fn edit(name: &str, args: &Members<'_>) -> Edit {
         || PLACE.iter().any(|place| args.number(place).is_some())
         || is_mode(&["insert", "prepend"]);
     if text(args, &OLD_TEXT).is_some() {
-        Edit::Replace
+        EditKind::Replace
     } else if appends {
-        Edit::Append
+        EditKind::Append
     } else if inserts {
-        Edit::Insert
+        EditKind::Insert
     } else if text(args, &FILE_TEXT).is_some() && !name.contains("patch") {
-        Edit::Write
+        EditKind::Write
     } else {
-        Edit::Replace
+        EditKind::Replace
     }
 }
 
@@ -315,11 +315,11 @@ fn title(name: &str, kind: ToolKind, args: &Members<'_>) -> String {
         ToolKind::Read => with("Read", path()),
         ToolKind::Edit => {
             let verb = match edit(name, args) {
-                Edit::Write => "Write",
-                Edit::Replace => "Edit",
-                Edit::Append => "Append to",
-                Edit::Insert => "Insert into",
-                Edit::Undo => "Undo the last edit of",
+                EditKind::Write => "Write",
+                EditKind::Replace => "EditKind",
+                EditKind::Append => "Append to",
+                EditKind::Insert => "Insert into",
+                EditKind::Undo => "Undo the last edit of",
             };
             with(verb, path())
         }
@@ -444,7 +444,7 @@ mod tests {
     fn a_title_is_one_line_with_the_action_and_its_object() {
         let cases = [
             ("read_file", r#"{"file_path":"src/main.rs"}"#, "Read src/main.rs"),
-            ("edit_file", r#"{"file_path":"a","old_string":"x","new_string":"y"}"#, "Edit a"),
+            ("edit_file", r#"{"file_path":"a","old_string":"x","new_string":"y"}"#, "EditKind a"),
             ("write_file", r#"{"file_path":"a","content":""}"#, "Write a"),
             ("execute", r#"{"command":"cargo test \\\n  --all"}"#, "Run cargo test \\ --all"),
             ("bash", r#"{"command":["ls","-l"]}"#, "Run ls -l"),

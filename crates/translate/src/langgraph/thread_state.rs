@@ -22,8 +22,8 @@ pub struct ThreadState<'a> {
     pub next: Vec<Cow<'a, str>>,
     /// The open questions.
     pub interrupts: Vec<RawInterrupt<'a>>,
-    /// The tasks that wait for an answer and run a subgraph whose state is known. A task comes
-    /// before those of its subgraph.
+    /// The tasks that wait for an answer and run a subgraph whose state is known, and the tasks beside
+    /// them that have ended. A task comes before those of its subgraph.
     pub waiting: Vec<WaitingTask<'a>>,
     /// Decisions in the thread's metadata. The state itself does not contain them, so the caller
     /// sets this field.

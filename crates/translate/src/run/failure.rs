@@ -63,8 +63,8 @@ impl Failure {
         }
     }
 
-    /// The same with no more of the graph's exception than `detail` allows. The gateway's own
-    /// failures contain nothing secret.
+    /// This failure, with as much of the graph's exception as `detail` allows. The gateway's own
+    /// failures hold nothing secret, and stay whole.
     #[must_use]
     pub fn redacted(self, detail: ErrorDetail) -> Self {
         match self {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::reasoning::ReasoningMessages;
+use super::reasoning::ReasoningMatcher;
 use super::{Harness, Id};
 use crate::json::{self, Json, Text, TextBuf};
 use crate::langgraph::{self, Block, Media, MessageType};
@@ -32,12 +32,12 @@ pub struct Message {
     /// The subagent that wrote it. `None` for the run's own agent.
     pub agent: Option<Id>,
     /// What an assistant has done between pieces of its text, in order. Empty if that is not known.
-    pub between: Arc<[Between]>,
+    pub between: Arc<[Insertion]>,
 }
 
 /// What an assistant has done between two pieces of a message's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Between {
+pub struct Insertion {
     /// How much of the text is before it, in bytes of its escaped form.
     pub at: usize,
     /// What it is.
@@ -295,7 +295,7 @@ impl Message {
         let mut messages = Vec::new();
         let mut between = Vec::new();
         if role == Role::Assistant {
-            let mut reasoning = ReasoningMessages::default();
+            let mut reasoning = ReasoningMatcher::default();
             let (mut at, mut calls, mut attachments) = (0, 0_usize, 0_usize);
             for block in &blocks {
                 let before = messages.len();
@@ -305,7 +305,7 @@ impl Message {
                         let new = messages.get(before);
                         between.extend(new.map(|new| {
                             let what = Inserted::Reasoning(Arc::clone(&new.id));
-                            Between { at, what }
+                            Insertion { at, what }
                         }));
                         continue;
                     }
@@ -325,15 +325,15 @@ impl Message {
                     Block::Annotations(_) => None,
                 };
                 reasoning.interrupt();
-                between.extend(what.map(|what| Between { at, what }));
+                between.extend(what.map(|what| Insertion { at, what }));
             }
             // A provider may say in its content less, or more, than LangChain reads as calls.
             let all_calls = message.calls().len();
             let is_meant =
                 |what: &Inserted| !matches!(what, Inserted::Call(_)) || calls == all_calls;
             // Attachments follow the text, as they do live, unless some are in the middle of it.
-            let is_attached = |part: &Between| matches!(part.what, Inserted::Attachment(_));
-            let is_in_text = |part: &Between| 0 < part.at && part.at < at;
+            let is_attached = |part: &Insertion| matches!(part.what, Inserted::Attachment(_));
+            let is_in_text = |part: &Insertion| 0 < part.at && part.at < at;
             let mixed = between.iter().any(|part| is_attached(part) && is_in_text(part));
             between.retain(|part| {
                 is_meant(&part.what) && if is_attached(part) { mixed } else { part.at > 0 }

@@ -11,7 +11,7 @@ use crate::langgraph::Reasoning;
 /// Providers mark pieces by a block index, or by an id that only the first piece carries, or not at
 /// all. A piece without either belongs to the reasoning before it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ReasoningMessages {
+pub(super) struct ReasoningMatcher {
     known: Vec<ReasoningMessage>,
     /// Where a piece without a mark goes.
     current: Option<usize>,
@@ -39,7 +39,7 @@ pub(super) struct Placed {
     pub(super) text: Option<Text>,
 }
 
-impl ReasoningMessages {
+impl ReasoningMatcher {
     /// Something else follows. The next piece without a mark starts a new reasoning message.
     pub(super) fn interrupt(&mut self) {
         self.current = None;

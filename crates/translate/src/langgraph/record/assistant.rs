@@ -111,7 +111,7 @@ impl InputKeys {
 
     /// The keys as this server means them.
     #[must_use]
-    pub fn told_by(mut self, server: Capabilities) -> Self {
+    pub fn as_described_by(mut self, server: Capabilities) -> Self {
         if let Self::Known(keys) = &mut self
             && keys.context == ContextKeys::Unsaid
             && server.omits_context_schema
@@ -259,8 +259,11 @@ mod tests {
             assert_eq!(takes(context), expected, "{context}");
         }
         let unsaid = || InputKeys::parse(r#"{"input_schema":{"properties":{}}}"#).unwrap();
-        let told_by = |server| unsaid().told_by(server).takes_in_context("copilotkit");
-        assert!(told_by(Capabilities::JAVASCRIPT) && !told_by(Capabilities::PYTHON));
+        let as_described_by =
+            |server| unsaid().as_described_by(server).takes_in_context("copilotkit");
+        assert!(
+            as_described_by(Capabilities::JAVASCRIPT) && !as_described_by(Capabilities::PYTHON)
+        );
         assert!(!InputKeys::Undescribed.takes_in_context("copilotkit"));
         let unknown = InputKeys::Unknown;
         assert!(!unknown.may_take("x") && !unknown.takes("x"));

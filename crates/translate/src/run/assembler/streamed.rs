@@ -7,7 +7,7 @@ use crate::json::TextBuf;
 use crate::langgraph::dialect::DialectName;
 use crate::langgraph::{CallChunk, Suppressed};
 use crate::run::Id;
-use crate::run::reasoning::ReasoningMessages;
+use crate::run::reasoning::ReasoningMatcher;
 
 /// The messages of this run, by id.
 pub(super) type StreamedMessages = HashMap<Id, StreamedMessage>;
@@ -20,7 +20,7 @@ pub(super) struct StreamedMessage {
     /// The task that streams it.
     pub(super) task: Option<String>,
     /// Which of its pieces of reasoning belong together.
-    pub(super) reasoning: ReasoningMessages,
+    pub(super) reasoning: ReasoningMatcher,
     /// The ids of its reasoning messages on our wires.
     pub(super) reasoning_ids: Vec<Id>,
     /// Its tool calls, in the order of their first fragments.
@@ -81,7 +81,7 @@ impl StreamedMessage {
         Self {
             owner,
             task,
-            reasoning: ReasoningMessages::default(),
+            reasoning: ReasoningMatcher::default(),
             reasoning_ids: Vec::new(),
             calls: Vec::new(),
             is_predicted: false,
