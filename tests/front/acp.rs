@@ -5,7 +5,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::credentials::{key_of, keys};
+use super::credentials::{guarded, key_of, keys};
 use crate::support::clock::HeldClock;
 use crate::support::editor::{CWD, outline};
 use crate::support::gateway::{Response, agents, counted, serve_observed};
@@ -310,7 +310,7 @@ async fn pages_of_other_origins_are_refused_on_loopback_too() {
 #[tokio::test]
 async fn key_is_checked_again_for_each_message() {
     let auth = key_of("a");
-    let mut front = Front::with(Settings { auth, ..Settings::default() }).await;
+    let mut front = Front::with(guarded(auth)).await;
     assert_eq!(front.refuses(&[]).await, refused(401, "unauthenticated"));
     assert_eq!(
         front.refuses(&[("authorization", "Bearer 0000000000000000")]).await,
@@ -320,7 +320,7 @@ async fn key_is_checked_again_for_each_message() {
     let session = editor.session().await;
     let (_, request) = front.asked(&mut editor, &session).await;
     let runs = front.server.asked("POST /threads").len();
-    front.reload(Settings { auth: keys("b=fedcba9876543210"), ..Settings::default() });
+    front.reload(guarded(keys("b=fedcba9876543210")));
     // An answer of somebody who may not call any more approves nothing.
     editor.reply(&request, selected("allow")).await;
     let (code, reason) = editor.closed().await;
@@ -332,9 +332,9 @@ async fn key_is_checked_again_for_each_message() {
 
 #[tokio::test]
 async fn key_that_belongs_to_another_caller_now_has_no_connection() {
-    let front = Front::with(Settings { auth: key_of("a"), ..Settings::default() }).await;
+    let front = Front::with(guarded(key_of("a"))).await;
     let mut editor = RemoteEditor::initialized(front.address, &[BEARER]).await;
-    front.reload(Settings { auth: key_of("b"), ..Settings::default() });
+    front.reload(guarded(key_of("b")));
     let (code, reason) = editor.closed().await;
     assert_eq!(code, 4401);
     assert!(reason.starts_with("invalid_token: "), "{reason}");

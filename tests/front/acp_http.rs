@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::acp::{ALICE, BEARER, BOB, Front, LOADED, PAGE, conversation, question, saved};
 use super::acp::{selected, tenants, whole};
-use super::credentials::{key_of, tokens_of};
+use super::credentials::{guarded, key_of, tokens_of};
 use crate::support::clock::HeldClock;
 use crate::support::editor::{CWD, Frames, outline};
 use crate::support::gateway::Response;
@@ -479,9 +479,7 @@ async fn request_is_authenticated_each_time_and_foreign_pages_are_refused() {
 #[tokio::test]
 async fn token_that_is_renewed_is_the_same_callers_and_is_forwarded() {
     let signer = Signer::ed25519("a");
-    let mut front =
-        Front::with(Settings { auth: tokens_of(&[&signer], &[AUDIENCE]), ..Settings::default() })
-            .await;
+    let mut front = Front::with(guarded(tokens_of(&[&signer], &[AUDIENCE]))).await;
     let token = |changes: &[(&str, Value)]| format!("Bearer {}", signer.token(changes));
     let first = token(&[]);
     let mut client = Client::connect(front.address, &[("authorization", &first)]).await;

@@ -1,6 +1,6 @@
 //! The audit log: each kind of request, its caller and its outcome.
 
-use super::credentials::{KEY, OTHER_KEY, bearer, key_of, tokens_of};
+use super::credentials::{KEY, OTHER_KEY, bearer, guarded, key_of, tokens_of};
 use super::front::Front;
 use crate::support::gateway::{
     COLUMNS, RUN, Response, THREAD, connect_request, events_request, input, run_request,
@@ -30,7 +30,7 @@ impl Audited {
     }
 
     async fn by(auth: Auth) -> Self {
-        Self::with(Settings { auth, ..Settings::default() }).await
+        Self::with(guarded(auth)).await
     }
 
     async fn of_backend() -> Self {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::issuer::{ISSUER, Signer, key_set};
 use crate::support::process::File;
-use threadway::server::{Auth, Jwt, JwtSettings, KeysFrom};
+use threadway::server::{Auth, Jwt, JwtSettings, KeysFrom, Settings};
 
 pub(super) const KEY: &str = "0123456789abcdef";
 pub(super) const OTHER_KEY: &str = "fedcba9876543210";
@@ -12,6 +12,10 @@ pub(super) const OTHER_KEY: &str = "fedcba9876543210";
 /// The header with a key or a token.
 pub(super) fn bearer(credential: &str) -> String {
     format!("authorization: Bearer {credential}\r\n")
+}
+
+pub(super) fn guarded(auth: Auth) -> Settings {
+    Settings { auth, ..Settings::default() }
 }
 
 pub(super) fn keys(text: &str) -> Auth {

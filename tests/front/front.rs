@@ -6,7 +6,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::credentials::{KEY, OTHER_KEY, bearer, key_of, keys, tokens, tokens_of};
+use super::credentials::{KEY, OTHER_KEY, bearer, guarded, key_of, keys, tokens, tokens_of};
 use crate::support::clock::HeldClock;
 use crate::support::gateway::{
     RUN, Response, THREAD, agents, events, input, part, refusal, refused, serve_as, started,
@@ -54,7 +54,7 @@ impl Front {
     }
 
     pub(super) async fn guarded(auth: Auth) -> Self {
-        Self::with(Settings { auth, ..Settings::default() }).await
+        Self::with(guarded(auth)).await
     }
 
     pub(super) fn reload(&self, settings: Settings) {
@@ -137,7 +137,10 @@ impl Front {
 
     /// Sends a request that must be refused before any upstream request.
     async fn is_refused(&self, headers: &str) -> (String, (String, String)) {
-        let mut response = self.ask(headers).await;
+        let mut response = tokio::select! {
+            response = self.ask(headers) => response,
+            asked = self.upstream.next() => panic!("{headers} passed: {}", asked.line),
+        };
         let refused = refused(&mut response).await;
         self.upstream.is_untouched().await;
         (response.head, refused)
@@ -357,13 +360,10 @@ async fn wrong_keys_make_their_network_wait_and_the_right_key_does_not() {
 async fn reload_changes_the_keys_and_ends_no_stream() {
     let front = Front::guarded(keys(&format!("old={KEY}"))).await;
     let (mut response, mut run) = front.run(&bearer(KEY)).await;
-    front.reload(Settings {
-        auth: keys(&format!("old={KEY}\nnew={OTHER_KEY}")),
-        ..Settings::default()
-    });
+    front.reload(guarded(keys(&format!("old={KEY}\nnew={OTHER_KEY}"))));
     front.passes(&bearer(KEY)).await;
     front.passes(&bearer(OTHER_KEY)).await;
-    front.reload(Settings { auth: keys(&format!("new={OTHER_KEY}")), ..Settings::default() });
+    front.reload(guarded(keys(&format!("new={OTHER_KEY}"))));
     assert_eq!(front.is_refused(&bearer(KEY)).await.1, unknown_key());
     run.send(crate::support::gateway::token("a", "still here")).await;
     response.frame().await;
@@ -531,7 +531,7 @@ async fn issuer_keys_stay_in_use_while_the_issuer_is_away() {
     front.passes(&token).await;
     fetch.json(503, "{}").await;
     // After a reload the gateway keeps the known keys.
-    front.reload(Settings { auth: jwt_of_url(&issuer), ..Settings::default() });
+    front.reload(guarded(jwt_of_url(&issuer)));
     front.passes(&token).await;
     issuer.accept().await.json(503, "{}").await;
     clock.advance(MAX_AGE).await;
@@ -1339,7 +1339,6 @@ async fn run_that_was_not_started_holds_no_slot() {
 /// Gateways that refuse a caller for a while: the status and the code, the caller's headers, and how
 /// many requests use up the caller's limits before.
 fn refusing() -> [(&'static str, &'static str, String, Settings, u32); 6] {
-    let guarded = |auth| Settings { auth, ..Settings::default() };
     let often = |settings| Settings { rates: rated(1), ..settings };
     let url = "http://127.0.0.1:9/keys".parse().unwrap();
     let unreachable = tokens(KeysFrom::Url { url, tls: Tls::default() }, &[AUDIENCE]);

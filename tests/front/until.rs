@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use threadway::server::{Auth, Settings, UpstreamAuth};
+use threadway::server::{Auth, UpstreamAuth};
 use tokio::time::Instant;
 
 use super::acp::{BEARER, Front, LOADED, conversation, saved};
 use super::acp_http::Client;
-use super::credentials::{KEY, OTHER_KEY, bearer, key_of, keys, tokens_of};
+use super::credentials::{KEY, OTHER_KEY, bearer, guarded, key_of, keys, tokens_of};
 use crate::support::clock::{HeldClock, within};
 use crate::support::gateway::{Response, THREAD, events_request};
 use crate::support::issuer::{AUDIENCE, Signer, from_now};
@@ -17,10 +17,6 @@ use crate::support::remote::RemoteEditor;
 
 /// The largest time, by the clock, until a follower is sent a run of others.
 const SOON: Duration = Duration::from_secs(9);
-
-fn guarded(auth: Auth) -> Settings {
-    Settings { auth, ..Settings::default() }
-}
 
 fn jwt(signers: &[&Signer], audience: &str) -> Auth {
     tokens_of(signers, &[AUDIENCE, audience])

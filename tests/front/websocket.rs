@@ -2,7 +2,7 @@
 
 use std::num::{NonZeroU32, NonZeroUsize};
 
-use super::credentials::{KEY, OTHER_KEY, key_of, keys};
+use super::credentials::{KEY, OTHER_KEY, guarded, key_of, keys};
 use super::front::Front;
 use crate::support::gateway::{agents, input, serve_as};
 use crate::support::socket::{self, Socket};
@@ -80,7 +80,7 @@ async fn socket_opens_with_a_key_in_its_header_or_among_its_subprotocols() {
 #[tokio::test]
 async fn token_for_langgraph_goes_up_with_each_turn() {
     let auth = Auth::Upstream(UpstreamAuth::default());
-    let front = Front::with(Settings { auth, ..Settings::default() }).await;
+    let front = Front::guarded(auth).await;
     assert_eq!(front.refuses(&[]).await, refused(401, "unauthenticated"));
     // A frame is read before LangGraph sees its turn, so LangGraph accepts the credentials first.
     let token = [(PROTOCOL, "threadway.chunks,threadway.bearer.mine")];
@@ -101,7 +101,7 @@ async fn key_that_is_taken_back_begins_no_turn_more() {
     let mut socket = front.open(&[("authorization", &header)]).await.unwrap();
     let (_run, _) = front.turn(&mut socket).await;
     let auth = keys(&format!("b={OTHER_KEY}"));
-    front.reload(Settings { auth, ..Settings::default() });
+    front.reload(guarded(auth));
     let mut socket_of_b =
         front.open(&[("authorization", &format!("Bearer {OTHER_KEY}"))]).await.unwrap();
     let (_other, _) = front.turn(&mut socket_of_b).await;
@@ -244,7 +244,7 @@ async fn client_that_pings_and_reads_nothing_is_not_read_any_more() {
     let method = br#"{"jsonrpc":"2.0","method":"_threadway/nothing"}"#;
     let notification = socket::frame(1, method);
     for (auth, path, headers) in sockets() {
-        let front = Front::with(Settings { auth, ..Settings::default() }).await;
+        let front = Front::guarded(auth).await;
         let between = if path == "/acp" { &notification } else { &keep_alive };
         for frames in [ping.repeat(512), [ping.repeat(64), between.clone()].concat()] {
             let mut socket = front.opened(path, &headers).await;
@@ -259,7 +259,7 @@ async fn client_that_pings_and_reads_nothing_is_not_read_any_more() {
 async fn client_that_reads_gets_a_pong_for_its_newest_ping() {
     const PINGS: u32 = 5_000;
     for (auth, path, headers) in sockets() {
-        let front = Front::with(Settings { auth, ..Settings::default() }).await;
+        let front = Front::guarded(auth).await;
         let mut socket = front.opened(path, &headers).await;
         let pings: Vec<_> = (0..PINGS).map(|at| socket::frame(9, &at.to_be_bytes())).collect();
         socket.stream.get_mut().write_all(&pings.concat()).await.unwrap();
