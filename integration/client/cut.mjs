@@ -198,7 +198,7 @@ export async function truthOf(langgraph, play, { isLeftBusy = false } = {}) {
 
 /**
  * Judges the content of a client whose run ended as `end`, or in any way if that is not given. `isFinalOnly` leaves out
- * what the client was shown before the end.
+ * what the client was shown before the end. `isRestarted`: LangGraph was killed and started again.
  */
 export async function judgeReader(reader, truth, end, options = {}) {
   try {
@@ -209,7 +209,7 @@ export async function judgeReader(reader, truth, end, options = {}) {
   }
 }
 
-async function judged(reader, truth, end, { isFinalOnly = false }) {
+async function judged(reader, truth, end, { isFinalOnly = false, isRestarted = false }) {
   const { play, streams } = reader;
   assert.ok(streams.length > 0, "no event was sent");
   const held = await reader.hold();
@@ -220,7 +220,7 @@ async function judged(reader, truth, end, { isFinalOnly = false }) {
   const texts = truth.messages.filter(({ role }) => role === "assistant").map(({ content }) => content);
   // Brackets that were open at the end of the run are closed early, and the whole text comes in a snapshot.
   const isWhole = end && !reader.frames.some((frame) => isNumbered(frame) && stageOf(frame.id) === CLOSE);
-  checkSpoken(reader, { texts, runs: [{ end: isWhole ? end : { outcome: "unknown" } }] }, play.texts);
+  checkSpoken(reader, { texts, isRestarted, runs: [{ end: isWhole ? end : { outcome: "unknown" } }] }, play.texts);
   return held;
 }
 

@@ -457,7 +457,7 @@ async function dies(at, names, signal, random) {
         return;
       }
       const truth = await truthOf(at.spareLanggraph, play, { isLeftBusy: status.includes("deleted") });
-      await judgeReader(reader, truth).catch((failure) => {
+      await judgeReader(reader, truth, undefined, { isRestarted: true }).catch((failure) => {
         throw new Error(`${failure.message}; ${told}`);
       });
     });
