@@ -61,7 +61,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use audience::Audience;
 pub use batch::{Batch, Events};
 pub use capture::{IncompleteCapture, translate};
 pub use decoder::RunDecoder;

@@ -19,7 +19,7 @@ use threadway_translate::run::{EmitOptions, Filter, RunEvent, View};
 
 /// The viewers of one set of options.
 #[derive(Debug)]
-pub struct Audience {
+pub(super) struct Audience {
     options: EmitOptions,
     /// `None` if the options show everything.
     filter: Option<Filter>,
@@ -51,7 +51,7 @@ struct Count {
 
 impl Audience {
     /// An audience that is sent a run from its beginning.
-    pub fn new(options: EmitOptions) -> Self {
+    pub(super) fn new(options: EmitOptions) -> Self {
         let seed = options.seed();
         let seed = u16::try_from(seed >> 16).unwrap_or_default()
             ^ u16::try_from(seed & 0xffff).unwrap_or_default();
