@@ -25,6 +25,7 @@ Servers:
 Clients and tools:
   --copilot, --tanstack, --wire   CopilotKit's client, TanStack AI's, AG-UI's own adapter of LangGraph
   --examples       copies of `examples/`, whose folder is in EXAMPLES
+  --live           the package threadway-client, built
   --chromium       a browser, in CHROMIUM
   --acp            the Rust SDK's client, in ACP_RUST
   --acp-python     a Python with ACP's SDK, in ACP_PYTHON
@@ -83,6 +84,7 @@ METRICS = HERE / "metrics"
 ACP_PYTHON = HERE / "acp-python"
 BOOK = HERE / "book"
 PAGE = HERE.parent / "page"
+CLIENT_PACKAGE = HERE.parent / "packages" / "client"
 HELM = HERE / "helm"
 NEOVIM = HERE / "neovim"
 
@@ -176,12 +178,20 @@ def install_node_modules(name: str, package: Path, directory: Path, options: tup
             [["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", *options]], before=copy)
 
 
-def install_client(package: Path) -> None:
-    name = package.name
+def install_client(package: Path, name: str | None = None) -> None:
+    name = name or package.name
     install_node_modules(name, package, CACHE / name)
     link = package / "node_modules"
     if not link.is_symlink():
         link.symlink_to(os.path.relpath(CACHE / name / "node_modules", package))
+
+
+def build_client_package() -> None:
+    # npm would install CopilotKit, an optional peer, with all of its packages.
+    install_client(CLIENT_PACKAGE, "threadway-client")
+    with step("build threadway-client"):
+        if subprocess.run(["npm", "run", "--silent", "build"], cwd=CLIENT_PACKAGE).returncode != 0:
+            raise Failed("`npm run build` of threadway-client failed")
 
 
 def install_examples() -> Path:
@@ -403,6 +413,8 @@ def prepare(options: set[str]) -> dict[str, str]:
             found["EXAMPLES"] = str(install_examples())
         if "--page" in options:
             install_client(PAGE)
+        if "--live" in options:
+            build_client_package()
         if "--chromium" in options:
             found["CHROMIUM"] = install_chromium()
         if "--proxies" in options:
@@ -782,7 +794,7 @@ def show(log: Path) -> None:
 
 
 OPTIONS = {"--python", "--js", "--python-js", "--aegra", "--demo", "--none", "--upstream-only", "--validate", "--metrics",
-           "--book", "--neovim", "--copilot", "--tanstack", "--wire", "--chromium", "--examples", "--page", "--helm",
+           "--book", "--neovim", "--copilot", "--tanstack", "--wire", "--live", "--chromium", "--examples", "--page", "--helm",
            "--acp", "--acp-python", "--reducer", "--proto", "--wasm", "--spare", "--auth", "--proxies", "--faults"}
 
 

@@ -124,6 +124,11 @@ export class Cutter {
     for (const socket of this.#sockets) socket.destroy();
   }
 
+  /** Cuts all connections. */
+  cutNow() {
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
   #forward(socket) {
     const exchange = { asked: "", answered: "", isCut: false };
     const cut = this.cuts.shift();

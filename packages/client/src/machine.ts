@@ -76,7 +76,8 @@ export function next(link: Link, input: Input, around: Around): [Link, Step] {
 }
 
 function answered(link: Link, { status, code, retryAfterMs = 0, canRenew }: Input & { type: "answer" }, around: Around): [Link, Step] {
-  if (status === 204) return [link, { do: "end" }];
+  // A new thread, which its first run makes, cannot be followed yet.
+  if (status === 204 || (code === "unknown_thread" && !around.endsWithRun)) return [link, { do: "end" }];
   if (status >= 200 && status < 300) return [{ ...link, isRenewed: false }, { do: "read" }];
   if (status === 401 && canRenew && !link.isRenewed) return [{ ...link, isRenewed: true }, { do: "request", afterMs: 0, renew: true }];
   const passes = PASSING.includes(status) || (status >= 500 && !LASTING.includes(code ?? ""));

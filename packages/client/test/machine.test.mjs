@@ -102,7 +102,10 @@ describe("answers", () => {
     assert.equal(play([busy, busy, busy, busy]).last.do, "refuse");
   });
 
-  test("204 is the end", () => assert.equal(answer(204), "end"));
+  test("204 is the end, and a thread that does not exist yet cannot be followed", () => {
+    assert.equal(answer(204), "end");
+    assert.equal(play([{ type: "answer", status: 404, code: "unknown_thread" }], { endsWithRun: false }).last.do, "end");
+  });
 
   test("a token is renewed once for each time that it is refused", () => {
     assert.equal(answer(401), "refuse");

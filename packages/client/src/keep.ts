@@ -1,0 +1,99 @@
+// What an agent of CopilotKit gets beside its own: a `fetch` that survives lost connections, and the runs of others. No component is
+// replaced or mounted again.
+
+import type { RuntimeAgent } from "@copilotkit/react-core/v2";
+import type { Status, Token } from "./line.js";
+import { Live } from "./live.js";
+import type { Limits } from "./machine.js";
+
+export interface ThreadState {
+  /** The state of the connection. */
+  status: Status;
+  /** Whether a run is live that this page has not started. */
+  isOthersRun: boolean;
+  /** Why the thread's last run has failed. */
+  failure: string | undefined;
+}
+
+export interface Keeping {
+  connect: () => Promise<unknown>;
+  token: Token | undefined;
+  limits: Partial<Limits> | undefined;
+  onChange: (change: Partial<ThreadState>) => void;
+}
+
+/** Keeps the thread of an agent that CopilotKit has made. */
+export function keepLive(agent: RuntimeAgent, threadId: string, { connect, token, limits, onChange }: Keeping) {
+  const plainFetch = agent.fetch;
+  let followed: Response | undefined; // a run of others, until CopilotKit has connected to it
+  let isStopped = false;
+  const live = new Live({ fetch: plainFetch, token, limits, onStatus: (status) => onChange({ status }) });
+
+  const liveFetch: typeof plainFetch = async (url, init) => {
+    const operation = operationOf(url, init);
+    if (operation === "connect" && followed) {
+      const response = followed;
+      followed = undefined;
+      return response;
+    }
+    return operation ? live.fetch(url, init) : plainFetch(url, init);
+  };
+  agent.fetch = liveFetch;
+
+  const follow = () => {
+    if (isStopped || agent.isRunning || agent.threadId !== threadId) return;
+    const { runtimeUrl, runtimeAgentId, agentId, headers, credentials } = agent;
+    const url = `${runtimeUrl}/agent/${encodeURIComponent(runtimeAgentId ?? agentId ?? "")}/threads/${encodeURIComponent(threadId)}/events?follow=thread`;
+    const init = { headers: { ...headers, accept: "text/event-stream" }, ...(credentials && { credentials }) };
+    live.follow(url, init, async ({ started, response }) => {
+      followed = response;
+      onChange({ isOthersRun: started.metadata?.langgraph?.run_id !== undefined }); // the thread as it is has none
+      agent.pendingInterrupts = []; // with open questions the client would refuse to connect; the thread brings them back
+      await connect();
+      followed = undefined;
+      onChange({ isOthersRun: false });
+    });
+  };
+
+  let isOwn = false;
+  const { unsubscribe } = agent.subscribe({
+    onRunInitialized: async () => {
+      isOwn = followed === undefined;
+      if (isOwn) await live.pause();
+    },
+    onRunStartedEvent: () => onChange({ failure: undefined }),
+    onRunErrorEvent: ({ event }) => onChange({ failure: event.message }),
+    onRunFinishedEvent: ({ event }) => {
+      const failure = (event as { metadata?: { langgraph?: { error?: { message: string } } } }).metadata?.langgraph?.error;
+      if (failure) onChange({ failure: failure.message });
+    },
+    onRunFinalized: () => {
+      if (isOwn) follow();
+    },
+  });
+  // `CopilotChat` connects by itself, and a page without it does not.
+  const start = setTimeout(follow);
+
+  return {
+    reconnect: () => {
+      live.retryNow();
+      if (!agent.isRunning && !live.isFollowing) void connect();
+    },
+    stop: () => {
+      isStopped = true;
+      clearTimeout(start);
+      unsubscribe();
+      void live.pause();
+      if (agent.fetch === liveFetch) agent.fetch = plainFetch;
+      onChange({ status: { state: "idle" }, isOthersRun: false, failure: undefined });
+    },
+  };
+}
+
+/** What CopilotKit requests: by the address, or by the body if there is a single route. */
+function operationOf(url: string, { method, body }: RequestInit): "run" | "connect" | undefined {
+  if (method !== "POST") return undefined;
+  const path = new URL(url, globalThis.location?.href).pathname;
+  const named = /\/agent\/[^/]+\/(run|connect)$/.exec(path) ?? /^\{"method":"agent\/(run|connect)"/.exec(String(body));
+  return named?.[1] as "run" | "connect" | undefined;
+}
