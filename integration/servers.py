@@ -197,6 +197,10 @@ def build_client_package() -> None:
 def install_examples() -> Path:
     """Copies of the examples, with the packages that their READMEs install."""
     copies = CACHE / "examples"
+    build_client_package()
+    packages = CACHE / "packages"  # what the copies name `../../packages`
+    if not packages.is_symlink():
+        packages.symlink_to(HERE.parent / "packages")
     for example in sorted(path for path in EXAMPLES.iterdir() if (path / "README.md").exists()):
         copy = copies / example.name
         if (lock := example / "package-lock.json").exists():

@@ -126,6 +126,23 @@ describe("the examples", { concurrency: 2, ...SUITE }, () => {
     example.isDone();
   });
 
+  test("threadway-client chats in the terminal, over a gateway that is killed in mid-answer", OPTIONS, async () => {
+    const example = await open("threadway-client");
+    const environment = { THREADWAY_URL: await example.gateway() };
+    const threadId = randomUUID();
+    const chatting = example.run(`echo count | ${example.take(/^node/, { t1: threadId })}`, environment);
+    const isRunning = () => runsOf(threadId).then((runs) => runs.some(({ status }) => status === "running"), () => false);
+    while (!(await isRunning())) await new Promise((wake) => setTimeout(wake, 200));
+    await example.end("SIGKILL");
+    await example.serve();
+    const printed = await chatting;
+    assert.match(printed, /\n\(connecting again: /);
+    const numbers = Array.from({ length: 150 }, (_, n) => n + 1).join(" ");
+    assert.ok(printed.replace(/\n\(connecting again: .*\)\n/g, "").includes(numbers), printed);
+    assert.equal((await runsOf(threadId)).length, 1);
+    example.isDone();
+  });
+
   for (const [name, { roll }] of Object.entries({ acp: { roll: "dice_roll" }, "acp-js": { roll: "dice__roll" } })) {
     test(`${name} obeys the modes of an editor, and uses its MCP servers`, OPTIONS, async () => {
       const port = await freePort();
@@ -428,17 +445,15 @@ describe("the examples", { concurrency: 2, ...SUITE }, () => {
         assert.equal((await runsOf(threadId)).length, 1);
         assert.ok(await page.evaluate(() => window.isThisOne), "the page was not reloaded");
 
-        // A message that threadway never got is not shown as if it were sent.
+        // A message that is sent while threadway is away arrives, once.
         await example.end(signal);
         await page.say("weather");
         await page.lost.waitFor();
+        await page.photo("away");
         await example.serve();
-        await page.alert.getByText('This message was not sent: "weather"').waitFor();
-        await page.photo("unsent");
-        await page.showsThread();
-        await page.say("weather");
         await page.answer.getByText("Done: It is 21 degrees").waitFor();
         await page.showsThread();
+        assert.equal((await runsOf(threadId)).length, 2);
         assert.equal(await page.alert.count(), 0);
         await page.close();
       });
@@ -450,15 +465,11 @@ describe("the examples", { concurrency: 2, ...SUITE }, () => {
       await page.say("weather");
       await page.answer.getByText("Done: It is 21 degrees").waitFor();
       await page.rests();
-      await page.clock.install(); // the pause is half a minute
       await page.route(/\/events\?/, (route) => route.fulfill({ status: 502, headers: { "access-control-allow-origin": "*" } }), { times: 1 });
-      const refused = page.waitForResponse((response) => response.status() === 502);
+      const answers = [502, 200].map((status) => page.waitForResponse((response) => /\/events\?/.test(response.url()) && response.status() === status));
       await example.end("SIGTERM");
       await example.serve();
-      await refused;
-      let isOpen = false;
-      page.waitForResponse(/\/events\?/).then(() => (isOpen = true));
-      while (!isOpen) await page.clock.fastForward("00:31");
+      await Promise.all(answers);
       await start(threadId, "count to 30");
       await page.answer.getByText(/^1 2 3 4 5(?!.*30)/).waitFor();
       await page.answer.getByText("28 29 30").waitFor();
@@ -466,18 +477,27 @@ describe("the examples", { concurrency: 2, ...SUITE }, () => {
       await page.close();
     });
 
-    test("stops to connect after ten times, and says so", OPTIONS, async () => {
-      const page = await chat(randomUUID(), "copilotkit-away");
+    test("stops to connect after ten times, says so, and goes on when it is asked to", OPTIONS, async () => {
+      const threadId = randomUUID();
+      const page = await chat(threadId, "copilotkit-away");
       await page.clock.install(); // the pauses between them are minutes
-      const before = page.connects;
+      let attempts = 0;
       await example.end("SIGKILL");
-      await page.say("weather");
       await page.lost.waitFor();
-      while (page.connects < before + 10) await page.clock.fastForward("00:31");
-      await page.alert.getByText("The agent cannot be reached").waitFor();
+      page.on("request", (request) => (attempts += Number(request.method() === "POST" && request.url().endsWith("/run"))));
+      await page.say("weather");
+      const given = page.alert.getByText("10 attempts to connect again have failed");
+      while ((await given.count()) === 0) await page.clock.fastForward("00:31");
+      assert.equal(attempts, 11);
       await page.clock.fastForward("10:00");
-      assert.equal(page.connects, before + 10);
+      assert.equal(attempts, 11);
       await page.photo("away");
+      await example.serve();
+      await page.getByRole("button", { name: "Try again" }).click();
+      await given.waitFor({ state: "detached" });
+      await page.say("weather");
+      await page.answer.getByText("Done: It is 21 degrees").waitFor();
+      await page.showsThread();
       await page.close();
     });
   });
@@ -527,7 +547,7 @@ describe("the examples", { concurrency: 2, ...SUITE }, () => {
     return { example, gateway, page, threadId, say, answer, showsThread };
   }
 
-  test("assistant-ui chats, runs a tool of the page, answers two approvals, shows a failed run, and reloads in mid-run and while approvals are open", OPTIONS, async () => {
+  test("assistant-ui chats, runs a tool of the page, answers two approvals, shows a failed run, reloads in mid-run and while approvals are open, and survives a lost connection", OPTIONS, async () => {
     const { example, page, threadId, say, answer, showsThread } = await chats("assistant-ui");
     await say("count");
     await answer.getByText("1 2 3 4 5").waitFor();
@@ -537,6 +557,15 @@ describe("the examples", { concurrency: 2, ...SUITE }, () => {
     await answer.getByText("148 149 150").waitFor();
     await showsThread();
     await page.photo("reloaded");
+    const before = (await runsOf(threadId)).length;
+    await say("count");
+    await answer.getByText(/^1 2 3 4 5(?!.*150)/).waitFor();
+    await example.end("SIGKILL");
+    await example.serve();
+    await answer.getByText("148 149 150").nth(1).waitFor();
+    await showsThread();
+    assert.equal((await runsOf(threadId)).length, before + 1);
+    page.said.length = 0; // the lost connection
     await say("ask me");
     await page.getByLabel("What is your favourite colour?").waitFor();
     await page.reload({ waitUntil: "commit" });

@@ -11,7 +11,7 @@ import { LOGS } from "./logs.mjs";
 
 const READY_MS = 90_000; // a LangGraph server starts in 5 s, on a busy machine in ten times as many
 const RUN_MS = 90_000;
-const INSTALLS = /^(python3 -m venv|npm ci)\b/; // servers.py has run these
+const INSTALLS = /^(python3 -m venv|npm ci|npm --prefix)\b/; // servers.py has run these
 
 /** The shell commands of a README, in order: the lines of its `sh` blocks, joined after a backslash. */
 export function commandsOf(text) {

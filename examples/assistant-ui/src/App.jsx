@@ -1,7 +1,7 @@
 import { useMemo } from "react";
-import { HttpAgent } from "@ag-ui/client";
 import { AssistantRuntimeProvider, ComposerPrimitive, ErrorPrimitive, MessagePrimitive, ThreadPrimitive, useAssistantTool } from "@assistant-ui/react";
 import { useAgUiRuntime } from "@assistant-ui/react-ag-ui";
+import { ThreadwayAgent } from "threadway-client";
 import { z } from "zod";
 import { historyOf } from "./history.js";
 import { Questions } from "./Questions.jsx";
@@ -14,7 +14,7 @@ const threadId = new URLSearchParams(location.search).get("thread") ?? crypto.ra
 history.replaceState(null, "", `?thread=${encodeURIComponent(threadId)}`);
 
 export function App() {
-  const agent = useMemo(() => new HttpAgent({ url: `${AGENT}/run`, threadId }), []);
+  const agent = useMemo(() => new ThreadwayAgent({ url: `${AGENT}/run`, threadId }), []);
   const adapters = useMemo(() => ({ history: historyOf(AGENT, threadId) }), []);
   const runtime = useAgUiRuntime({ agent, adapters });
   return (

@@ -1,13 +1,13 @@
-import { HttpAgent } from "@ag-ui/client";
 import { ExportedMessageRepository } from "@assistant-ui/react";
 import { fromAgUiMessages } from "@assistant-ui/react-ag-ui";
+import { ThreadwayAgent } from "threadway-client";
 
 /**
  * LangGraph stores the thread. The gateway's `connect` answers with the thread as it is, and then with its live run to the
  * end. The messages before the last turn are loaded. The last turn is resumed if it is running or waits for answers.
  */
 export function historyOf(agentUrl, threadId) {
-  const agent = new HttpAgent({ url: `${agentUrl}/connect`, threadId });
+  const agent = new ThreadwayAgent({ url: `${agentUrl}/run`, threadId });
   let status = { type: "running" };
   let metadata, wake;
   const known = Promise.withResolvers(); // whether the thread has a live run
@@ -25,7 +25,7 @@ export function historyOf(agentUrl, threadId) {
       if (isShown || status.type !== "running") known.resolve(status.type !== "complete");
       isShown ||= event.type === "MESSAGES_SNAPSHOT";
     };
-    const over = agent.runAgent({}, { onEvent, onMessagesChanged: changed });
+    const over = agent.connectAgent({}, { onEvent, onMessagesChanged: changed });
     over.catch((error) => (status = { type: "incomplete", reason: "error", error: error.message })).finally(() => {
       known.resolve(status.type !== "complete");
       changed();

@@ -68,7 +68,7 @@ export class ThreadwayAgent extends HttpAgent {
     };
   }
 
-  /** Connects again now, without waiting for the next attempt. */
+  /** Connects again now, also after the limit of attempts. */
   reconnect() {
     this.live.retryNow();
     if (this.own === 0) this.resume();

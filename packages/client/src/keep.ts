@@ -1,10 +1,17 @@
 // What an agent of CopilotKit gets beside its own: a `fetch` that survives lost connections, and the runs of others. No component is
 // replaced or mounted again.
 
-import type { RuntimeAgent } from "@copilotkit/react-core/v2";
+import type { HttpAgent } from "@ag-ui/client";
 import type { Status, Token } from "./line.js";
 import { Live } from "./live.js";
 import type { Limits } from "./machine.js";
+
+/** `ProxiedCopilotRuntimeAgent`, which CopilotKit makes for a `runtimeUrl`. */
+interface RuntimeAgent extends HttpAgent {
+  runtimeUrl?: string;
+  runtimeAgentId?: string;
+  credentials?: RequestCredentials;
+}
 
 export interface ThreadState {
   /** The state of the connection. */
@@ -23,7 +30,7 @@ export interface Keeping {
 }
 
 /** Keeps the thread of an agent that CopilotKit has made. */
-export function keepLive(agent: RuntimeAgent, threadId: string, { connect, token, limits, onChange }: Keeping) {
+export function keepLive(agent: HttpAgent, threadId: string, { connect, token, limits, onChange }: Keeping) {
   const plainFetch = agent.fetch;
   let followed: Response | undefined; // a run of others, until CopilotKit has connected to it
   let isStopped = false;
@@ -42,7 +49,7 @@ export function keepLive(agent: RuntimeAgent, threadId: string, { connect, token
 
   const follow = () => {
     if (isStopped || agent.isRunning || agent.threadId !== threadId) return;
-    const { runtimeUrl, runtimeAgentId, agentId, headers, credentials } = agent;
+    const { runtimeUrl, runtimeAgentId, agentId, headers, credentials } = agent as RuntimeAgent;
     const url = `${runtimeUrl}/agent/${encodeURIComponent(runtimeAgentId ?? agentId ?? "")}/threads/${encodeURIComponent(threadId)}/events?follow=thread`;
     const init = { headers: { ...headers, accept: "text/event-stream" }, ...(credentials && { credentials }) };
     live.follow(url, init, async ({ started, response }) => {
@@ -85,6 +92,7 @@ export function keepLive(agent: RuntimeAgent, threadId: string, { connect, token
       unsubscribe();
       void live.pause();
       if (agent.fetch === liveFetch) agent.fetch = plainFetch;
+      agent.pendingInterrupts = []; // those of this thread
       onChange({ status: { state: "idle" }, isOthersRun: false, failure: undefined });
     },
   };

@@ -1,7 +1,7 @@
 // One agent's lines to the gateway, one at a time: that of its own request, or one that follows the thread in between.
 
 import type { AgUiEvent, Frame } from "./frames.js";
-import { type Fetch, Line, type LineOptions, type Status, type Token } from "./line.js";
+import { ConnectionLostError, type Fetch, Line, type LineOptions, type Status, type Token } from "./line.js";
 import { type Limits, LIMITS } from "./machine.js";
 
 /** A run that the thread has, with its events as the response that `HttpAgent` reads. */
@@ -25,6 +25,8 @@ export class Live {
   /** The last event that the client has, if that is the end of a run: the thread can be followed after it. */
   private restId = "";
   private following: Promise<void> | undefined;
+  /** Whether a line has given up: then the thread is followed again only when somebody asks for it. */
+  private isLost = false;
 
   constructor(private readonly options: LiveOptions) {
     this.limits = { ...LIMITS, ...options.limits };
@@ -33,6 +35,7 @@ export class Live {
   /** A `fetch` for requests that stream a run: its response is the whole run, over as many connections as that takes. */
   readonly fetch: Fetch = async (url, init) => {
     this.restId = "";
+    this.isLost = false;
     const line = this.newLine({ url, init, endsWithRun: true });
     try {
       const opened = await line.open();
@@ -46,7 +49,7 @@ export class Live {
 
   /** Follows a thread until `pause`. `onRun` gets each run, and resolves when the client has read it. */
   follow(url: string, init: RequestInit, onRun: (run: FollowedRun) => Promise<void>) {
-    if (this.following) return;
+    if (this.following || this.isLost) return;
     const line = this.newLine({ url, init, endsWithRun: false, lastId: this.restId });
     const work = async () => {
       const frames = line.frames(await line.open());
@@ -75,7 +78,9 @@ export class Live {
     this.restId = "";
   }
 
+  /** Ends the pause before the next attempt, and allows to follow again. */
   retryNow() {
+    this.isLost = false;
     this.line?.retryNow();
   }
 
@@ -103,6 +108,7 @@ export class Live {
   }
 
   private failed(line: Line, error: unknown) {
+    this.isLost = error instanceof ConnectionLostError;
     const isAbort = (error as Error)?.name === "AbortError";
     if (this.line === line) this.options.onStatus(isAbort ? { state: "idle" } : { state: "failed", error: error as Error });
   }

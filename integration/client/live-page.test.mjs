@@ -1,0 +1,147 @@
+// The package `threadway-client` in headless Chromium, on a page of another origin: cuts, a browser that is offline, and reloads.
+
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { createServer } from "node:http";
+import { after, before, test } from "node:test";
+import { chromium } from "playwright-core";
+import { Gate } from "./gate.mjs";
+import { readThread, SERVERS } from "./gateway.mjs";
+import { bundled } from "./packed.mjs";
+import { Cutter } from "./proxy.mjs";
+import { seeded } from "./seeded.mjs";
+import { firstDifference, ofClient, ofThread, stateOf } from "./thread.mjs";
+import { startThreadway } from "./threadway.mjs";
+
+const [server] = SERVERS;
+const OPTIONS = { timeout: 300_000 };
+const SHOWN_MS = 60_000;
+const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-sync"];
+const SPEECH = { tokens: 80, delay: 0.02 };
+const HELD_AT = 40; // the token before which a run waits
+const BYTES = 9_000; // of a response, in which its cut is
+const PLAYS = process.env.FULL === "1" ? 30 : 4;
+
+const SCRIPT = `
+import { ThreadwayAgent } from "threadway-client";
+globalThis.open = ({ gateway, threadId }) => {
+  const agent = (globalThis.agent = new ThreadwayAgent({ url: \`\${gateway}/agui/agent/agent/run\`, threadId }));
+  globalThis.events = [];
+  globalThis.states = [];
+  agent.subscribe({ onEvent: ({ event }) => void events.push(event) });
+  agent.onStatus((status) => states.push(status));
+  agent.follow();
+};
+globalThis.say = (script) => {
+  agent.addMessage({ id: crypto.randomUUID(), role: "user", content: script });
+  globalThis.over = agent.runAgent();
+};
+`;
+
+let browser, pages, origin, gateway;
+
+before(async () => {
+  if (!process.env.CHROMIUM) throw new Error("CHROMIUM names no browser: start this with integration/run live");
+  const script = bundled(SCRIPT, "1.0.0");
+  pages = createServer(({ url }, response) => {
+    const isScript = url === "/page.js";
+    response.writeHead(200, { "content-type": isScript ? "text/javascript" : "text/html" });
+    response.end(isScript ? script : '<!doctype html><title>a thread</title><script type="module" src="/page.js"></script>');
+  });
+  await new Promise((listening) => pages.listen(0, "127.0.0.1", listening));
+  origin = `http://localhost:${pages.address().port}`;
+  gateway = await startThreadway("live-page", server.langgraph, "--cors-origins", origin);
+  browser = await chromium.launch({ executablePath: process.env.CHROMIUM, headless: true, args: FLAGS });
+}, OPTIONS);
+
+after(async () => {
+  await browser?.close();
+  pages?.closeAllConnections();
+  pages?.close();
+  await gateway?.stop();
+});
+
+/** A page that follows a thread; `cutter` is its way to the gateway. */
+async function visit(t) {
+  const cutter = await Cutter.start(gateway.url);
+  const context = await browser.newContext();
+  const page = await context.newPage();
+  page.setDefaultTimeout(SHOWN_MS);
+  t.after(async () => {
+    await context.close();
+    cutter.close();
+  });
+  const threadId = randomUUID();
+  const load = async () => {
+    await page.goto(origin);
+    await page.waitForFunction(() => globalThis.open && globalThis.say);
+    await page.evaluate((what) => globalThis.open(what), { gateway: cutter.url, threadId });
+    await page.waitForFunction(() => events.length > 0);
+  };
+  await load();
+  await page.waitForFunction(() => events.at(-1)?.type === "RUN_FINISHED" && !agent.isRunning);
+  const say = (script) => page.evaluate((script) => globalThis.say(script), JSON.stringify(script));
+  const words = () => page.waitForFunction(() => events.some(({ delta }) => delta?.startsWith("tok9")));
+  const rests = () => page.waitForFunction(() => !agent.isRunning && events.at(-1)?.type === "RUN_FINISHED");
+  /** Checks that the page has LangGraph's thread, with one run. */
+  const holds = async () => {
+    const { messages, state } = await page.evaluate(() => ({ messages: agent.messages, state: agent.state }));
+    const { state: thread } = await readThread(server, threadId);
+    assert.equal(firstDifference(ofClient(messages), ofThread(thread.values, threadId)), undefined);
+    assert.equal(firstDifference(state, stateOf(thread.values)), undefined);
+    const runs = await (await fetch(`${server.langgraph}/threads/${threadId}/runs`, { headers: { connection: "close" } })).json();
+    assert.equal(runs.length, 1);
+  };
+  /** Checks that each word of the run came once. */
+  const once = async () => {
+    const tokens = await page.evaluate(() => events.flatMap(({ type, delta }) => (type === "TEXT_MESSAGE_CONTENT" && delta.startsWith("tok") ? [delta] : [])));
+    assert.deepEqual(tokens, Array.from({ length: SPEECH.tokens }, (_, n) => `tok${n} `));
+  };
+  return { page, context, cutter, load, say, words, rests, holds, once };
+}
+
+for (let n = 0; n < PLAYS; n++) {
+  test(`a page that is cut anywhere has each word once (${n})`, OPTIONS, async (t) => {
+    const { page, cutter, say, holds, once } = await visit(t);
+    const random = seeded(`page ${n}`);
+    for (let cut = 0; cut < 3; cut++) {
+      const byte = Math.floor(random.between(0, BYTES));
+      // Chromium sends the same request again by itself if a connection that it has used before ends without an answer.
+      cutter.cuts.push({ at: (text) => (text.includes("text/event-stream") && text.length >= byte ? text.length : -1) });
+    }
+    await say(SPEECH);
+    await page.evaluate(() => over);
+    await holds();
+    await once();
+    assert.ok(await page.evaluate(() => states.some(({ state }) => state === "reconnecting")));
+  });
+}
+
+test("a page that is offline waits, and goes on as soon as it is online", OPTIONS, async (t) => {
+  const { page, context, cutter, say, words, holds, once } = await visit(t);
+  const gate = await Gate.before(HELD_AT);
+  await say({ ...SPEECH, ...gate.script });
+  await words();
+  await context.setOffline(true);
+  cutter.cutNow();
+  await page.waitForFunction(() => states.at(-1).isOffline === true);
+  gate.open();
+  const asked = cutter.exchanges.length;
+  await context.setOffline(false);
+  await page.evaluate(() => over);
+  assert.ok(cutter.exchanges.length > asked);
+  await holds();
+  await once();
+});
+
+test("a page that is reloaded in mid-run shows the run to its end", OPTIONS, async (t) => {
+  const { page, load, say, words, rests, holds } = await visit(t);
+  const gate = await Gate.before(HELD_AT);
+  await say({ ...SPEECH, ...gate.script });
+  await words();
+  await load();
+  await page.waitForFunction(() => agent.isRunning && agent.messages.length > 1);
+  gate.open();
+  await rests();
+  await holds();
+});
