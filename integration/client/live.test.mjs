@@ -346,6 +346,25 @@ test("a new client, as after a reload, gets the live run to its end", OPTIONS, a
   await holds(following, { isWhole: false });
 });
 
+test("a message that is sent during a run of others is answered after it", OPTIONS, async (t) => {
+  const agent = open(newest, server.threadway);
+  t.after(agent.follow());
+  await until("the empty thread", () => agent.events.at(-1)?.type === "RUN_FINISHED");
+  const gate = await Gate.before(HELD_AT, HELD_AT + 20);
+  const first = await foreign(agent.threadId, { ...SPEECH, ...gate.script });
+  await until("its words", () => agent.events.some(({ delta }) => delta?.startsWith("tok9")));
+  agent.say({ tokens: 10 });
+  const { id } = agent.messages.at(-1);
+  gate.open(HELD_AT); // the words that come now do not know the message
+  await until("more words", () => agent.events.some(({ delta }) => delta?.startsWith(`tok${HELD_AT + 5} `)));
+  const over = agent.runAgent();
+  gate.open();
+  await over;
+  await shows(agent, first);
+  await holds(agent, { runs: 2, isWhole: false });
+  assert.ok(agent.messages.some((message) => message.id === id));
+});
+
 // ---------------------------------------------------------------- stopping
 test("`stop` ends the run for everybody, and `abortRun` stops it if asked", OPTIONS, async (t) => {
   for (const how of ["stop", "abort", "leave"]) {

@@ -3,6 +3,7 @@ import { authorize, type Status, type Token } from "./line.js";
 import { type FollowedRun, Live } from "./live.js";
 import type { Limits } from "./machine.js";
 
+type Message = HttpAgent["messages"][number];
 type RunInput = Parameters<HttpAgent["run"]>[0];
 type Events = ReturnType<HttpAgent["run"]>;
 type RunParameters = Parameters<HttpAgent["runAgent"]>[0];
@@ -27,6 +28,8 @@ export class ThreadwayAgent extends HttpAgent {
   private follows: { threadId: string } | undefined;
   private own = 0;
   private statusNow!: Status;
+  /** Added by the page since its last run. A run of others that is under way does not know them, and would drop them. */
+  private unsent: Message[] = [];
 
   constructor(config: ThreadwayAgentConfig) {
     super(config);
@@ -44,8 +47,22 @@ export class ThreadwayAgent extends HttpAgent {
     return () => this.listeners.delete(listener);
   }
 
+  override addMessage(message: Message) {
+    this.unsent.push(message);
+    super.addMessage(message);
+  }
+
+  override addMessages(messages: Message[]) {
+    this.unsent.push(...messages);
+    super.addMessages(messages);
+  }
+
   override runAgent(parameters?: RunParameters, subscriber?: Subscriber): Result {
-    return this.alone(() => super.runAgent(parameters, subscriber));
+    return this.alone(() => {
+      this.messages.push(...this.unsent.filter(({ id }) => !this.messages.some((message) => message.id === id)));
+      this.unsent = [];
+      return super.runAgent(parameters, subscriber);
+    });
   }
 
   /** Gets the thread as it is, and then its live run, if it has one, to the end. */
@@ -60,7 +77,9 @@ export class ThreadwayAgent extends HttpAgent {
   follow(): () => void {
     const follows = { threadId: this.threadId };
     this.follows = follows;
-    if (this.own === 0) this.resume();
+    void this.live.pause().then(() => {
+      if (this.follows === follows && this.own === 0) this.resume();
+    });
     return () => {
       if (this.follows !== follows) return;
       this.follows = undefined;
@@ -113,6 +132,7 @@ export class ThreadwayAgent extends HttpAgent {
     this.listeners = new Set();
     this.statusNow = { state: "idle" };
     this.own = 0;
+    this.unsent = [];
     this.follows = undefined;
     this.live = new Live({
       fetch: (url, init) => this.plainFetch(url, init),
