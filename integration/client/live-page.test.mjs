@@ -7,7 +7,7 @@ import { after, before, test } from "node:test";
 import { chromium } from "playwright-core";
 import { Gate } from "./gate.mjs";
 import { readThread, SERVERS } from "./gateway.mjs";
-import { bundled } from "./packed.mjs";
+import { bundled, projectWith } from "./packed.mjs";
 import { Cutter } from "./proxy.mjs";
 import { seeded } from "./seeded.mjs";
 import { firstDifference, ofClient, ofThread, stateOf } from "./thread.mjs";
@@ -42,7 +42,7 @@ let browser, pages, origin, gateway;
 
 before(async () => {
   if (!process.env.CHROMIUM) throw new Error("CHROMIUM names no browser: start this with integration/run live");
-  const script = bundled(SCRIPT, "1.0.0");
+  const script = bundled(SCRIPT, projectWith("1.0.0"));
   pages = createServer(({ url }, response) => {
     const isScript = url === "/page.js";
     response.writeHead(200, { "content-type": isScript ? "text/javascript" : "text/html" });

@@ -1,14 +1,17 @@
 // Prints the table of docs/client.md: what a person sees of an answer whose connection is cut once, at 20 places, with stock clients and
 // with `threadway-client`.
 //
-// usage: integration/servers.py --name live-table --python --live --copilot node client/live-table.mjs
+// usage: integration/servers.py --name live-table --python --live --copilot --examples --chromium node client/live-table.mjs
 
 import { randomUUID } from "node:crypto";
+import { createServer } from "node:http";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 import { GENERATIONS, SERVERS } from "./gateway.mjs";
-import { packageWith, PACKAGE } from "./packed.mjs";
+import { chromium } from "playwright-core";
+import { bundled, packageWith, PACKAGE } from "./packed.mjs";
 import { Cutter } from "./proxy.mjs";
+import { startThreadway } from "./threadway.mjs";
 
 const [server] = SERVERS;
 const PLACES = 20;
@@ -47,13 +50,59 @@ const copilotWith = (isKept) => async (gateway, threadId) => {
   if (kept) kept.stop();
   return { agent, error };
 };
+// assistant-ui in Chromium, with the packages of its example.
+const PAGE = `
+import { HttpAgent } from "@ag-ui/client";
+import { AssistantRuntimeProvider } from "@assistant-ui/react";
+import { useAgUiRuntime } from "@assistant-ui/react-ag-ui";
+import { createElement } from "react";
+import { createRoot } from "react-dom/client";
+import { ThreadwayAgent } from "threadway-client";
+
+function Chat({ agent }) {
+  globalThis.runtime = useAgUiRuntime({ agent });
+  return createElement(AssistantRuntimeProvider, { runtime }, null);
+}
+globalThis.open = ({ gateway, threadId, isKept }) => {
+  const agent = new (isKept ? ThreadwayAgent : HttpAgent)({ url: gateway + "/agui/agent/agent/run", threadId });
+  createRoot(document.body).render(createElement(Chat, { agent }));
+};
+globalThis.say = (text) => runtime.thread.append({ role: "user", content: [{ type: "text", text }] });
+globalThis.shown = () => runtime.thread.getState().messages.filter(({ role }) => role === "assistant");
+globalThis.rests = () => !runtime.thread.getState().isRunning && shown().length > 0 && shown().at(-1).status.type !== "running";
+`;
+const script = bundled(PAGE, `${process.env.EXAMPLES}/assistant-ui`);
+const pages = createServer(({ url }, response) => {
+  response.writeHead(200, { "content-type": url === "/page.js" ? "text/javascript" : "text/html" });
+  response.end(url === "/page.js" ? script : '<!doctype html><body></body><script type="module" src="/page.js"></script>');
+});
+await new Promise((listening) => pages.listen(0, "127.0.0.1", listening));
+const origin = `http://localhost:${pages.address().port}`;
+const open = await startThreadway("live-table", server.langgraph, "--cors-origins", origin);
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, headless: true, args: ["--no-sandbox", "--disable-gpu"] });
+const assistantUi = (isKept) => async (gateway, threadId) => {
+  const page = await browser.newPage();
+  await page.goto(origin);
+  await page.waitForFunction(() => globalThis.open);
+  await page.evaluate((what) => globalThis.open(what), { gateway, threadId, isKept });
+  await page.waitForFunction(() => globalThis.runtime);
+  await page.evaluate((text) => void globalThis.say(text), SCRIPT);
+  await page.waitForFunction(() => globalThis.rests());
+  const messages = await page.evaluate(() => globalThis.shown().map(({ content, status }) => ({ text: content.map(({ text }) => text ?? "").join(""), status })));
+  await page.close();
+  const { status } = messages.at(-1);
+  const error = status.type === "incomplete" ? String(status.error ?? status.reason) : undefined;
+  return { agent: { messages: messages.map(({ text }) => ({ role: "assistant", content: text })) }, error };
+};
 const CLIENTS = {
   "`HttpAgent` 1.0.0": agentOf(GENERATIONS[0].HttpAgent),
   "`HttpAgent` 0.0.59": agentOf(GENERATIONS[1].HttpAgent),
   "CopilotKit 1.75": copilotWith(false),
+  "assistant-ui": assistantUi(false),
   "`ThreadwayAgent` on 1.0.0": agentOf((await packageWith("1.0.0")).ThreadwayAgent),
   "`ThreadwayAgent` on 0.0.59": agentOf((await packageWith("0.0.59")).ThreadwayAgent),
   "CopilotKit 1.75 with `threadway-client`": copilotWith(true),
+  "assistant-ui with `threadway-client`": assistantUi(true),
 };
 
 const wordsIn = (messages) => new Set(messages.filter(({ role }) => role === "assistant").flatMap(({ content }) => (content ?? "").match(/tok\d+/g) ?? [])).size;
@@ -63,7 +112,7 @@ const streamIn = (text) => text.indexOf("HTTP/1.1 200 OK\r\ncontent-type: text/e
 
 /** One answer, cut at this byte of its stream. */
 async function play(client, byte) {
-  const cutter = await Cutter.start(server.threadway);
+  const cutter = await Cutter.start(open.url); // pages of other origins may call it
   const threadId = randomUUID();
   let isDone = false;
   const at = (text) => {
@@ -103,4 +152,6 @@ console.log(`| cut at | ${columns.map(([name]) => name).join(" | ")} |\n|---|${c
 for (const [n, row] of rows.entries()) console.log(`| ${Math.round(((n + 0.5) * 100) / PLACES)} % | ${row.map(cell).join(" | ")} |`);
 const errors = columns.map(([name], at) => `${name}: ${rejections[at]} unhandled rejections; ${[...new Set(rows.map((row) => row[at].error))].join("; ")}`);
 console.log(errors.join("\n"));
+await browser.close();
+await open.stop();
 process.exit(0);

@@ -385,6 +385,17 @@ test("`stop` ends the run for everybody, and `abortRun` stops it if asked", OPTI
   }
 });
 
+test("a run that is aborted before it is sent is not sent", OPTIONS, async (t) => {
+  const agent = open(newest, server.threadway);
+  t.after(agent.follow());
+  await until("the empty thread", () => agent.events.at(-1)?.type === "RUN_FINISHED");
+  agent.say({});
+  const over = agent.runAgent();
+  agent.abortRun();
+  await over;
+  assert.equal((await fetch(`${server.langgraph}/threads/${agent.threadId}`, { headers: { connection: "close" } })).status, 404);
+});
+
 test("a clone has the same configuration, and a line of its own", OPTIONS, async (t) => {
   const agent = open(newest, server.threadway);
   t.after(agent.follow());

@@ -31,10 +31,9 @@ export async function packageWith(version) {
   return { version, modules, ThreadwayAgent, ConnectionLostError, RefusedError };
 }
 
-/** A page's script and the package, in one file for browsers. */
-export function bundled(script, version) {
-  const project = projectWith(version);
+/** A page's script and the packages of a project, in one file for browsers. */
+export function bundled(script, project) {
   const esbuild = join(PACKAGE, "node_modules", ".bin", "esbuild");
-  const command = ["--bundle", "--format=esm", "--log-level=warning", "--loader=js"];
+  const command = ["--bundle", "--format=esm", "--log-level=error", "--loader=js", '--define:process.env.NODE_ENV="production"'];
   return execFileSync(esbuild, command, { cwd: project, input: script, encoding: "utf8", maxBuffer: 2 ** 26 });
 }

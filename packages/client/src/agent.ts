@@ -57,17 +57,22 @@ export class ThreadwayAgent extends HttpAgent {
     super.addMessages(messages);
   }
 
+  override setMessages(messages: Message[]) {
+    this.unsent = [];
+    super.setMessages(messages);
+  }
+
   override runAgent(parameters?: RunParameters, subscriber?: Subscriber): Result {
-    return this.alone(() => {
+    return this.alone(parameters, (controlled) => {
       this.messages.push(...this.unsent.filter(({ id }) => !this.messages.some((message) => message.id === id)));
       this.unsent = [];
-      return super.runAgent(parameters, subscriber);
+      return super.runAgent(controlled, subscriber);
     });
   }
 
   /** Gets the thread as it is, and then its live run, if it has one, to the end. */
   override connectAgent(parameters?: RunParameters, subscriber?: Subscriber): Result {
-    return this.alone(() => this.connectOnce(parameters, subscriber));
+    return this.alone(parameters, (controlled) => this.connectOnce(controlled, subscriber));
   }
 
   /**
@@ -154,13 +159,15 @@ export class ThreadwayAgent extends HttpAgent {
     return (this.config.fetch ?? fetch)(url, init);
   }
 
-  /** The agent's own request, while the thread is not followed. */
-  private async alone<T>(work: () => Promise<T>): Promise<T> {
+  /** The agent's own request, while the thread is not followed. It can be aborted before it is sent. */
+  private async alone(parameters: RunParameters, work: (controlled: RunParameters) => Result): Result {
     this.own += 1;
+    this.abortController = parameters?.abortController ?? new AbortController();
+    const controlled = { ...parameters, abortController: this.abortController };
     try {
       await this.live.pause();
       await this.detachActiveRun();
-      return await work();
+      return await work(controlled);
     } finally {
       this.own -= 1;
       if (this.own === 0) this.resume();
