@@ -102,7 +102,7 @@ export class Line {
       if (step.do !== "request") throw new ConnectionLostError(this.options.limits.attempts, this.reason);
       if (step.afterMs > 0) {
         this.options.onStatus({ state: "reconnecting", attempt: this.link.failures, reason: this.reason, isOffline: step.afterMs === Infinity });
-        await this.pause(step.afterMs);
+        if (!this.isClosed) await this.pause(step.afterMs);
         if (this.isClosed) continue;
       }
       let response: Response;
@@ -186,6 +186,7 @@ export class Line {
     if (lastId) headers.set("last-event-id", lastId);
     this.hasAsked = true;
     this.connection = new AbortController();
+    if (this.isClosed) this.connection.abort(); // while the token was fetched
     const { signal } = this.connection;
     return this.unlessSilent(fetch(url, { ...init, headers, signal, cache: "no-store" }));
   }
@@ -239,13 +240,12 @@ export class Line {
 /** Calls `wake` when a browser is online again, or its page is shown again. Returns how to stop. */
 function listen(wake: () => void): () => void {
   const { document } = globalThis;
-  if (!document) return () => {};
   const shown = () => document.visibilityState === "visible" && wake();
-  addEventListener("online", wake);
-  document.addEventListener("visibilitychange", shown);
+  globalThis.addEventListener?.("online", wake);
+  document?.addEventListener("visibilitychange", shown);
   return () => {
-    removeEventListener("online", wake);
-    document.removeEventListener("visibilitychange", shown);
+    globalThis.removeEventListener?.("online", wake);
+    document?.removeEventListener("visibilitychange", shown);
   };
 }
 
