@@ -26,6 +26,7 @@ Clients and tools:
   --copilot, --tanstack, --wire   CopilotKit's client, TanStack AI's, AG-UI's own adapter of LangGraph
   --examples       copies of `examples/`, whose folder is in EXAMPLES
   --live           the package threadway-client, built
+  --firefox        Firefox, in FIREFOX
   --chromium       a browser, in CHROMIUM
   --acp            the Rust SDK's client, in ACP_RUST
   --acp-python     a Python with ACP's SDK, in ACP_PYTHON
@@ -253,6 +254,10 @@ def install_chromium() -> str:
     return install_package("chromium", ["chromium", "chromium-browser", "google-chrome"], "CHROMIUM")
 
 
+def install_firefox() -> str:
+    return install_package("firefox-esr", ["firefox-esr", "firefox"], "FIREFOX")
+
+
 def install_proxies() -> dict[str, str]:
     return {
         "NGINX": install_package("nginx-light", ["nginx"], "NGINX"),
@@ -419,6 +424,8 @@ def prepare(options: set[str]) -> dict[str, str]:
             install_client(PAGE)
         if "--live" in options:
             build_client_package()
+        if "--firefox" in options:
+            found["FIREFOX"] = install_firefox()
         if "--chromium" in options:
             found["CHROMIUM"] = install_chromium()
         if "--proxies" in options:
@@ -798,7 +805,7 @@ def show(log: Path) -> None:
 
 
 OPTIONS = {"--python", "--js", "--python-js", "--aegra", "--demo", "--none", "--upstream-only", "--validate", "--metrics",
-           "--book", "--neovim", "--copilot", "--tanstack", "--wire", "--live", "--chromium", "--examples", "--page", "--helm",
+           "--book", "--neovim", "--copilot", "--tanstack", "--wire", "--live", "--chromium", "--firefox", "--examples", "--page", "--helm",
            "--acp", "--acp-python", "--reducer", "--proto", "--wasm", "--spare", "--auth", "--proxies", "--faults"}
 
 

@@ -1,10 +1,12 @@
-// The package `threadway-client` in headless Chromium, on a page of another origin: cuts, a browser that is offline, and reloads.
+// The package `threadway-client` in headless Chromium and Firefox, on a page of another origin: cuts, a browser that is offline, and
+// reloads.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";
 import { after, before, test } from "node:test";
 import { chromium } from "playwright-core";
+import { Firefox } from "./firefox.mjs";
 import { Gate } from "./gate.mjs";
 import { readThread, SERVERS } from "./gateway.mjs";
 import { bundled, projectWith } from "./packed.mjs";
@@ -38,10 +40,15 @@ globalThis.say = (script) => {
 };
 `;
 
-let browser, pages, origin, gateway;
+const BROWSERS = {
+  Chromium: () => chromium.launch({ executablePath: process.env.CHROMIUM, headless: true, args: FLAGS }),
+  Firefox: () => Firefox.launch(process.env.FIREFOX),
+};
+const browsers = {};
+let pages, origin, gateway;
 
 before(async () => {
-  if (!process.env.CHROMIUM) throw new Error("CHROMIUM names no browser: start this with integration/run live");
+  if (!process.env.CHROMIUM || !process.env.FIREFOX) throw new Error("CHROMIUM or FIREFOX names no browser: start this with integration/run live");
   const script = bundled(SCRIPT, projectWith("1.0.0"));
   pages = createServer(({ url }, response) => {
     const isScript = url === "/page.js";
@@ -51,24 +58,23 @@ before(async () => {
   await new Promise((listening) => pages.listen(0, "127.0.0.1", listening));
   origin = `http://localhost:${pages.address().port}`;
   gateway = await startThreadway("live-page", server.langgraph, "--cors-origins", origin);
-  browser = await chromium.launch({ executablePath: process.env.CHROMIUM, headless: true, args: FLAGS });
+  for (const [name, launch] of Object.entries(BROWSERS)) browsers[name] = await launch();
 }, OPTIONS);
 
 after(async () => {
-  await browser?.close();
+  for (const browser of Object.values(browsers)) await browser.close();
   pages?.closeAllConnections();
   pages?.close();
   await gateway?.stop();
 });
 
 /** A page that follows a thread; `cutter` is its way to the gateway. */
-async function visit(t) {
+async function visit(t, name) {
   const cutter = await Cutter.start(gateway.url);
-  const context = await browser.newContext();
-  const page = await context.newPage();
-  page.setDefaultTimeout(SHOWN_MS);
+  const page = await browsers[name].newPage();
+  page.setDefaultTimeout?.(SHOWN_MS);
   t.after(async () => {
-    await context.close();
+    await page.close();
     cutter.close();
   });
   const threadId = randomUUID();
@@ -97,51 +103,53 @@ async function visit(t) {
     const tokens = await page.evaluate(() => events.flatMap(({ type, delta }) => (type === "TEXT_MESSAGE_CONTENT" && delta.startsWith("tok") ? [delta] : [])));
     assert.deepEqual(tokens, Array.from({ length: SPEECH.tokens }, (_, n) => `tok${n} `));
   };
-  return { page, context, cutter, load, say, words, rests, holds, once };
+  return { page, cutter, load, say, words, rests, holds, once };
 }
 
-for (let n = 0; n < PLAYS; n++) {
-  test(`a page that is cut anywhere has each word once (${n})`, OPTIONS, async (t) => {
-    const { page, cutter, say, holds, once } = await visit(t);
-    const random = seeded(`page ${n}`);
-    for (let cut = 0; cut < 3; cut++) {
-      const byte = Math.floor(random.between(0, BYTES));
-      // Chromium sends the same request again by itself if a connection that it has used before ends without an answer.
-      cutter.cuts.push({ at: (text) => (text.includes("text/event-stream") && text.length >= byte ? text.length : -1) });
-    }
-    await say(SPEECH);
-    await page.evaluate(() => over);
+for (const name of Object.keys(BROWSERS)) {
+  for (let n = 0; n < PLAYS; n++) {
+    test(`a page in ${name} that is cut anywhere has each word once (${n})`, OPTIONS, async (t) => {
+      const { page, cutter, say, holds, once } = await visit(t, name);
+      const random = seeded(`page ${name} ${n}`);
+      for (let cut = 0; cut < 3; cut++) {
+        const byte = Math.floor(random.between(0, BYTES));
+        // A browser sends the same request again by itself if a connection that it has used before ends without an answer.
+        cutter.cuts.push({ at: (text) => (text.includes("text/event-stream") && text.length >= byte ? text.length : -1) });
+      }
+      await say(SPEECH);
+      await page.waitForFunction(() => over.then(() => true));
+      await holds();
+      await once();
+      assert.ok(await page.evaluate(() => states.some(({ state }) => state === "reconnecting")));
+    });
+  }
+
+  test(`a page in ${name} that is reloaded in mid-run shows the run to its end`, OPTIONS, async (t) => {
+    const { page, load, say, words, rests, holds } = await visit(t, name);
+    const gate = await Gate.before(HELD_AT);
+    await say({ ...SPEECH, ...gate.script });
+    await words();
+    await load();
+    await page.waitForFunction(() => agent.isRunning && agent.messages.length > 1);
+    gate.open();
+    await rests();
     await holds();
-    await once();
-    assert.ok(await page.evaluate(() => states.some(({ state }) => state === "reconnecting")));
   });
 }
 
 test("a page that is offline waits, and goes on as soon as it is online", OPTIONS, async (t) => {
-  const { page, context, cutter, say, words, holds, once } = await visit(t);
+  const { page, cutter, say, words, holds, once } = await visit(t, "Chromium");
   const gate = await Gate.before(HELD_AT);
   await say({ ...SPEECH, ...gate.script });
   await words();
-  await context.setOffline(true);
+  await page.context().setOffline(true);
   cutter.cutNow();
   await page.waitForFunction(() => states.at(-1).isOffline === true);
   gate.open();
   const asked = cutter.exchanges.length;
-  await context.setOffline(false);
-  await page.evaluate(() => over);
+  await page.context().setOffline(false);
+  await page.waitForFunction(() => over.then(() => true));
   assert.ok(cutter.exchanges.length > asked);
   await holds();
   await once();
-});
-
-test("a page that is reloaded in mid-run shows the run to its end", OPTIONS, async (t) => {
-  const { page, load, say, words, rests, holds } = await visit(t);
-  const gate = await Gate.before(HELD_AT);
-  await say({ ...SPEECH, ...gate.script });
-  await words();
-  await load();
-  await page.waitForFunction(() => agent.isRunning && agent.messages.length > 1);
-  gate.open();
-  await rests();
-  await holds();
 });
