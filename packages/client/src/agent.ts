@@ -98,7 +98,7 @@ export class ThreadwayAgent extends HttpAgent {
     if (this.own === 0) this.resume();
   }
 
-  /** Stops the thread's live run in LangGraph, whoever has started it. Its end then arrives. Resolves with whether there was one. */
+  /** Stops the thread's live run in LangGraph, whoever has started it; its end then arrives. Resolves with whether there was one. */
   async stop(): Promise<boolean> {
     const send = async (isRefused: boolean) => {
       const headers = new Headers({ ...this.headers, "content-type": "application/json" });
@@ -147,6 +147,7 @@ export class ThreadwayAgent extends HttpAgent {
         this.statusNow = status;
         for (const listener of this.listeners) listener(status);
       },
+      onReturn: () => this.reconnect(),
     });
     this.fetch = this.live.fetch;
   }

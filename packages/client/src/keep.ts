@@ -1,5 +1,5 @@
-// What an agent of CopilotKit gets beside its own: a `fetch` that survives lost connections, and the runs of others. No component is
-// replaced or mounted again.
+// What an agent of CopilotKit gets beside its own: a `fetch` that survives lost connections, and the runs of others. No
+// component is replaced or mounted again.
 
 import type { HttpAgent } from "@ag-ui/client";
 import type { Status, Token } from "./line.js";
@@ -34,7 +34,7 @@ export function keepLive(agent: HttpAgent, threadId: string, { connect, token, l
   const plainFetch = agent.fetch;
   let followed: Response | undefined; // a run of others, until CopilotKit has connected to it
   let isStopped = false;
-  const live = new Live({ fetch: plainFetch, token, limits, onStatus: (status) => onChange({ status }) });
+  const live = new Live({ fetch: plainFetch, token, limits, onStatus: (status) => onChange({ status }), onReturn: () => reconnect() });
 
   const liveFetch: typeof plainFetch = async (url, init) => {
     const operation = operationOf(url, init);
@@ -81,11 +81,13 @@ export function keepLive(agent: HttpAgent, threadId: string, { connect, token, l
   // `CopilotChat` connects by itself, and a page without it does not.
   const start = setTimeout(follow);
 
+  const reconnect = () => {
+    live.retryNow();
+    if (!isStopped && !agent.isRunning && !live.isFollowing) void connect();
+  };
+
   return {
-    reconnect: () => {
-      live.retryNow();
-      if (!agent.isRunning && !live.isFollowing) void connect();
-    },
+    reconnect,
     stop: () => {
       isStopped = true;
       clearTimeout(start);

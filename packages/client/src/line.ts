@@ -57,7 +57,7 @@ export class RefusedError extends Error {
   }
 }
 
-/** Sent with a POST that is repeated before any event has arrived: the gateway looks for the run that the first one has started. */
+/** Sent with a POST that is repeated before any event has arrived: the gateway looks for the run that the first has started. */
 const NO_EVENT = "0.0";
 
 export class Line {
@@ -147,9 +147,9 @@ export class Line {
             if (this.isOver) return;
             step = undefined;
           }
-          step ??= this.lost(new Error("the stream ended before the run"), Date.now() - openedAt);
+          step ??= this.lost(new Error("the stream ended before the run"), this.readAt - openedAt);
         } catch (error) {
-          step = this.lost(error, Date.now() - openedAt);
+          step = this.lost(error, this.readAt - openedAt);
         }
         response = await this.open(step);
       }
@@ -238,7 +238,7 @@ export class Line {
 }
 
 /** Calls `wake` when a browser is online again, or its page is shown again. Returns how to stop. */
-function listen(wake: () => void): () => void {
+export function listen(wake: () => void): () => void {
   const { document } = globalThis;
   const shown = () => document.visibilityState === "visible" && wake();
   globalThis.addEventListener?.("online", wake);

@@ -1,7 +1,7 @@
 // One agent's lines to the gateway, one at a time: that of its own request, or one that follows the thread in between.
 
 import type { AgUiEvent, Frame } from "./frames.js";
-import { ConnectionLostError, type Fetch, Line, type LineOptions, type Status, type Token } from "./line.js";
+import { ConnectionLostError, type Fetch, Line, listen, type LineOptions, type Status, type Token } from "./line.js";
 import { type Limits, LIMITS } from "./machine.js";
 
 /** A run that the thread has, with its events as the response that `HttpAgent` reads. */
@@ -15,6 +15,8 @@ export interface LiveOptions {
   token?: Token | undefined;
   limits?: Partial<Limits> | undefined;
   onStatus: (status: Status) => void;
+  /** Called when the person comes back after the line has given up. */
+  onReturn?: () => void;
 }
 
 const TERMINAL = ["RUN_FINISHED", "RUN_ERROR"];
@@ -108,9 +110,14 @@ export class Live {
   }
 
   private failed(line: Line, error: unknown) {
-    this.isLost = error instanceof ConnectionLostError;
     const isAbort = (error as Error)?.name === "AbortError";
     if (this.line === line) this.options.onStatus(isAbort ? { state: "idle" } : { state: "failed", error: error as Error });
+    this.isLost = error instanceof ConnectionLostError;
+    if (!this.isLost) return;
+    const unlisten = listen(() => {
+      unlisten();
+      if (this.isLost && this.line === line) this.options.onReturn?.();
+    });
   }
 }
 

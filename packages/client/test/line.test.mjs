@@ -93,6 +93,29 @@ test("a line that is closed while its token is fetched sends nothing that is rea
   assert.equal(await opened, null);
 });
 
+test("a line that gave up is tried again when the browser is online again", async (t) => {
+  const browser = new EventTarget();
+  for (const name of ["addEventListener", "removeEventListener"]) {
+    globalThis[name] = browser[name].bind(browser);
+    t.after(() => delete globalThis[name]);
+  }
+  const away = () => Promise.reject(new TypeError("fetch failed"));
+  const { fetch, asked } = answering(away, away, away, away);
+  let returns = 0;
+  const live = new Live({ fetch, limits: FAST, onStatus: () => {}, onReturn: () => (returns += 1) });
+  await assert.rejects(live.fetch("http://gateway/run", POST), { name: "ConnectionLostError", attempts: 3 });
+  assert.equal(asked.length, 4);
+  for (let event = 0; event < 2; event++) browser.dispatchEvent(new Event("online"));
+  assert.equal(returns, 1);
+});
+
+test("a connection that stays silent is no good one, however long it was open", async () => {
+  const { fetch } = answering(...Array.from({ length: 4 }, () => (signal) => stream([], { how: "silence", signal })));
+  const live = new Live({ fetch, limits: { ...FAST, silenceMs: 5 }, onStatus: () => {} });
+  const response = await live.fetch("http://gateway/run", POST);
+  await assert.rejects(response.text(), /nothing arrived for 5 ms/);
+});
+
 test("a follower gets runs one after the other, and pauses between them without an error", async () => {
   const { fetch, asked } = answering(
     (signal) => stream([START, WORD, END, START, WORD], { how: "silence", signal }),
