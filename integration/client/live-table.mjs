@@ -1,7 +1,7 @@
 // Prints the table of docs/client.md: what a person sees of an answer whose connection is cut once, at 20 places, with stock clients and
 // with `threadway-client`.
 //
-// usage: integration/servers.py --name live-table --python --live --copilot --examples --chromium node client/live-table.mjs
+// usage, in integration/: python3 servers.py --name live-table --python --live --copilot --examples --chromium node client/live-table.mjs
 
 import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";

@@ -40,8 +40,8 @@ console.log(`# SEED=${SEED}`);
 
 // ---------------------------------------------------------------- what a client does and has
 /** An agent of the package, and the events that its subscribers got. */
-function open({ ThreadwayAgent }, gateway, { threadId = randomUUID(), ...config } = {}) {
-  const agent = new ThreadwayAgent({ url: `${gateway}/agui/agent/agent/run`, threadId, ...config });
+function open({ ThreadwayAgent }, gateway, { graph = "agent", threadId = randomUUID(), ...config } = {}) {
+  const agent = new ThreadwayAgent({ url: `${gateway}/agui/agent/${graph}/run`, threadId, ...config });
   agent.events = [];
   agent.states = [];
   agent.subscribe({ onEvent: ({ event }) => void agent.events.push(structuredClone(event)) });
@@ -113,9 +113,9 @@ function eachOnce({ exchanges }) {
 const cutsOf = (cutter) => cutter.exchanges.filter(({ isCut }) => isCut).length;
 
 /** Cuts in the next connections: after any byte, also of the head, or in order, between two events. */
-function cutsAt(random, count) {
+function cutsAt(random, count, bytes = BYTES) {
   return Array.from({ length: count }, () => {
-    const byte = Math.floor(random.between(0, BYTES));
+    const byte = Math.floor(random.between(0, bytes));
     if (random.random() < 0.7) return { at: (text) => (text.length >= byte ? byte : -1) };
     const behind = "\n\n\r\n";
     return { end: true, at: (text) => (text.indexOf(behind, byte) < 0 ? -1 : text.indexOf(behind, byte) + behind.length) };
@@ -182,6 +182,26 @@ for (const { version, ...found } of packages) {
       await holds(agent, { isWhole: false });
       assert.equal(runsOf(agent.events).length, 1, "one run for its subscribers");
       assert.equal(agent.messages.find(({ role }) => role === "reasoning").content, "Let me think.", "a thought is not repeated");
+    });
+
+    test("questions stay open over cuts, and their answers start one run", OPTIONS, async (t) => {
+      const cutter = await Cutter.start(server.threadway);
+      t.after(() => cutter.close());
+      const agent = open(mine, cutter.url, { graph: "hitl" });
+      t.after(agent.follow());
+      await until("the empty thread", () => agent.events.at(-1)?.type === "RUN_FINISHED");
+      const random = seeded(`asked ${version}`);
+      cutter.cuts.push(...cutsAt(random, 2, 3_000));
+      agent.say({ tokens: 20 });
+      await agent.runAgent();
+      await until("that it follows", () => agent.status.state === "open");
+      const resume = agent.pendingInterrupts.map(({ id }) => ({ interruptId: id, status: "resolved", payload: { approved: true } }));
+      assert.ok(resume.length > 0, "it asks");
+      cutter.cuts.push(...cutsAt(random, 2, 3_000));
+      await agent.runAgent({ resume });
+      assert.deepEqual(agent.pendingInterrupts, []);
+      await holds(agent, { runs: 2, isWhole: false });
+      assert.ok(cutsOf(cutter) > 0, "nothing was cut");
     });
 
     test("after the limit it says so, to each subscriber and in its status", OPTIONS, async () => {

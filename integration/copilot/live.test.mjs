@@ -7,6 +7,7 @@ import { test } from "node:test";
 import { CopilotKitCore } from "@copilotkit/core";
 import { Gate } from "../client/gate.mjs";
 import { readThread, SERVERS } from "../client/gateway.mjs";
+import { packageWith } from "../client/packed.mjs";
 import { Cutter } from "../client/proxy.mjs";
 import { seeded } from "../client/seeded.mjs";
 import { firstDifference, ofClient, ofThread, stateOf } from "../client/thread.mjs";
@@ -122,6 +123,27 @@ test("runs of others are shown between the page's own, and told as such", OPTION
   await shows(page, await foreign(page.agent.threadId, { tokens: 10 }));
   assert.equal(await runsOf(page), 3);
   assert.deepEqual(page.errors, []);
+});
+
+test("an agent of the page's own, as `selfManagedAgents` takes one, is connected, cut, and follows", OPTIONS, async (t) => {
+  const cutter = await Cutter.start(server.threadway);
+  t.after(() => cutter.close());
+  const { ThreadwayAgent } = await packageWith("0.0.59");
+  const agent = new ThreadwayAgent({ url: `${cutter.url}/agui/agent/agent/run`, threadId: randomUUID() });
+  const core = new CopilotKitCore({ agents__unsafe_dev_only: { mine: agent } });
+  assert.equal(core.getAgent("mine"), agent);
+  const errors = [];
+  core.subscribe({ onError: ({ code, error }) => void errors.push(`${code}: ${error.message}`) });
+  t.after(agent.follow());
+  await core.connectAgent({ agent });
+  cutNext(cutter, seeded("copilot own"), 3);
+  agent.addMessage({ id: randomUUID(), role: "user", content: JSON.stringify(SPEECH) });
+  const { newMessages } = await core.runAgent({ agent });
+  assert.ok(newMessages.some(({ role, content }) => role === "assistant" && content?.includes("tok79")), "the result has the whole answer");
+  await shows({ agent });
+  await shows({ agent }, await foreign(agent.threadId, { tokens: 10 }));
+  assert.equal(await runsOf({ agent }), 2);
+  assert.deepEqual(errors, []);
 });
 
 test("after the limit the page's agent fails, and goes on when it is asked to", OPTIONS, async (t) => {
