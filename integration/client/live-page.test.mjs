@@ -113,7 +113,6 @@ for (const name of Object.keys(BROWSERS)) {
       const random = seeded(`page ${name} ${n}`);
       for (let cut = 0; cut < 3; cut++) {
         const byte = Math.floor(random.between(0, BYTES));
-        // A browser sends the same request again by itself if a connection that it has used before ends without an answer.
         cutter.cuts.push({ at: (text) => (text.includes("text/event-stream") && text.length >= byte ? text.length : -1) });
       }
       await say(SPEECH);
@@ -123,6 +122,23 @@ for (const name of Object.keys(BROWSERS)) {
       assert.ok(await page.evaluate(() => states.some(({ state }) => state === "reconnecting")));
     });
   }
+
+  // The browser itself sends such a request again, if it has used the connection before.
+  test(`a request of ${name} that gets no answer starts one run`, OPTIONS, async (t) => {
+    const { page, cutter, say, holds } = await visit(t, name);
+    let isCut = false;
+    const at = (text) => {
+      const begin = text.lastIndexOf("HTTP/1.1 200");
+      if (isCut || begin < 0 || !text.slice(begin).includes("text/event-stream")) return -1;
+      isCut = true;
+      return begin;
+    };
+    cutter.cuts.push(...Array.from({ length: 5 }, () => ({ at })));
+    await say({ tokens: 20 });
+    await page.waitForFunction(() => over.then(() => true));
+    assert.ok(isCut);
+    await holds();
+  });
 
   test(`a page in ${name} that is reloaded in mid-run shows the run to its end`, OPTIONS, async (t) => {
     const { page, load, say, words, rests, holds } = await visit(t, name);

@@ -23,6 +23,7 @@ import { startThreadway } from "./threadway.mjs";
 const [server] = SERVERS;
 const IS_FULL = process.env.FULL === "1";
 const OPTIONS = { timeout: 300_000 };
+const SWEEP = { timeout: IS_FULL ? 3_600_000 : 300_000 };
 const PATIENCE_MS = 90_000; // what has not come by then does not come
 const PLAYS = IS_FULL ? 60 : 8; // of each kind, and each version of the official client
 const AT_A_TIME = 8;
@@ -127,7 +128,7 @@ for (const { version, ...found } of packages) {
   const { ThreadwayAgent, ConnectionLostError } = found;
   const mine = { ThreadwayAgent };
 
-  describe(`cuts anywhere, with @ag-ui/client ${version}`, { concurrency: AT_A_TIME, ...OPTIONS }, () => {
+  describe(`cuts anywhere, with @ag-ui/client ${version}`, { concurrency: AT_A_TIME, ...SWEEP }, () => {
     for (let n = 0; n < PLAYS; n++) {
       test(`of its own run (${n})`, OPTIONS, async (t) => {
         const random = seeded(`own ${version} ${n}`);

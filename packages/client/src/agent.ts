@@ -153,7 +153,7 @@ export class ThreadwayAgent extends HttpAgent {
   }
 
   private get base(): string {
-    return this.url.replace(/\/run\/?$/, "");
+    return this.url.replace(/\/run\/?(\?.*)?$/, "");
   }
 
   private plainFetch(url: string, init: RequestInit): Promise<Response> {

@@ -3,7 +3,7 @@
 
 import type { HttpAgent } from "@ag-ui/client";
 import type { Status, Token } from "./line.js";
-import { Live } from "./live.js";
+import { Live, operationOf } from "./live.js";
 import type { Limits } from "./machine.js";
 
 /** `ProxiedCopilotRuntimeAgent`, which CopilotKit makes for a `runtimeUrl`. */
@@ -98,12 +98,4 @@ export function keepLive(agent: HttpAgent, threadId: string, { connect, token, l
       onChange({ status: { state: "idle" }, isOthersRun: false, failure: undefined });
     },
   };
-}
-
-/** What CopilotKit requests: by the address, or by the body if there is a single route. */
-function operationOf(url: string, { method, body }: RequestInit): "run" | "connect" | undefined {
-  if (method !== "POST") return undefined;
-  const path = new URL(url, globalThis.location?.href).pathname;
-  const named = /\/agent\/[^/]+\/(run|connect)$/.exec(path) ?? /^\{"method":"agent\/(run|connect)"/.exec(String(body));
-  return named?.[1] as "run" | "connect" | undefined;
 }

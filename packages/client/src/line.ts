@@ -28,6 +28,8 @@ export interface LineOptions {
   token?: Token | undefined;
   /** Whether the line ends with the run. Otherwise it follows the thread. */
   endsWithRun: boolean;
+  /** Whether the request starts a run, so that two of them would start two. */
+  startsRun?: boolean;
   lastId?: string;
   onStatus: (status: Status) => void;
 }
@@ -57,8 +59,11 @@ export class RefusedError extends Error {
   }
 }
 
-/** Sent with a POST that is repeated before any event has arrived: the gateway looks for the run that the first has started. */
+/** Names no event: with it, the gateway looks for the run that an earlier request of the same `runId` has started. */
 const NO_EVENT = "0.0";
+
+/** A browser sends a POST again by itself, if a connection that it has used before ends without an answer. */
+const resends = () => globalThis.navigator?.onLine !== undefined;
 
 export class Line {
   link;
@@ -179,10 +184,10 @@ export class Line {
   }
 
   private async request(isRefused: boolean): Promise<Response> {
-    const { init, url, fetch, token } = this.options;
+    const { init, url, fetch, token, startsRun } = this.options;
     const headers = new Headers(init.headers);
     await authorize(headers, token, isRefused);
-    const lastId = this.link.lastId || (init.method === "POST" && this.hasAsked ? NO_EVENT : "");
+    const lastId = this.link.lastId || (startsRun && (this.hasAsked || resends()) ? NO_EVENT : "");
     if (lastId) headers.set("last-event-id", lastId);
     this.hasAsked = true;
     this.connection = new AbortController();

@@ -38,7 +38,7 @@ export class Live {
   readonly fetch: Fetch = async (url, init) => {
     this.restId = "";
     this.isLost = false;
-    const line = this.newLine({ url, init, endsWithRun: true });
+    const line = this.newLine({ url, init, endsWithRun: true, startsRun: operationOf(url, init) !== "connect" });
     try {
       const opened = await line.open();
       const frames = line.frames(opened);
@@ -86,7 +86,7 @@ export class Live {
     this.line?.retryNow();
   }
 
-  private newLine(options: Pick<LineOptions, "url" | "init" | "endsWithRun" | "lastId">): Line {
+  private newLine(options: Pick<LineOptions, "url" | "init" | "endsWithRun" | "startsRun" | "lastId">): Line {
     const { fetch, token, onStatus } = this.options;
     const line: Line = new Line({ ...options, fetch, token, limits: this.limits, onStatus: (status) => this.line === line && onStatus(status) });
     this.line = line;
@@ -119,6 +119,13 @@ export class Live {
       if (this.isLost && this.line === line) this.options.onReturn?.();
     });
   }
+}
+
+/** What a request is for: by its address, or by its body if CopilotKit uses a single route. */
+export function operationOf(url: string, { method, body }: RequestInit): "run" | "connect" | undefined {
+  if (method !== "POST") return undefined;
+  const named = /\/agent\/[^/]+\/(run|connect)\/?(?:\?.*)?$/.exec(url) ?? /^\{"method":"agent\/(run|connect)"/.exec(String(body));
+  return named?.[1] as "run" | "connect" | undefined;
 }
 
 /** The runs in a stream, one after the other. `onLeft` is called if one of them is not read to its end. */

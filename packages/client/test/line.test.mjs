@@ -63,6 +63,16 @@ test("a POST that is repeated without an event names none, so that it starts no 
   assert.deepEqual(asked.map(({ id }) => id), [null, "0.0", "0.0"]);
 });
 
+test("a browser, which may send a POST again by itself, names none from the first request on, but to connect", async (t) => {
+  const before = Object.getOwnPropertyDescriptor(globalThis, "navigator");
+  Object.defineProperty(globalThis, "navigator", { value: { onLine: true }, configurable: true });
+  t.after(() => (before ? Object.defineProperty(globalThis, "navigator", before) : delete globalThis.navigator));
+  const { fetch, asked } = answering(() => stream([START, END]), () => stream([START, END]));
+  const live = new Live({ fetch, limits: FAST, onStatus: () => {} });
+  for (const operation of ["run", "connect"]) await (await live.fetch(`http://gateway/agui/agent/a/${operation}`, POST)).text();
+  assert.deepEqual(asked.map(({ id }) => id), ["0.0", null]);
+});
+
 test("a refusal is thrown with its status and its body", async () => {
   const { fetch } = answering(json(409, { error: "thread_busy", message: "wait" }));
   const live = new Live({ fetch, limits: FAST, onStatus: () => {} });
