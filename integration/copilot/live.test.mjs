@@ -77,11 +77,15 @@ async function shows({ agent }, runId) {
 
 const runsOf = async ({ agent }) => (await langgraph(`/threads/${agent.threadId}/runs`)).length;
 
-/** Cuts the next connections after any byte of the stream. */
+/** Cuts the next connections after any byte of a stream. CopilotKit does not request its list of agents again, so that is left whole. */
 function cutNext(cutter, random, count) {
   for (let n = 0; n < count; n++) {
     const byte = Math.floor(random.between(0, BYTES));
-    cutter.cuts.push({ at: (text) => (text.length >= byte ? byte : -1) });
+    const at = (text) => {
+      const begin = text.lastIndexOf("HTTP/1.1 200");
+      return begin >= 0 && text.slice(begin).includes("text/event-stream") && text.length >= begin + byte ? begin + byte : -1;
+    };
+    cutter.cuts.push({ at });
   }
 }
 
