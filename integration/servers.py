@@ -188,11 +188,18 @@ def install_client(package: Path, name: str | None = None) -> None:
 
 
 def build_client_package() -> None:
+    """Builds it unless its sources were built: another suite may be serving the files."""
     # npm would install CopilotKit, an optional peer, with all of its packages.
     install_client(CLIENT_PACKAGE, "threadway-client")
+    sources = sorted([*CLIENT_PACKAGE.glob("src/*"), CLIENT_PACKAGE / "tsconfig.json", CLIENT_PACKAGE / "package-lock.json"])
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    stamp = CACHE / "threadway-client" / "built"
+    if (CLIENT_PACKAGE / "dist" / "index.js").exists() and stamp.exists() and stamp.read_text() == digest:
+        return
     with step("build threadway-client"):
         if subprocess.run(["npm", "run", "--silent", "build"], cwd=CLIENT_PACKAGE).returncode != 0:
             raise Failed("`npm run build` of threadway-client failed")
+    stamp.write_text(digest)
 
 
 def install_examples() -> Path:

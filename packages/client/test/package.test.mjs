@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { cp, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -25,10 +25,19 @@ for (const entry of ["index", "react"]) {
   });
 }
 
-test("its exports are right", async () => {
-  const { messages } = await publint({ pkgDir: PACKAGE, strict: true });
+test("its exports are right", async (t) => {
+  const folder = await mkdtemp(join(tmpdir(), "threadway-pack-"));
+  t.after(() => rm(folder, { recursive: true, force: true }));
+  // Without its scripts, which would build the files anew that others are using.
+  const { stdout } = await run("npm", ["pack", "--ignore-scripts", "--json", "--pack-destination", folder], { cwd: PACKAGE });
+  const [{ filename, files }] = JSON.parse(stdout);
+  const tarball = join(folder, filename);
+  const { buffer, byteOffset, byteLength } = await readFile(tarball);
+  const { messages } = await publint({ strict: true, pack: { tarball: buffer.slice(byteOffset, byteOffset + byteLength) } });
   assert.deepEqual(messages, []);
-  await run(join(PACKAGE, "node_modules", ".bin", "attw"), ["--pack", PACKAGE, "--profile", "esm-only"]);
+  await run(join(PACKAGE, "node_modules", ".bin", "attw"), [tarball, "--profile", "esm-only"]);
+  const others = files.map(({ path }) => path).filter((path) => !path.startsWith("dist/"));
+  assert.deepEqual(others.sort(), ["LICENSE", "README.md", "package.json"]);
 });
 
 const PAGE = `
