@@ -28,7 +28,7 @@ export interface LineOptions {
   token?: Token | undefined;
   /** Whether the line ends with the run. Otherwise it follows the thread. */
   endsWithRun: boolean;
-  /** Whether the request starts a run, so that two of them would start two. */
+  /** Whether the request starts a run of its `runId`, so that two of them would start two. */
   startsRun?: boolean;
   lastId?: string;
   onStatus: (status: Status) => void;

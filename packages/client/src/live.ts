@@ -38,7 +38,9 @@ export class Live {
   readonly fetch: Fetch = async (url, init) => {
     this.restId = "";
     this.isLost = false;
-    const line = this.newLine({ url, init, endsWithRun: true, startsRun: operationOf(url, init) !== "connect" });
+    // The gateway takes an answer to a question once, and its `runId` may be that of the run that asks.
+    const startsRun = operationOf(url, init) !== "connect" && !/"resume":/.test(String(init.body));
+    const line = this.newLine({ url, init, endsWithRun: true, startsRun });
     try {
       const opened = await line.open();
       const frames = line.frames(opened);

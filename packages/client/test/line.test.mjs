@@ -63,6 +63,18 @@ test("a POST that is repeated without an event names none, so that it starts no 
   assert.deepEqual(asked.map(({ id }) => id), [null, "0.0", "0.0"]);
 });
 
+test("an answer to a question is sent again as it is: its `runId` may be that of the run that asks", async () => {
+  const { fetch, asked } = answering(() => Promise.reject(new TypeError("fetch failed")), () => stream([START, END]));
+  const live = new Live({ fetch, limits: FAST, onStatus: () => {} });
+  const body = JSON.stringify({ messages: [{ content: 'say "resume": please' }], resume: [{ interruptId: "i", status: "resolved" }] });
+  await (await live.fetch("http://gateway/run", { ...POST, body })).text();
+  assert.deepEqual(asked.map(({ id }) => id), [null, null]);
+  const said = answering(() => Promise.reject(new TypeError("fetch failed")), () => stream([START, END]));
+  const other = new Live({ fetch: said.fetch, limits: FAST, onStatus: () => {} });
+  await (await other.fetch("http://gateway/run", { ...POST, body: JSON.stringify({ messages: [{ content: 'say "resume": please' }] }) })).text();
+  assert.deepEqual(said.asked.map(({ id }) => id), [null, "0.0"]);
+});
+
 test("a browser, which may send a POST again by itself, names none from the first request on, but to connect", async (t) => {
   const before = Object.getOwnPropertyDescriptor(globalThis, "navigator");
   Object.defineProperty(globalThis, "navigator", { value: { onLine: true }, configurable: true });
