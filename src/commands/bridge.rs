@@ -135,7 +135,7 @@ fn login(url: &GatewayUrl, credentials: &Credentials) -> Result<(), u8> {
     if !io::stdin().is_terminal() {
         return Err(misused(format_args!("--login {WITHOUT_TERMINAL}")));
     }
-    let token = rpassword::prompt_password(format!("TokenSource of {url}: "))
+    let token = rpassword::prompt_password(format!("Token of {url}: "))
         .map_err(|error| misused(format_args!("--login {WITHOUT_TERMINAL} ({error})")))?;
     let token = token.trim();
     let checked = token.parse().map_err(|expected| misused(format!("this is not {expected}")))?;

@@ -316,7 +316,7 @@ fn title(name: &str, kind: ToolKind, args: &Members<'_>) -> String {
         ToolKind::Edit => {
             let verb = match edit(name, args) {
                 EditKind::Write => "Write",
-                EditKind::Replace => "EditKind",
+                EditKind::Replace => "Edit",
                 EditKind::Append => "Append to",
                 EditKind::Insert => "Insert into",
                 EditKind::Undo => "Undo the last edit of",
@@ -444,7 +444,7 @@ mod tests {
     fn a_title_is_one_line_with_the_action_and_its_object() {
         let cases = [
             ("read_file", r#"{"file_path":"src/main.rs"}"#, "Read src/main.rs"),
-            ("edit_file", r#"{"file_path":"a","old_string":"x","new_string":"y"}"#, "EditKind a"),
+            ("edit_file", r#"{"file_path":"a","old_string":"x","new_string":"y"}"#, "Edit a"),
             ("write_file", r#"{"file_path":"a","content":""}"#, "Write a"),
             ("execute", r#"{"command":"cargo test \\\n  --all"}"#, "Run cargo test \\ --all"),
             ("bash", r#"{"command":["ls","-l"]}"#, "Run ls -l"),
