@@ -22,14 +22,14 @@ use tokio_util::task::JoinQueue;
 pub(crate) use agent::AgentServer;
 pub use agent::{Agent, FACTS_TIMEOUT};
 pub use facts::FACTS_AGE;
-pub use listing::Listed;
+pub use listing::ListedAgent;
 pub(crate) use listing::Listing;
 pub(crate) use threadway_translate::langgraph::{ConfigField, InputKeys, MessagesKey, ModelInput};
 
 use crate::metrics::Answer;
 use crate::sync::Mutex;
 use crate::upstream::{Caller, Client, Error, Identity};
-use agent::{AgentKey, Presence};
+use agent::{AgentKey, AgentPresence};
 use facts::Facts;
 use threadway_translate::langgraph::{Capabilities, ServerInfo};
 use threadway_translate::run::EmitOptions;
@@ -71,7 +71,7 @@ struct Directory {
     input_keys: Facts<AgentKey, Arc<InputKeys>>,
     config_fields: Facts<AgentKey, Vec<ConfigField>>,
     model_inputs: Facts<AgentKey, ModelInput>,
-    presences: Facts<AgentKey, Presence>,
+    presences: Facts<AgentKey, AgentPresence>,
     /// By the index of the upstream.
     capabilities: Facts<usize, Capabilities>,
     /// What clients send that an agent does not get, as of its last input keys that apply to all

@@ -46,7 +46,7 @@ const STDERR: &str = "stderr";
 
 /// Where the audit log goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Destination {
+pub enum AuditDestination {
     /// The gateway's stderr, mixed with its log.
     Stderr,
     /// A file, to which lines are appended. It is created for its owner alone if it does not exist.
@@ -69,7 +69,7 @@ struct Shared {
 pub(crate) struct Entry<'a> {
     /// The requested action, as one word.
     pub(crate) action: &'a str,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: AuditOutcome,
     pub(crate) status: Option<u16>,
     pub(crate) code: Option<&'a str>,
     /// The caller, as the gateway's authentication names it.
@@ -88,7 +88,7 @@ pub(crate) struct Entry<'a> {
 
 /// The result of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum AuditOutcome {
     /// The action was done or begun.
     Allowed,
     /// The action was refused with a status of 4xx.
@@ -103,7 +103,7 @@ pub(crate) enum Outcome {
 
 impl Audit {
     /// Opens the audit log, and starts the thread that writes it.
-    pub fn open(destination: &Destination) -> io::Result<Self> {
+    pub fn open(destination: &AuditDestination) -> io::Result<Self> {
         let (commands, received) = mpsc::sync_channel(MAX_QUEUED);
         let (is_to_reopen, dropped) = <(Arc<AtomicBool>, Arc<AtomicU64>)>::default();
         let writer = Writer {
@@ -162,9 +162,9 @@ impl fmt::Debug for Audit {
     }
 }
 
-// === impl Destination ===
+// === impl AuditDestination ===
 
-impl Destination {
+impl AuditDestination {
     fn open(&self) -> io::Result<Option<File>> {
         let Self::File(path) = self else { return Ok(None) };
         let mut options = OpenOptions::new();
@@ -175,7 +175,7 @@ impl Destination {
     }
 }
 
-impl FromStr for Destination {
+impl FromStr for AuditDestination {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -183,7 +183,7 @@ impl FromStr for Destination {
     }
 }
 
-impl fmt::Display for Destination {
+impl fmt::Display for AuditDestination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stderr => f.write_str(STDERR),
@@ -222,9 +222,9 @@ impl Entry<'_> {
     }
 }
 
-// === impl Outcome ===
+// === impl AuditOutcome ===
 
-impl Outcome {
+impl AuditOutcome {
     /// The result that an HTTP status stands for.
     pub(crate) fn of(status: u16) -> Self {
         match status {
@@ -260,7 +260,7 @@ mod tests {
         let name = format!("\"\n\u{1b}[31m{}", "\u{1f600}".repeat(1_000));
         let entry = Entry {
             action: "run",
-            outcome: Outcome::of(403),
+            outcome: AuditOutcome::of(403),
             status: Some(403),
             code: Some("forbidden"),
             caller: None,
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_destination_is_a_file_unless_it_is_stderr() {
-        assert_eq!("stderr".parse(), Ok(Destination::Stderr));
-        assert_eq!("./stderr".parse(), Ok(Destination::File("./stderr".into())));
+        assert_eq!("stderr".parse(), Ok(AuditDestination::Stderr));
+        assert_eq!("./stderr".parse(), Ok(AuditDestination::File("./stderr".into())));
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 
-use crate::agents::{Agent, Agents, InputKeys, Listed, Listing, Upstream};
+use crate::agents::{Agent, Agents, InputKeys, ListedAgent, Listing, Upstream};
 use crate::config::{Config, DEFAULT_UPSTREAM, NamedAgent};
 use crate::nearest::nearest;
-use crate::server::isolation::{self, Judgement};
+use crate::server::isolation::{self, CredentialCheck};
 use crate::server::{Auth, Settings};
 use crate::terminal;
 use crate::upstream::{Caller, Error};
@@ -33,20 +33,20 @@ pub struct Report {
 
 /// What `serve` prints of an upstream at its start.
 #[derive(Debug)]
-pub struct Introduction {
+pub struct UpstreamReport {
     /// The upstream's name in the configuration.
     pub upstream: String,
     /// A line about which server it is and what that lacks, if this is known.
     pub server: Option<String>,
     /// What can be run there.
-    pub presence: Presence,
+    pub presence: RunnableAgents,
 }
 
 /// What can be run at an upstream when `serve` starts.
 #[derive(Debug)]
-pub enum Presence {
+pub enum RunnableAgents {
     /// These agents.
-    Agents(Vec<Listed>),
+    Agents(Vec<ListedAgent>),
     /// Nothing: it has no agents.
     NoAgents,
     /// Agents that only callers with credentials can list.
@@ -67,12 +67,12 @@ struct Finding {
 #[derive(Debug)]
 enum Verdict {
     /// A LangGraph server with agents.
-    Serves { server: Server, agents: Vec<Listed> },
+    Serves { server: Server, agents: Vec<ListedAgent> },
     /// A LangGraph server that requires credentials of each caller, and refuses invented ones.
     Guarded(Server),
     /// A LangGraph server that accepts invented credentials, although the configuration relies on
     /// it to check them.
-    Open(Server, Judgement),
+    Open(Server, CredentialCheck),
     /// A LangGraph server that could not be tested with invented credentials.
     NotJudged(Error),
     /// A LangGraph server without agents.
@@ -105,7 +105,7 @@ struct KeyPlace {
 
 /// What `serve` prints of each upstream at its start. It leaves out what the servers say, because it
 /// becomes part of the log.
-pub async fn introduce(agents: &Agents, auth: &Auth) -> Vec<Introduction> {
+pub async fn introduce(agents: &Agents, auth: &Auth) -> Vec<UpstreamReport> {
     let caller = Caller::default();
     let (mut infos, listings) = tokio::join!(agents.infos(), agents.list(&caller));
     let introduced =
@@ -113,7 +113,7 @@ pub async fn introduce(agents: &Agents, auth: &Auth) -> Vec<Introduction> {
             let upstream = agents.upstreams().iter().find(|known| known.name == upstream)?;
             let at = infos.iter().position(|(name, _)| *name == upstream.name)?;
             let (_, info) = infos.swap_remove(at);
-            Some(Introduction::of(upstream, info, listed, auth))
+            Some(UpstreamReport::of(upstream, info, listed, auth))
         });
     introduced.collect()
 }
@@ -152,21 +152,21 @@ pub async fn check(agents: &Agents, config: &Config) -> Report {
 /// What in the configuration does not fit the agents that the upstreams have listed. An agent may
 /// still appear, so this does not keep the gateway from starting.
 #[derive(Debug)]
-pub struct Doubts {
+pub struct ConfigWarnings {
     /// A line for each name that no agent has.
     unknown: Vec<String>,
     /// The agents whose graphs may lack the configured key of their conversation.
     keyed: Vec<Agent>,
 }
 
-impl Doubts {
+impl ConfigWarnings {
     /// The doubts about a configuration that names these agents.
-    pub fn of(agents: &Agents, named: &[NamedAgent], introduced: &[Introduction]) -> Self {
-        let listed = introduced.iter().map(|Introduction { upstream, presence, .. }| {
-            let listed: &[Listed] = match presence {
-                Presence::Agents(agents) => agents,
-                Presence::NoAgents => &[],
-                Presence::Guarded | Presence::Wrong(_) => return None,
+    pub fn of(agents: &Agents, named: &[NamedAgent], introduced: &[UpstreamReport]) -> Self {
+        let listed = introduced.iter().map(|UpstreamReport { upstream, presence, .. }| {
+            let listed: &[ListedAgent] = match presence {
+                RunnableAgents::Agents(agents) => agents,
+                RunnableAgents::NoAgents => &[],
+                RunnableAgents::Guarded | RunnableAgents::Wrong(_) => return None,
             };
             Some((upstream.as_str(), listed))
         });
@@ -212,7 +212,7 @@ async fn losses(agents: &Agents, finding: &Finding) -> Losses {
     // Of each agent whose key is configured: whether the key is its own, and whether it is lost.
     let mut keys = Vec::new();
     let read = async {
-        for Listed { id, .. } in listed.iter().take(MAX_SCHEMAS) {
+        for ListedAgent { id, .. } in listed.iter().take(MAX_SCHEMAS) {
             let Ok(agent) = agents.find(id, &Caller::default()) else { continue };
             let input = agent.input_keys().await;
             for loss in agent.losses_of(&input) {
@@ -240,10 +240,10 @@ async fn losses(agents: &Agents, finding: &Finding) -> Losses {
 fn unknown_names(
     agents: &Agents,
     named: &[NamedAgent],
-    listed: &[(&str, &[Listed])],
+    listed: &[(&str, &[ListedAgent])],
 ) -> Vec<String> {
-    let of_upstream = |(upstream, found): &(&str, &[Listed])| {
-        let own = |agent: &Listed| {
+    let of_upstream = |(upstream, found): &(&str, &[ListedAgent])| {
+        let own = |agent: &ListedAgent| {
             let graph = agent.is_of_graph.then_some(&agent.graph_id);
             let ids = graph.into_iter().chain([&agent.assistant_id]);
             ids.map(|id| agents.name_at(upstream, id)).collect::<Vec<_>>()
@@ -280,7 +280,7 @@ async fn judge(agents: &Agents, upstream: &Upstream, settings: &Settings) -> Ver
     };
     let Settings { auth, forward, .. } = settings;
     match isolation::judge(&upstream.client, auth, forward).await {
-        None | Some(Ok(Judgement::Refuses)) => {}
+        None | Some(Ok(CredentialCheck::Refuses)) => {}
         Some(Ok(accepts)) => return Verdict::Open(server, accepts),
         Some(Err(error)) => return Verdict::of(upstream, error, Verdict::NotJudged),
     }
@@ -306,36 +306,36 @@ fn is_own_failure(error: &Error) -> bool {
     matches!(error, Error::Status { code: 500.., .. })
 }
 
-// === impl Introduction ===
+// === impl UpstreamReport ===
 
-impl Introduction {
+impl UpstreamReport {
     /// `listed` are the agents that the upstream lists for the gateway itself.
     fn of(
         upstream: &Upstream,
         info: Result<ServerInfo, Error>,
-        listed: Result<Vec<Listed>, Error>,
+        listed: Result<Vec<ListedAgent>, Error>,
         auth: &Auth,
     ) -> Self {
         let server = Server::of(info, &listed);
         let line = server.as_ref().ok().map(|server| server.line(&upstream.name));
         let presence = match (server, listed) {
-            (_, Ok(agents)) if !agents.is_empty() => Presence::Agents(agents),
+            (_, Ok(agents)) if !agents.is_empty() => RunnableAgents::Agents(agents),
             // Whatever guards the list may guard `GET /info` too.
             (server, Err(error))
                 if error.is_unauthorized()
                     && auth.is_for_langgraph()
                     && server.as_ref().err().is_none_or(Error::is_unauthorized) =>
             {
-                Presence::Guarded
+                RunnableAgents::Guarded
             }
             (Err(error), _) => {
                 let verdict = Verdict::of(upstream, error.unexplained(), Verdict::NotLangGraph);
-                Presence::Wrong(verdict.prognosis())
+                RunnableAgents::Wrong(verdict.prognosis())
             }
-            (Ok(_), Ok(_)) => Presence::NoAgents,
+            (Ok(_), Ok(_)) => RunnableAgents::NoAgents,
             (Ok(_), Err(error)) => {
                 let verdict = Verdict::of(upstream, error.unexplained(), Verdict::Refuses);
-                Presence::Wrong(verdict.prognosis())
+                RunnableAgents::Wrong(verdict.prognosis())
             }
         };
         Self { upstream: upstream.name.clone(), server: line, presence }
@@ -349,7 +349,7 @@ impl Server {
     /// not know has LangGraph's API if it has agents.
     fn of(
         info: Result<ServerInfo, Error>,
-        listed: &Result<Vec<Listed>, Error>,
+        listed: &Result<Vec<ListedAgent>, Error>,
     ) -> Result<Self, Error> {
         let has_agents = listed.as_ref().is_ok_and(|agents| !agents.is_empty());
         match info {
@@ -449,7 +449,7 @@ impl Finding {
     }
 
     /// The upstream's name and its agents, if they are known.
-    fn listed(&self) -> Option<(&str, &[Listed])> {
+    fn listed(&self) -> Option<(&str, &[ListedAgent])> {
         match &self.verdict {
             Verdict::Serves { agents, .. } => Some((&self.upstream, agents)),
             Verdict::Guarded(_)
@@ -547,7 +547,7 @@ mod tests {
     #[test]
     fn a_name_is_unknown_if_no_agent_has_it_by_any_of_its_names() {
         let pair = |place: &str, name: &str| (place.to_owned(), name.to_owned());
-        let listed = |id: &str, is_of_graph| Listed {
+        let listed = |id: &str, is_of_graph| ListedAgent {
             id: id.to_owned(),
             name: id.to_owned(),
             description: None,

@@ -32,11 +32,11 @@ use http::HeaderMap;
 pub use acp::Acp;
 pub use environment::unknown_variables;
 pub use flags::Options;
-pub use keys::{Absent, Applies, KEYS, Key, Kind, variable};
-pub use raw::Mistake;
+pub use keys::{AppliesWhen, ConfigKey, DefaultValue, KEYS, ValueKind, variable};
+pub use raw::ConfigError;
 
 use crate::agents::{self, Agents, Emits, MessagesKey, MessagesKeys};
-use crate::audit::Destination;
+use crate::audit::AuditDestination;
 use crate::metrics::{DEFAULT_MEMORY_BYTES, Metrics};
 use crate::runs::{self, OwnerPolicy, Recording};
 use crate::server::{Auth, BODIES_IN_MEMORY, Cors, Credentials, Limits, Settings, Trust};
@@ -68,7 +68,7 @@ pub struct Config {
     /// The address on which metrics are served; `None` to serve none.
     pub admin_listen: Option<SocketAddr>,
     /// The LangGraph servers in the order of the file: at least one, unless the configuration was
-    /// read with [`Unnamed::Allowed`].
+    /// read with [`FallbackServer::Allowed`].
     pub upstreams: Vec<Upstream>,
     /// Aliases of agents: the alias, and the agent's own name.
     pub aliases: Vec<(String, String)>,
@@ -85,7 +85,7 @@ pub struct Config {
     /// The OTLP collector for traces; `None` to export none.
     pub otlp_endpoint: Option<BaseUrl>,
     /// The audit log; `None` to write none.
-    pub audit_log: Option<Destination>,
+    pub audit_log: Option<AuditDestination>,
     /// Where runs are recorded; `None` to record none.
     pub record: Option<Recording>,
     /// Whether a change of the files reloads the configuration.
@@ -108,7 +108,7 @@ pub struct NamedAgent {
 
 /// What is read if no flag, variable or key names a LangGraph server.
 #[derive(Clone, Copy, Debug)]
-pub enum Unnamed<'a> {
+pub enum FallbackServer<'a> {
     /// This is a mistake.
     Refused,
     /// This server is read, with the other keys of `upstream`.
@@ -142,16 +142,16 @@ pub struct Upstream {
 
 impl Config {
     /// Reads the configuration, which must name an upstream. The error holds all mistakes.
-    pub fn read(options: &Options, log: Option<&str>) -> Result<Self, Vec<Mistake>> {
-        Self::read_or(options, log, Unnamed::Refused)
+    pub fn read(options: &Options, log: Option<&str>) -> Result<Self, Vec<ConfigError>> {
+        Self::read_or(options, log, FallbackServer::Refused)
     }
 
     /// Reads the configuration. The error holds all mistakes.
     pub fn read_or(
         options: &Options,
         log: Option<&str>,
-        unnamed: Unnamed<'_>,
-    ) -> Result<Self, Vec<Mistake>> {
+        unnamed: FallbackServer<'_>,
+    ) -> Result<Self, Vec<ConfigError>> {
         let filed = options.config.as_deref().map(Raw::read_file).unwrap_or_default();
         if !filed.mistakes.is_empty() && filed.given.is_empty() {
             // Without the file, other keys would be reported as missing.
@@ -161,7 +161,7 @@ impl Config {
         let given = raw.given.clone();
         let config = raw.check(unnamed).map(|config| Self { given, ..config });
         // Only a gateway that must have an upstream listens.
-        if let (Some(config), Unnamed::Refused) = (&config, unnamed) {
+        if let (Some(config), FallbackServer::Refused) = (&config, unnamed) {
             raw.mistakes.extend(config.own_urls());
         }
         match config {
@@ -225,13 +225,14 @@ impl Config {
     /// The keys with other values that take effect only after a restart. A value that is only
     /// written in another way, or that another key makes useless, has no effect.
     pub(crate) fn needs_restart(&self, other: &Self) -> Vec<&'static str> {
-        let value = |config: &'_ Self, key: &Key| match (config.given.get(key.name), key.absent) {
-            (Some(given), _) => given.value.clone(),
-            (None, Absent::Value(value)) => value.to_owned(),
-            (None, Absent::Words(_) | Absent::Unsaid) => String::new(),
-        };
+        let value =
+            |config: &'_ Self, key: &ConfigKey| match (config.given.get(key.name), key.absent) {
+                (Some(given), _) => given.value.clone(),
+                (None, DefaultValue::Value(value)) => value.to_owned(),
+                (None, DefaultValue::Words(_) | DefaultValue::Unsaid) => String::new(),
+            };
         let (limits, other_limits) = (&self.settings.limits, &other.settings.limits);
-        let has_effect = |key: &Key| match key.name {
+        let has_effect = |key: &ConfigKey| match key.name {
             "listen" => self.listen != other.listen,
             "admin_listen" => self.admin_listen != other.admin_listen,
             "otlp_endpoint" => self.otlp_endpoint != other.otlp_endpoint,
@@ -243,8 +244,8 @@ impl Config {
             }
             _ => true,
         };
-        let differs = |key: &&Key| value(self, key) != value(other, key) && has_effect(key);
-        let late = KEYS.iter().filter(|key| key.applies == Applies::Restart);
+        let differs = |key: &&ConfigKey| value(self, key) != value(other, key) && has_effect(key);
+        let late = KEYS.iter().filter(|key| key.applies == AppliesWhen::Restart);
         late.filter(differs).map(|key| key.name).collect()
     }
 }
@@ -277,14 +278,18 @@ pub fn log_format(options: &Options, log: Option<&str>) -> LogFormat {
 }
 
 /// The log settings of a command without a config file.
-pub fn log(log: Option<&str>) -> Result<Log, Mistake> {
+pub fn log(log: Option<&str>) -> Result<Log, ConfigError> {
     let default = Given::new("the default", DEFAULT_LOG);
     let log = log.filter(|value| !value.is_empty());
     log.map_or(default, |value| Given::new("--log (THREADWAY_LOG)", value)).log()
 }
 
 /// An address for the demo, which has no `auth`.
-pub fn demo_address(place: &str, value: &str, is_insecure: bool) -> Result<SocketAddr, Mistake> {
+pub fn demo_address(
+    place: &str,
+    value: &str,
+    is_insecure: bool,
+) -> Result<SocketAddr, ConfigError> {
     let given = Given::new(place, value);
     let address = given.clone().address()?;
     if address.ip().is_loopback() || is_insecure {
@@ -296,7 +301,7 @@ pub fn demo_address(place: &str, value: &str, is_insecure: bool) -> Result<Socke
 }
 
 /// The origins whose pages may use the demo, comma-separated. The demo has no `auth`.
-pub fn demo_cors(place: &str, value: &str, is_insecure: bool) -> Result<Cors, Mistake> {
+pub fn demo_cors(place: &str, value: &str, is_insecure: bool) -> Result<Cors, ConfigError> {
     let given = Given::new(place, value);
     let cors = given.cors(Credentials::Omitted)?;
     if cors == Cors::Any && !is_insecure {
@@ -310,7 +315,7 @@ pub fn demo_cors(place: &str, value: &str, is_insecure: bool) -> Result<Cors, Mi
 // === impl Raw ===
 
 impl Raw {
-    fn check(&mut self, unnamed: Unnamed<'_>) -> Option<Config> {
+    fn check(&mut self, unnamed: FallbackServer<'_>) -> Option<Config> {
         let given = self.take("listen").unwrap_or_else(|| Given::new("", DEFAULT_LISTEN));
         let listen = self.keep(given.clone().address());
         let is_insecure = self.is_on("insecure");
@@ -427,7 +432,7 @@ impl Raw {
         Some(url)
     }
 
-    fn audit_log(&mut self) -> Option<Destination> {
+    fn audit_log(&mut self) -> Option<AuditDestination> {
         let given = self.take("audit_log")?;
         let expected = "a file's path, or `stderr`";
         if given.value.is_empty() {

@@ -9,7 +9,7 @@ use crate::cli::{Acp, Editor};
 
 /// The command that the editor runs.
 #[derive(Debug)]
-struct Start {
+struct EditorCommand {
     program: String,
     args: Vec<String>,
 }
@@ -20,19 +20,19 @@ struct Start {
 /// of the command that prints the settings; the editor's command repeats them. The key is left out:
 /// it does not belong in settings.
 pub fn snippet(editor: Editor, program: &Path, args: &Acp) -> String {
-    Start::new(program, args).snippet(editor)
+    EditorCommand::new(program, args).snippet(editor)
 }
 
 /// The command that asks a person for the server and its key in a terminal.
 pub fn login_command(program: &Path, args: &Acp) -> String {
-    let Start { program, args } = Start::new(program, args);
+    let EditorCommand { program, args } = EditorCommand::new(program, args);
     let words = iter::once(&*program).chain(args.iter().map(String::as_str)).chain(["--login"]);
     words.map(shell_word).collect::<Vec<_>>().join(" ")
 }
 
-// === impl Start ===
+// === impl EditorCommand ===
 
-impl Start {
+impl EditorCommand {
     fn new(program: &Path, args: &Acp) -> Self {
         let config = args.config.as_ref().map(|file| {
             // The editor runs it in another directory.
@@ -124,9 +124,12 @@ fn shell_word(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn start() -> Start {
+    fn start() -> EditorCommand {
         let args = ["acp", "--upstream", "http://127.0.0.1:2024", "--config", "my file.toml"];
-        Start { program: "/opt/threadway".to_owned(), args: args.map(str::to_owned).to_vec() }
+        EditorCommand {
+            program: "/opt/threadway".to_owned(),
+            args: args.map(str::to_owned).to_vec(),
+        }
     }
 
     #[test]

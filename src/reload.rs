@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use crate::agents::Agents;
-use crate::config::{Config, Mistake};
+use crate::config::{Config, ConfigError};
 use crate::metrics::Reload;
 use crate::server::{Server, Settings, isolation};
 
@@ -27,7 +27,7 @@ pub async fn on_demand(
     agents: Agents,
     mut config: Config,
     mut signal: ReloadSignal,
-    read: impl Fn() -> Result<Config, Vec<Mistake>>,
+    read: impl Fn() -> Result<Config, Vec<ConfigError>>,
 ) {
     let mut ticks = tokio::time::interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -83,7 +83,7 @@ use crate::sync::Mutex;
 use crate::upstream::{Affinity, Body, Client, Error, RunStream, Seed};
 use driver::{Driver, DriverParts};
 use live::{Attached, Live, RunKey};
-use published::{Bar, Broadcast, History};
+use published::{Broadcast, History, RefusalCutoff};
 use publisher::Publisher;
 use reader::Baseline;
 use reading::{Reading, Source};
@@ -233,7 +233,8 @@ impl Runs {
                 runs.shared.shutdown.cancelled().await;
                 caller.closed().await;
             };
-            let sent = start::Sent { server, thread_id: &thread_id, token, request: &request };
+            let sent =
+                start::RunStartRequest { server, thread_id: &thread_id, token, request: &request };
             let begun = tokio::select! {
                 biased;
                 begun = sent.begun(&upstream) => begun,
@@ -485,7 +486,7 @@ impl Shared {
         &self,
         decoder: &mut RunDecoder,
         history: History,
-        credentials: &Arc<CredentialRing<Bar>>,
+        credentials: &Arc<CredentialRing<RefusalCutoff>>,
         emit: EmitOptions,
     ) -> Opened {
         let changed = Arc::new(watch::Sender::new(()));

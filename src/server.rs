@@ -63,7 +63,7 @@ pub use limits::rates::{Rates, RequestRate};
 pub(crate) use limits::{BODIES_IN_MEMORY, MIN_HEADER_BYTES};
 pub use observe::Observer;
 pub use observe::request_log::REFUSALS_PER_SECOND;
-pub use request::forward::{Forward, NotForwarded};
+pub use request::forward::{ForwardedHeaders, NotForwarded};
 pub use routes::compress::{Coding, Compression, Compressor};
 pub use routes::health::PROBE_AGE;
 pub use routes::page::Page;
@@ -75,16 +75,16 @@ pub use streams::retry::RETRY;
 pub use streams::wire::Wire;
 pub use websocket::{IDLE, PING, PONG_TIMEOUT};
 
-use self::auth::access::Access;
+use self::auth::access::ThreadRouteAccess;
 use self::auth::admit::{Admission, CallerState};
 use self::auth::isolation::{Blocked, IsolationProof};
 use self::connections::Endpoint;
-use self::gateway::{Gateway, Newest};
+use self::gateway::{Gateway, ReloadReceiver};
 use self::limits::log_limiter::LogLimiter;
 use self::observe::request_log::RequestLog;
 use self::routes::health::Readiness;
 use self::routes::{RoutesState, admin};
-use self::streams::unread::Unread;
+use self::streams::unread::UnreadParts;
 use crate::agents::Agents;
 use crate::audit::Audit;
 use crate::metrics::Metrics;
@@ -99,7 +99,7 @@ pub struct Settings {
     /// Limits on requests and connections.
     pub limits: Limits,
     /// Which headers of a request are forwarded to LangGraph.
-    pub forward: Forward,
+    pub forward: ForwardedHeaders,
     /// How much of an upstream's error clients see.
     pub error_detail: ErrorDetail,
     /// What happens to a message while its thread asks a question.
@@ -146,7 +146,7 @@ struct LongLived {
     callers: CallerState,
     readiness: Readiness,
     observer: Observer,
-    unread: Unread,
+    unread: UnreadParts,
     request_log: RequestLog,
     shutdown: CancellationToken,
 }
@@ -189,7 +189,7 @@ impl Server {
             acp_connections: acp::Registry::default(),
             callers: CallerState::new(),
             readiness: Readiness::new(agents.clone(), shutdown.clone()),
-            unread: Unread::new(observer.metrics.memory().clone()),
+            unread: UnreadParts::new(observer.metrics.memory().clone()),
             observer,
             request_log: RequestLog::default(),
             shutdown,
@@ -286,7 +286,11 @@ impl Published {
 impl Generation {
     /// What the listener for clients serves. The routes give the newest of a reload to the sockets
     /// that they open.
-    fn clients(&self, newest: Newest<Gateway>, newest_acp: Newest<acp::Front>) -> Endpoint {
+    fn clients(
+        &self,
+        newest: ReloadReceiver<Gateway>,
+        newest_acp: ReloadReceiver<acp::Front>,
+    ) -> Endpoint {
         let gateway = &self.gateway;
         let state = RoutesState {
             gateway: Arc::clone(gateway),
@@ -356,7 +360,7 @@ impl LongLived {
             tasks: self.tasks.clone(),
             shutdown: self.shutdown.clone(),
         };
-        let thread_access = Access::new(thread_routes, &agents, &auth, proof.clone());
+        let thread_access = ThreadRouteAccess::new(thread_routes, &agents, &auth, proof.clone());
         let gateway = Arc::new(Gateway {
             thread_access,
             agents,

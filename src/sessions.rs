@@ -96,7 +96,7 @@ use threadway_translate::acp::GraphProfile;
 use threadway_translate::acp::choice::Mode;
 use threadway_translate::acp::mcp::Secrets;
 use threadway_translate::acp::permission::Rules;
-use threadway_translate::acp::prompt::{Accepts, Command};
+use threadway_translate::acp::prompt::{AcceptedContent, SlashCommand};
 use threadway_translate::run::ErrorDetail;
 
 /// How ACP presents the agents, as configured.
@@ -106,9 +106,9 @@ pub struct Settings {
     pub profile: Arc<GraphProfile>,
     /// The kinds of content that a prompt may hold. `None` if what the default agent's model is
     /// known to take decides.
-    pub accepts: Option<Accepts>,
+    pub accepts: Option<AcceptedContent>,
     /// The slash commands.
-    pub commands: Vec<Command>,
+    pub commands: Vec<SlashCommand>,
     /// The modes.
     pub modes: Vec<Mode>,
     /// The rules that answer permission requests.

@@ -76,7 +76,7 @@ pub(crate) use turn_ends::{ShownLast, end_of_run, is_turn_end, visit_turn_ends};
 use crate::agents::Agent;
 use crate::runs::Runs;
 use crate::single_flight::SingleFlight;
-use crate::upstream::{Client, Error, Line, Purpose, Visibility};
+use crate::upstream::{Client, Error, Purpose, QueueClass, Visibility};
 use follow::FollowedThreads;
 use key::LookKey;
 use look::{Looked, LookedWithoutJoining};
@@ -167,8 +167,9 @@ impl Shared {
     /// equal credentials share a request, which is sent after all of them have asked.
     async fn visibility(&self, upstream: &Client, thread_id: &str) -> Result<Visibility, Error> {
         let key = LookKey::new(upstream, thread_id, EmitOptions::default());
-        let read =
-            async || Box::pin(upstream.in_turn(Line::Looks, upstream.visibility(thread_id))).await;
+        let read = async || {
+            Box::pin(upstream.in_turn(QueueClass::Looks, upstream.visibility(thread_id))).await
+        };
         self.visibilities.share(key, read).await
     }
 }

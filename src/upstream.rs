@@ -59,7 +59,7 @@ pub use base_url::{BaseUrl, BaseUrlError};
 pub use caller::{Caller, Identity, OnThreadNotFound};
 pub(crate) use caller::{Purpose, is_trace};
 pub use choice::{ADDRESS_PAUSE, LONGEST_ADDRESS_PAUSE, TRIAL_TIMEOUT};
-pub(crate) use client::Access;
+pub(crate) use client::UpstreamCredentials;
 pub(crate) use client::WeakClient;
 pub use client::{Client, SetupError};
 pub(crate) use dial::Dialer;
@@ -75,8 +75,8 @@ pub(crate) use thread::MAX_THREAD_PAGE;
 pub use thread::ThreadSearch;
 pub(crate) use threadway_translate::langgraph::ThreadRecord;
 pub use tls::{NotTls, Tls};
-pub(crate) use turns::{Line, Turn};
 pub use turns::{MAX_LOOK_TURNS, MAX_START_TURNS, TURN_TIMEOUT};
+pub(crate) use turns::{QueueClass, QueuePermit};
 pub(crate) use until::Until;
 
 /// How long connecting to a server may take. A slow network needs less, and a client still waits

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::Directory;
-use super::facts::{FACTS_AGE, FACTS_PAUSE, Found, MAX_FACTS, Scope};
-use crate::upstream::{Client, Error, Line};
+use super::facts::{FACTS_AGE, FACTS_PAUSE, FactLookup, MAX_FACTS, Scope};
+use crate::upstream::{Client, Error, QueueClass};
 use threadway_translate::agui::ClientProvided;
 use threadway_translate::langgraph::{
     Capabilities, ConfigField, InputKeys, ModelInput, ServerInfo,
@@ -60,7 +60,7 @@ pub(super) struct AgentKey {
 
 /// Whether a server has an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Presence {
+pub(super) enum AgentPresence {
     /// The server shows the agent to this caller.
     Present,
     /// The server has no such agent for any caller.
@@ -85,9 +85,9 @@ impl Agent {
     pub(crate) async fn input_keys(&self) -> Arc<InputKeys> {
         let read = async || {
             let (keys, scope) = match self.read_input_keys().await {
-                Ok(Found::Fact(keys, scope)) => (keys, scope),
-                Ok(Found::Failure { value, age }) => {
-                    return Found::Failure { value: Arc::new(value), age };
+                Ok(FactLookup::Fact(keys, scope)) => (keys, scope),
+                Ok(FactLookup::Failure { value, age }) => {
+                    return FactLookup::Failure { value: Arc::new(value), age };
                 }
                 Err(error) => {
                     self.log_unread_keys(&error);
@@ -95,7 +95,7 @@ impl Agent {
                         self.log_unknown_keys();
                     }
                     let value = Arc::new(InputKeys::Unknown);
-                    return Found::Failure { value, age: Duration::ZERO };
+                    return FactLookup::Failure { value, age: Duration::ZERO };
                 }
             };
             if keys == InputKeys::Unknown {
@@ -105,7 +105,7 @@ impl Agent {
             if scope == Scope::Everyone {
                 self.remember_losses(&self.interpreted(Arc::clone(&keys)));
             }
-            Found::Fact(keys, scope)
+            FactLookup::Fact(keys, scope)
         };
         self.interpreted(
             self.directory.input_keys.get_or_read(self.key(), &self.upstream, read).await,
@@ -148,29 +148,31 @@ impl Agent {
         }
         let read = async || {
             let presence = in_time(self.read_presence());
-            match self.upstream.in_turn(Line::Looks, presence).await {
+            match self.upstream.in_turn(QueueClass::Looks, presence).await {
                 // A server that is deployed anew may have the agent at once.
-                Ok(presence @ Presence::Absent) => Found::Fact(presence, Scope::Nobody),
-                Ok(presence) => Found::Fact(presence, Scope::Caller),
+                Ok(presence @ AgentPresence::Absent) => FactLookup::Fact(presence, Scope::Nobody),
+                Ok(presence) => FactLookup::Fact(presence, Scope::Caller),
                 // Not asked again at once either: the answer may be slow.
-                Err(error) => Found::Failure { value: Presence::Unsaid, age: pause_after(&error) },
+                Err(error) => {
+                    FactLookup::Failure { value: AgentPresence::Unsaid, age: pause_after(&error) }
+                }
             }
         };
         let presence = self.directory.presences.get_or_read(self.key(), &self.upstream, read);
-        presence.await == Presence::Absent
+        presence.await == AgentPresence::Absent
     }
 
-    async fn read_presence(&self) -> Result<Presence, Error> {
+    async fn read_presence(&self) -> Result<AgentPresence, Error> {
         let Self { upstream, assistant, .. } = self;
         // A server runs a graph also for a caller from whom it hides the graph's assistant, and may
         // hide it from whoever has credentials.
         let unseen = || {
             let may_hide = upstream.sends_credentials();
-            if may_hide { Presence::Unsaid } else { Presence::Absent }
+            if may_hide { AgentPresence::Unsaid } else { AgentPresence::Absent }
         };
         if Uuid::try_parse(assistant).is_ok() {
             return match upstream.find_assistant(assistant).await {
-                Ok(()) => Ok(Presence::Present),
+                Ok(()) => Ok(AgentPresence::Present),
                 // The Python server answers the same for a route that it lacks (0.16.7). Every known
                 // server has this route.
                 Err(error)
@@ -183,9 +185,9 @@ impl Agent {
             };
         }
         match upstream.shows_assistant_of(assistant).await {
-            Ok(true) => Ok(Presence::Present),
+            Ok(true) => Ok(AgentPresence::Present),
             Ok(false) => Ok(unseen()),
-            Err(error) if error.is_unknown_graph() => Ok(Presence::Absent),
+            Err(error) if error.is_unknown_graph() => Ok(AgentPresence::Absent),
             Err(error) => Err(error),
         }
     }
@@ -229,21 +231,22 @@ impl Agent {
     }
 
     /// Reads the input keys from the server.
-    async fn read_input_keys(&self) -> Result<Found<InputKeys>, Error> {
+    async fn read_input_keys(&self) -> Result<FactLookup<InputKeys>, Error> {
         let deadline = Instant::now() + FACTS_TIMEOUT;
         let Some((id, scope)) = by_deadline(deadline, self.assistant_id()).await? else {
             // The server may hide the agent from this caller only.
-            return Ok(Found::Fact(InputKeys::Unknown, Scope::Nobody));
+            return Ok(FactLookup::Fact(InputKeys::Unknown, Scope::Nobody));
         };
         match by_deadline(deadline, self.upstream.input_keys(&id)).await {
-            Ok(keys) => Ok(Found::Fact(keys, scope)),
+            Ok(keys) => Ok(FactLookup::Fact(keys, scope)),
             Err(error) => match self.absence(&error).await {
-                Some(Absence::Undescribed) => {
-                    Ok(Found::Failure { value: InputKeys::Undescribed, age: age_after(&error) })
-                }
+                Some(Absence::Undescribed) => Ok(FactLookup::Failure {
+                    value: InputKeys::Undescribed,
+                    age: age_after(&error),
+                }),
                 Some(Absence::NoRoute) => {
                     self.log_unread_keys(&error);
-                    Ok(Found::Fact(InputKeys::Unknown, Scope::Caller))
+                    Ok(FactLookup::Fact(InputKeys::Unknown, Scope::Caller))
                 }
                 None => Err(error),
             },
@@ -275,14 +278,14 @@ impl Agent {
     /// server fails for graphs whose state is no zod object.
     pub async fn config_fields(&self) -> Vec<ConfigField> {
         let read = async || match in_time(self.read_config_fields()).await {
-            Ok((fields, scope)) => Found::Fact(fields, scope),
+            Ok((fields, scope)) => FactLookup::Fact(fields, scope),
             Err(error) => {
                 let agent = &self.assistant;
                 tracing::info!(agent, %error, "the settings of an agent could not be read");
                 // A failure may take the server as long as a success, and an editor waits for it.
                 let is_known = self.absence(&error).await.is_some();
                 let age = if is_known { age_after(&error) } else { Duration::ZERO };
-                Found::Failure { value: Vec::new(), age }
+                FactLookup::Failure { value: Vec::new(), age }
             }
         };
         self.directory.config_fields.get_or_read(self.key(), &self.upstream, read).await
@@ -291,11 +294,11 @@ impl Agent {
     /// What the agent's model takes besides text. Nothing if that cannot be read in time.
     pub(crate) async fn model_input(&self) -> ModelInput {
         let read = async || match in_time(self.read_model_input()).await {
-            Ok((input, scope)) => Found::Fact(input, scope),
+            Ok((input, scope)) => FactLookup::Fact(input, scope),
             Err(error) => {
                 let agent = &self.assistant;
                 tracing::info!(agent, %error, "the model of an agent could not be read");
-                Found::Failure { value: ModelInput::default(), age: Duration::ZERO }
+                FactLookup::Failure { value: ModelInput::default(), age: Duration::ZERO }
             }
         };
         self.directory.model_inputs.get_or_read(self.key(), &self.upstream, read).await
@@ -355,14 +358,14 @@ impl AgentServer {
     /// unknown server if it has never answered.
     pub(crate) async fn capabilities(&self, upstream: &Client) -> Capabilities {
         let read = async || match in_time(read_info(upstream)).await {
-            Ok(info) => Found::Fact(info.capabilities(), Scope::Everyone),
+            Ok(info) => FactLookup::Fact(info.capabilities(), Scope::Everyone),
             Err(error) => {
                 // An outage has its own log line.
                 if !error.was_not_sent() {
                     let upstream = upstream.base();
                     tracing::warn!(%upstream, %error, "the kind of the server could not be read");
                 }
-                Found::Failure { value: Capabilities::default(), age: pause_after(&error) }
+                FactLookup::Failure { value: Capabilities::default(), age: pause_after(&error) }
             }
         };
         self.directory.capabilities.get_or_read(self.upstream_index, upstream, read).await

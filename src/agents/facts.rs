@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::single_flight::SingleFlight;
 use crate::sync::{Guard, Mutex};
-use crate::upstream::{Access, Caller, Client};
+use crate::upstream::{Caller, Client, UpstreamCredentials};
 
 /// How long a fact is remembered. Servers are deployed anew, and then it may change.
 pub const FACTS_AGE: Duration = Duration::from_mins(1);
@@ -29,7 +29,7 @@ pub(super) const MAX_FACTS: usize = 2_000;
 pub(super) struct Facts<K, V> {
     remembered: Mutex<Remembered<K, V>>,
     /// Requests for facts, shared by callers with equal credentials.
-    in_flight: SingleFlight<(K, Access), V>,
+    in_flight: SingleFlight<(K, UpstreamCredentials), V>,
 }
 
 /// Facts by subject and caller. Without a caller a fact applies to all.
@@ -45,7 +45,7 @@ struct Fact<V> {
 }
 
 /// What a request for a fact has brought.
-pub(super) enum Found<V> {
+pub(super) enum FactLookup<V> {
     /// The server's answer.
     Fact(V, Scope),
     /// The server did not answer. The last fact goes on. Without one, `value` stands in for it, and
@@ -73,7 +73,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Facts<K, V> {
         &self,
         key: K,
         upstream: &Client,
-        read: impl AsyncFnOnce() -> Found<V>,
+        read: impl AsyncFnOnce() -> FactLookup<V>,
     ) -> V {
         let caller = upstream.caller();
         if let Some(fact) = self.get(&key, caller) {
@@ -85,8 +85,8 @@ impl<K: Clone + Eq + Hash, V: Clone> Facts<K, V> {
                 return fact;
             }
             match read().await {
-                Found::Fact(fact, scope) => self.put(key.clone(), caller, fact, scope),
-                Found::Failure { value, age } => self.go_on(key.clone(), caller, value, age),
+                FactLookup::Fact(fact, scope) => self.put(key.clone(), caller, fact, scope),
+                FactLookup::Failure { value, age } => self.go_on(key.clone(), caller, value, age),
             }
         };
         self.in_flight.share((key.clone(), upstream.access()), read).await
@@ -204,7 +204,7 @@ mod tests {
         }
 
         /// Asks for a fact. Returns the number of requests so far too.
-        async fn ask(&self, found: Found<u32>) -> (u32, u32) {
+        async fn ask(&self, found: FactLookup<u32>) -> (u32, u32) {
             let read = async || {
                 self.asked.fetch_add(1, Ordering::SeqCst);
                 found
@@ -214,7 +214,7 @@ mod tests {
         }
 
         async fn fail(&self) -> (u32, u32) {
-            self.ask(Found::Failure { value: 0, age: FACTS_PAUSE }).await
+            self.ask(FactLookup::Failure { value: 0, age: FACTS_PAUSE }).await
         }
     }
 
@@ -223,23 +223,23 @@ mod tests {
         let server = Server::new();
         assert_eq!(server.fail().await, (0, 1));
         tokio::time::advance(FACTS_PAUSE.saturating_sub(MOMENT)).await;
-        assert_eq!(server.ask(Found::Fact(7, Scope::Everyone)).await, (0, 1));
+        assert_eq!(server.ask(FactLookup::Fact(7, Scope::Everyone)).await, (0, 1));
         tokio::time::advance(MOMENT).await;
-        assert_eq!(server.ask(Found::Fact(7, Scope::Everyone)).await, (7, 2));
+        assert_eq!(server.ask(FactLookup::Fact(7, Scope::Everyone)).await, (7, 2));
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_last_fact_goes_on_while_the_server_does_not_answer() {
         for scope in [Scope::Everyone, Scope::Caller] {
             let server = Server::new();
-            assert_eq!(server.ask(Found::Fact(7, scope)).await, (7, 1));
+            assert_eq!(server.ask(FactLookup::Fact(7, scope)).await, (7, 1));
             tokio::time::advance(FACTS_AGE).await;
             for asked in 2..5 {
                 assert_eq!(server.fail().await, (7, asked));
                 assert_eq!(server.fail().await, (7, asked), "not asked again at once");
                 tokio::time::advance(FACTS_PAUSE).await;
             }
-            assert_eq!(server.ask(Found::Fact(8, scope)).await, (8, 5));
+            assert_eq!(server.ask(FactLookup::Fact(8, scope)).await, (8, 5));
         }
     }
 
@@ -247,7 +247,7 @@ mod tests {
     async fn a_fact_of_one_caller_is_not_kept_for_ever() {
         for (scope, kept) in [(Scope::Everyone, 7), (Scope::Caller, 0)] {
             let server = Server::new();
-            assert_eq!(server.ask(Found::Fact(7, scope)).await, (7, 1));
+            assert_eq!(server.ask(FactLookup::Fact(7, scope)).await, (7, 1));
             tokio::time::advance(CALLERS_FACTS_KEPT).await;
             assert_eq!(server.fail().await, (kept, 2));
         }

@@ -12,7 +12,7 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// An agent in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedAgent {
     /// The name by which clients run the agent.
     pub id: String,
     /// The name to show to people.
@@ -35,7 +35,7 @@ pub(crate) struct Listing {
     /// The caller, without the headers that the upstream does not get.
     pub(crate) caller: Caller,
     /// The agents, or why they could not be listed.
-    pub(crate) agents: Result<Vec<Listed>, Error>,
+    pub(crate) agents: Result<Vec<ListedAgent>, Error>,
 }
 
 // === impl Listing ===
@@ -56,7 +56,7 @@ impl Listing {
         }
         let renamed = aliases.iter().filter_map(|(alias, own_name)| {
             let agent = agents.iter().find(|agent| agent.id == *own_name)?;
-            Some(Listed { id: alias.clone(), ..agent.clone() })
+            Some(ListedAgent { id: alias.clone(), ..agent.clone() })
         });
         let renamed: Vec<_> = renamed.collect();
         agents.retain(|agent| aliases.iter().all(|(alias, _)| *alias != agent.id));
@@ -88,21 +88,21 @@ impl Upstream {
     }
 }
 
-fn listed(assistants: Vec<Assistant>) -> Vec<Listed> {
+fn listed(assistants: Vec<Assistant>) -> Vec<ListedAgent> {
     let mut listed: Vec<_> = assistants
         .into_iter()
         .map(|assistant| {
             let Assistant { id, graph_id, name, description, is_of_graph } = assistant;
             let assistant_id = id.clone();
             let id = if is_of_graph { graph_id.clone() } else { id };
-            Listed { id, name, description, graph_id, assistant_id, is_of_graph }
+            ListedAgent { id, name, description, graph_id, assistant_id, is_of_graph }
         })
         .collect();
     // The servers list assistants by age. The graphs' own are all made at the start, in any order.
     // They come before those that people make, whatever these are called: the first of all is the
     // default agent of editors.
-    let key = |agent: &Listed| {
-        let Listed { id, name, graph_id, is_of_graph, .. } = agent.clone();
+    let key = |agent: &ListedAgent| {
+        let ListedAgent { id, name, graph_id, is_of_graph, .. } = agent.clone();
         (graph_id, !is_of_graph, name, id)
     };
     listed.sort_by_cached_key(key);
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     fn listing(upstream: &str, ids: &[&str]) -> Listing {
-        let listed = |id: &&str| Listed {
+        let listed = |id: &&str| ListedAgent {
             id: (*id).to_owned(),
             name: format!("{id}'s name"),
             description: None,

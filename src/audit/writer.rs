@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 
 use threadway_translate::json::ObjectWriter;
 
-use super::Destination;
+use super::AuditDestination;
 use super::timestamp::{now, timestamp};
 
 /// A command to the thread that writes.
@@ -20,7 +20,7 @@ pub(super) enum Command {
 }
 
 pub(super) struct Writer {
-    pub(super) destination: Destination,
+    pub(super) destination: AuditDestination,
     /// `None` for stderr.
     pub(super) file: Option<File>,
     pub(super) is_to_reopen: Arc<AtomicBool>,

@@ -18,13 +18,13 @@ const MAX_KEPT_BYTES: usize = 64 * 1024;
 
 /// The open requests, by the id that the editor has.
 #[derive(Debug, Default)]
-pub(super) struct Asks {
+pub(super) struct GatewayRequests {
     last: u64,
-    open: IndexMap<Id, Ask>,
+    open: IndexMap<Id, GatewayRequest>,
 }
 
 #[derive(Debug)]
-struct Ask {
+struct GatewayRequest {
     /// The gateway's id, while it waits for the answer.
     id: Option<Id>,
     method: String,
@@ -40,54 +40,57 @@ struct Ask {
 
 /// What a request of the gateway leads to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum AskOutcome {
     /// Lines for the editor: the request, and before it the ends of requests that it replaces.
     Editor(Vec<String>),
     /// A line for the gateway: the answer that the person has given already, or a refusal.
     Gateway(String),
 }
 
-// === impl Asks ===
+// === impl GatewayRequests ===
 
-impl Asks {
+impl GatewayRequests {
     pub(super) fn ask(
         &mut self,
         id: Id,
         method: String,
         params: Json,
         session: Option<String>,
-    ) -> Asked {
-        let same =
-            |(_, ask): &(&Id, &Ask)| ask.is_lost && ask.method == method && ask.params == params;
+    ) -> AskOutcome {
+        let same = |(_, ask): &(&Id, &GatewayRequest)| {
+            ask.is_lost && ask.method == method && ask.params == params
+        };
         let same = self.open.iter().find(same).map(|(ours, _)| ours.clone());
         if let Some((ours, mut ask)) = same.and_then(|ours| self.open.shift_remove_entry(&ours)) {
             (ask.is_lost, ask.id) = (false, Some(id.clone()));
             let Some(answer) = &ask.answer else {
                 self.open.insert(ours, ask);
-                return Asked::Editor(Vec::new());
+                return AskOutcome::Editor(Vec::new());
             };
             let line = rpc::response(&id, answer);
             ask.id = None;
             self.open.insert(ours, ask);
-            return Asked::Gateway(line);
+            return AskOutcome::Gateway(line);
         }
         if self.open.len() >= MAX_ASKS {
             self.open.retain(|_, ask| ask.answer.is_none());
         }
         if self.open.len() >= MAX_ASKS {
             let message = format!("{MAX_ASKS} requests are open; wait for answers");
-            return Asked::Gateway(rpc::response(&id, &Err(Error::invalid(message))));
+            return AskOutcome::Gateway(rpc::response(&id, &Err(Error::invalid(message))));
         }
         // The same call is asked about in another way, so the old question is out of date.
         let call = call(&params);
-        let replaced = |ask: &Ask| ask.session == session && self::call(&ask.params) == call;
+        let replaced =
+            |ask: &GatewayRequest| ask.session == session && self::call(&ask.params) == call;
         let mut lines = self.end_lost(|ask| call.is_some() && replaced(ask));
         self.last += 1;
         let ours = Id::number(self.last);
         lines.push(rpc::request(&ours, &method, &params));
-        let ask = Ask { id: Some(id), is_lost: false, method, params, session, answer: None };
+        let ask =
+            GatewayRequest { id: Some(id), is_lost: false, method, params, session, answer: None };
         self.open.insert(ours, ask);
-        Asked::Editor(lines)
+        AskOutcome::Editor(lines)
     }
 
     /// The line for the gateway that answers its request. `None` if it does not wait for it.
@@ -130,7 +133,7 @@ impl Asks {
     }
 
     /// Ends requests whose connection is lost. Late answers are dropped.
-    fn end_lost(&mut self, is_over: impl Fn(&Ask) -> bool) -> Vec<String> {
+    fn end_lost(&mut self, is_over: impl Fn(&GatewayRequest) -> bool) -> Vec<String> {
         let mut lines = Vec::new();
         self.open.retain(|ours, ask| {
             let ends = ask.id.is_none() && is_over(ask);
@@ -155,13 +158,13 @@ mod tests {
     use super::*;
     use threadway_translate::json;
 
-    fn asks(asks: &mut Asks, id: u64, params: &str) -> Asked {
+    fn asks(asks: &mut GatewayRequests, id: u64, params: &str) -> AskOutcome {
         let params = json::raw(params.to_owned());
         let session = Some("s".to_owned());
         asks.ask(Id::number(id), "session/request_permission".to_owned(), params, session)
     }
 
-    fn answer(asks: &mut Asks, id: u64) -> Option<String> {
+    fn answer(asks: &mut GatewayRequests, id: u64) -> Option<String> {
         asks.answered(&Id::number(id), Ok(json::raw("{\"x\":1}".to_owned())))
     }
 
@@ -169,19 +172,19 @@ mod tests {
     const A2: &str = r#"{"sessionId":"s","toolCall":{"toolCallId":"a","title":"t"}}"#;
     const B: &str = r#"{"sessionId":"s","toolCall":{"toolCallId":"b"}}"#;
 
-    fn shown(asked: &Asked) -> usize {
+    fn shown(asked: &AskOutcome) -> usize {
         match asked {
-            Asked::Editor(lines) => lines.len(),
-            Asked::Gateway(line) => panic!("{line}"),
+            AskOutcome::Editor(lines) => lines.len(),
+            AskOutcome::Gateway(line) => panic!("{line}"),
         }
     }
 
     #[test]
     fn the_same_question_of_a_new_connection_is_not_asked_again() {
-        let mut open = Asks::default();
+        let mut open = GatewayRequests::default();
         assert_eq!(shown(&asks(&mut open, 1, A)), 1);
         assert_eq!(open.lost(|_| true), [""; 0]);
-        assert_eq!(asks(&mut open, 7, A), Asked::Editor(Vec::new()));
+        assert_eq!(asks(&mut open, 7, A), AskOutcome::Editor(Vec::new()));
         let answered = answer(&mut open, 1).unwrap();
         assert_eq!(answered, "{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"x\":1}}\n");
         assert_eq!(answer(&mut open, 1), None);
@@ -189,27 +192,27 @@ mod tests {
 
     #[test]
     fn an_answer_without_a_connection_waits_for_the_question() {
-        let mut open = Asks::default();
+        let mut open = GatewayRequests::default();
         asks(&mut open, 1, A);
         open.lost(|_| true);
         assert_eq!(answer(&mut open, 1), None);
         let answered = asks(&mut open, 3, A);
         let line = "{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{\"x\":1}}\n";
-        assert_eq!(answered, Asked::Gateway(line.to_owned()));
+        assert_eq!(answered, AskOutcome::Gateway(line.to_owned()));
         // On one connection it answers one question only.
         assert_eq!(shown(&asks(&mut open, 4, A)), 1);
     }
 
     #[test]
     fn an_answer_that_a_connection_may_have_lost_is_sent_again() {
-        let mut open = Asks::default();
+        let mut open = GatewayRequests::default();
         asks(&mut open, 1, A);
         assert!(answer(&mut open, 1).is_some());
         assert_eq!(answer(&mut open, 1), None);
         for id in [1, 5] {
             assert_eq!(open.lost(|_| true), [""; 0]);
             let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"x\":1}}}}\n");
-            assert_eq!(asks(&mut open, id, A), Asked::Gateway(line));
+            assert_eq!(asks(&mut open, id, A), AskOutcome::Gateway(line));
         }
         // The turn is over.
         assert_eq!(open.end("s"), [""; 0]);
@@ -218,11 +221,11 @@ mod tests {
 
     #[test]
     fn a_question_that_is_out_of_date_ends() {
-        let mut open = Asks::default();
+        let mut open = GatewayRequests::default();
         asks(&mut open, 1, A);
         asks(&mut open, 2, B);
         open.lost(|_| true);
-        let Asked::Editor(lines) = asks(&mut open, 1, A2) else { panic!() };
+        let AskOutcome::Editor(lines) = asks(&mut open, 1, A2) else { panic!() };
         assert!(lines[0].contains("$/cancel_request") && lines[0].contains("\"requestId\":1"));
         assert_eq!(lines.len(), 2);
         assert_eq!(open.end("s").len(), 1);
@@ -235,13 +238,13 @@ mod tests {
 
     #[test]
     fn the_number_of_questions_is_limited() {
-        let mut open = Asks::default();
+        let mut open = GatewayRequests::default();
         for id in 0..MAX_ASKS {
             let params = format!(r#"{{"toolCall":{{"toolCallId":"{id}"}}}}"#);
             assert_eq!(shown(&asks(&mut open, id as u64, &params)), 1);
         }
         assert!(
-            matches!(asks(&mut open, 9999, A), Asked::Gateway(line) if line.contains("-32600"))
+            matches!(asks(&mut open, 9999, A), AskOutcome::Gateway(line) if line.contains("-32600"))
         );
     }
 }

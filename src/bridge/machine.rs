@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use indexmap::IndexMap;
 use uuid::Uuid;
 
-use super::asks::Asks;
+use super::asks::GatewayRequests;
 use super::message::Announced;
 use super::session::BridgedSession;
 use requests::Request;
@@ -51,27 +51,27 @@ pub(super) struct Machine {
     /// The gateway's URL, for errors.
     url: String,
     phase: Phase,
-    introduction: Option<Introduction>,
+    introduction: Option<EditorInitialize>,
     /// The editor's requests in progress, in their order.
     requests: IndexMap<Id, Request>,
     /// By the editor's id.
     sessions: IndexMap<String, BridgedSession>,
     /// The bridge's own requests on this connection.
-    own: HashMap<Id, Own>,
+    own: HashMap<Id, BridgeRequest>,
     last_own: u64,
-    asks: Asks,
+    asks: GatewayRequests,
     /// Makes the ids of prompts.
     seed: Uuid,
     prompts: u64,
     gateway: Announced,
     /// Why requests are refused: the gateway has been away for long.
     away: Option<Error>,
-    actions: Vec<Action>,
+    actions: Vec<MachineAction>,
 }
 
 /// What the shell has to do.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum MachineAction {
     /// Sends a line to the gateway.
     ToGateway(String),
     /// Writes a line to the editor.
@@ -95,7 +95,7 @@ enum Phase {
 
 /// The editor's `initialize`.
 #[derive(Debug)]
-struct Introduction {
+struct EditorInitialize {
     params: Json,
     /// The answer that the editor has.
     answer: Option<Json>,
@@ -103,7 +103,7 @@ struct Introduction {
 
 /// A request of the bridge itself.
 #[derive(Debug)]
-enum Own {
+enum BridgeRequest {
     Initialize,
     /// Opens a session again.
     Open(String),
@@ -127,7 +127,7 @@ impl Machine {
             sessions: IndexMap::new(),
             own: HashMap::new(),
             last_own: 0,
-            asks: Asks::default(),
+            asks: GatewayRequests::default(),
             seed,
             prompts: 0,
             gateway: Announced::default(),
@@ -137,13 +137,18 @@ impl Machine {
     }
 
     /// Takes what has to be done.
-    pub(super) fn actions(&mut self) -> Vec<Action> {
+    pub(super) fn actions(&mut self) -> Vec<MachineAction> {
         std::mem::take(&mut self.actions)
     }
 
     /// Whether the gateway owes an answer that the connection cannot do without.
     pub(super) fn is_recovering(&self) -> bool {
-        let is_recovery = |own: &Own| matches!(own, Own::Initialize | Own::Open(_) | Own::Renew(_));
+        let is_recovery = |own: &BridgeRequest| {
+            matches!(
+                own,
+                BridgeRequest::Initialize | BridgeRequest::Open(_) | BridgeRequest::Renew(_)
+            )
+        };
         self.phase == Phase::Introducing || self.own.values().any(is_recovery)
     }
 
@@ -166,19 +171,19 @@ impl Machine {
     }
 
     fn send_line(&mut self, line: String) {
-        self.actions.push(Action::ToGateway(line));
+        self.actions.push(MachineAction::ToGateway(line));
     }
 
     fn write_line(&mut self, line: String) {
-        self.actions.push(Action::ToEditor(line));
+        self.actions.push(MachineAction::ToEditor(line));
     }
 
     fn write_all(&mut self, lines: impl IntoIterator<Item = String>) {
-        self.actions.extend(lines.into_iter().map(Action::ToEditor));
+        self.actions.extend(lines.into_iter().map(MachineAction::ToEditor));
     }
 
     fn warn(&mut self, text: impl Into<String>) {
-        self.actions.push(Action::Warn(text.into()));
+        self.actions.push(MachineAction::Warn(text.into()));
     }
 
     fn respond(&mut self, id: &Id, result: &Result<Json, Error>) {
@@ -186,7 +191,7 @@ impl Machine {
     }
 
     /// Sends a request of the bridge itself.
-    fn send_own(&mut self, own: Own, method: Method, params: &Json) {
+    fn send_own(&mut self, own: BridgeRequest, method: Method, params: &Json) {
         self.last_own += 1;
         // Editors number their requests, or use UUIDs.
         let text = serde_json::Value::from(format!("threadway-bridge-{}", self.last_own));

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::gateway::{OpenError, RemoteGateway};
-use super::machine::{Action, Machine};
+use super::machine::{Machine, MachineAction};
 use crate::sessions::Outbox;
 use crate::stdio::{self, Line, Lines, MAX_LINE_BYTES};
 use crate::upstream::{Backoff, Seed};
@@ -50,7 +50,7 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_mins(2);
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The connection to the gateway.
-enum Link<'a> {
+enum GatewayLink<'a> {
     Pause(Pin<Box<tokio::time::Sleep>>),
     Connecting(BoxFuture<'a, Result<Up, OpenError>>),
     Up(Box<Up>),
@@ -79,7 +79,7 @@ enum LinkEvent {
 struct Relay<'a> {
     gateway: &'a RemoteGateway,
     machine: Machine,
-    link: Link<'a>,
+    link: GatewayLink<'a>,
     editor: Outbox,
     /// The pauses between attempts to connect.
     pauses: Backoff,
@@ -176,7 +176,7 @@ impl<'a> Relay<'a> {
         Self {
             gateway,
             machine: Machine::new(gateway.url().to_string(), Uuid::new_v4()),
-            link: Link::Pause(Box::pin(sleep_until(now))),
+            link: GatewayLink::Pause(Box::pin(sleep_until(now))),
             editor,
             pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, Seed::random()),
             failure: OpenError::Away {
@@ -193,10 +193,10 @@ impl<'a> Relay<'a> {
             LinkEvent::Retry => {
                 let gateway = self.gateway;
                 let opening = async move { gateway.open().await.map(Up::new) };
-                self.link = Link::Connecting(opening.boxed());
+                self.link = GatewayLink::Connecting(opening.boxed());
             }
             LinkEvent::Opened(Ok(up)) => {
-                self.link = Link::Up(Box::new(up));
+                self.link = GatewayLink::Up(Box::new(up));
                 self.give_up_at = None;
                 self.machine.connected();
             }
@@ -233,7 +233,7 @@ impl<'a> Relay<'a> {
 
     /// The connection is lost, or of no use.
     fn lost(&mut self, why: &str) {
-        let Link::Up(up) = &self.link else { return };
+        let GatewayLink::Up(up) = &self.link else { return };
         tracing::warn!(gateway = %self.gateway.url(), why, "the connection is lost");
         if up.since.elapsed() >= STABLE {
             self.pauses.reset();
@@ -250,7 +250,7 @@ impl<'a> Relay<'a> {
         // All editors of a gateway are asked to wait for the same time.
         let jitter = self.pauses.jitter(least / LEAST_JITTER);
         let pause = if least > pause { least + jitter } else { pause };
-        self.link = Link::Pause(Box::pin(tokio::time::sleep(pause)));
+        self.link = GatewayLink::Pause(Box::pin(tokio::time::sleep(pause)));
     }
 
     fn give_up(&mut self) {
@@ -268,20 +268,20 @@ impl<'a> Relay<'a> {
             }
             for action in actions {
                 match action {
-                    Action::ToEditor(line) => {
+                    MachineAction::ToEditor(line) => {
                         self.editor.put(Destination::Connection, |out| {
                             out.extend_from_slice(line.as_bytes());
                         });
                     }
-                    Action::ToGateway(line) => {
+                    MachineAction::ToGateway(line) => {
                         if let Some(outbox) = self.link.outbox() {
                             outbox.put(Destination::Connection, |out| {
                                 out.extend_from_slice(line.as_bytes());
                             });
                         }
                     }
-                    Action::Warn(text) => tracing::warn!("{text}"),
-                    Action::Disconnect(why) => self.lost(&why),
+                    MachineAction::Warn(text) => tracing::warn!("{text}"),
+                    MachineAction::Disconnect(why) => self.lost(&why),
                 }
             }
         }
@@ -291,9 +291,9 @@ impl<'a> Relay<'a> {
     }
 }
 
-// === impl Link ===
+// === impl GatewayLink ===
 
-impl Link<'_> {
+impl GatewayLink<'_> {
     /// The next thing that happens. Cancel safe. Frames are read while the editor has room for them.
     async fn next(&mut self, editor: &Outbox) -> LinkEvent {
         match self {
@@ -431,8 +431,8 @@ mod tests {
 
     fn paused(relay: &Relay<'_>) -> Duration {
         match &relay.link {
-            Link::Pause(pause) => pause.deadline() - Instant::now(),
-            Link::Connecting(_) | Link::Up(_) => panic!("it does not wait"),
+            GatewayLink::Pause(pause) => pause.deadline() - Instant::now(),
+            GatewayLink::Connecting(_) | GatewayLink::Up(_) => panic!("it does not wait"),
         }
     }
 

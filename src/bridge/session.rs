@@ -38,14 +38,14 @@ pub(super) struct BridgedSession {
     prompts_before: u64,
     /// The updates of a load that is not answered yet. If its connection is lost, the next load
     /// sends them again.
-    held: Vec<Update>,
+    held: Vec<GatewayUpdate>,
     /// The bytes of their lines.
     held_bytes: usize,
 }
 
 /// An update of the gateway.
 #[derive(Debug)]
-pub(super) struct Update {
+pub(super) struct GatewayUpdate {
     /// The line for the editor. `None` if the editor shows this by itself.
     pub(super) line: Option<String>,
     /// The id of the event that it was made of.
@@ -147,7 +147,7 @@ impl BridgedSession {
     }
 
     /// Takes an update of the gateway. Returns the lines for the editor.
-    pub(super) fn take(&mut self, mut update: Update) -> Vec<String> {
+    pub(super) fn take(&mut self, mut update: GatewayUpdate) -> Vec<String> {
         if update.prompt.is_some_and(|number| number > self.prompts_before) {
             update.line = None;
         }
@@ -175,7 +175,7 @@ impl BridgedSession {
     pub(super) fn is_open(&mut self, is_resumed: bool) -> Vec<String> {
         self.state = SessionState::Open;
         let newest = self.newest_prompt.filter(|_| !is_resumed);
-        let is_newest = |update: &Update| update.prompt == newest;
+        let is_newest = |update: &GatewayUpdate| update.prompt == newest;
         let from = match newest {
             None => 0,
             Some(_) => match self.held.iter().rposition(is_newest) {

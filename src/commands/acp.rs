@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use threadway::agents::{Agents, Upstream};
 use threadway::cli::{self, Editor};
-use threadway::config::{Config, Mistake, Unnamed};
+use threadway::config::{Config, ConfigError, FallbackServer};
 use threadway::credentials::{self, Credentials, Store};
 use threadway::editors;
 use threadway::metrics::Metrics;
@@ -60,7 +60,7 @@ pub(super) fn run(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
     if let Some(editor) = args.print_config {
         return print_config(args, editor, &store);
     }
-    let config = read(args, log, Unnamed::Allowed)?;
+    let config = read(args, log, FallbackServer::Allowed)?;
     start_log(config.log.clone());
     if config.upstreams.is_empty() {
         if args.login {
@@ -78,11 +78,15 @@ pub(super) fn run(args: &cli::Acp, log: Option<&str>) -> Result<(), u8> {
     serve(|outbox| Connection::new(service, Authentication::Key, outbox))
 }
 
-fn read(args: &cli::Acp, log: Option<&str>, unnamed: Unnamed<'_>) -> Result<Config, Problem> {
+fn read(
+    args: &cli::Acp,
+    log: Option<&str>,
+    unnamed: FallbackServer<'_>,
+) -> Result<Config, Problem> {
     let options = args.options();
     Config::read_or(&options, log, unnamed).map_err(|mistakes| {
         use_format_in(&options, log);
-        let lines: Vec<_> = mistakes.iter().map(Mistake::to_string).collect();
+        let lines: Vec<_> = mistakes.iter().map(ConfigError::to_string).collect();
         Problem::Misused(lines.join("\n"))
     })
 }
@@ -94,7 +98,7 @@ fn typed(
     store: &Store,
     server: &BaseUrl,
 ) -> Result<Setup, Problem> {
-    let config = read(args, log, Unnamed::Default(server))?;
+    let config = read(args, log, FallbackServer::Default(server))?;
     Setup::new(config, args, |server| store.typed(server))
 }
 

@@ -2,14 +2,14 @@
 
 use std::net::SocketAddr;
 
-use threadway::agents::{Agents, Listed, Upstream};
-use threadway::audit::{Audit, Destination};
-use threadway::check::{self, Introduction, Presence};
+use threadway::agents::{Agents, ListedAgent, Upstream};
+use threadway::audit::{Audit, AuditDestination};
+use threadway::check::{self, RunnableAgents, UpstreamReport};
 use threadway::config::{Config, NamedAgent, Options};
 use threadway::metrics::Metrics;
 use threadway::reload::{self, ReloadSignal};
 use threadway::runs::{Recorder, Recording};
-use threadway::server::isolation::{self, Judgement};
+use threadway::server::isolation::{self, CredentialCheck};
 use threadway::server::{Auth, Cors, Observer, Page, Server, Settings, Trust, UpstreamAuth};
 use threadway::telemetry::Traces;
 use tokio::net::TcpListener;
@@ -81,7 +81,7 @@ pub(super) fn run(options: &Options, log: Option<&str>) -> Result<(), u8> {
     served
 }
 
-fn audit(destination: &Destination) -> Result<Audit, u8> {
+fn audit(destination: &AuditDestination) -> Result<Audit, u8> {
     Audit::open(destination).map_err(|error| {
         failed(format!("--audit-log {destination}: {error}; name a writable file"))
     })
@@ -153,7 +153,7 @@ async fn refuse_open_upstreams(agents: &Agents, settings: &Settings) -> Result<(
     let Auth::Upstream(UpstreamAuth { trust: Trust::Proven, .. }) = auth else { return Ok(()) };
     for Upstream { name, client } in agents.upstreams() {
         match isolation::judge(client, auth, forward).await {
-            None | Some(Ok(Judgement::Refuses)) => {}
+            None | Some(Ok(CredentialCheck::Refuses)) => {}
             Some(Ok(accepts)) => {
                 return Err(failed(format!(
                     "upstream {name}: {accepts}; or listen on a loopback address, choose another \
@@ -217,25 +217,25 @@ async fn announce(
         say(format!("page: {gateway}/"));
     }
     let introduced = check::introduce(agents_of, auth).await;
-    let doubts = check::Doubts::of(agents_of, named, &introduced);
-    for Introduction { upstream, server, presence } in introduced {
+    let doubts = check::ConfigWarnings::of(agents_of, named, &introduced);
+    for UpstreamReport { upstream, server, presence } in introduced {
         if let Some(server) = server {
             say(server);
         }
         match presence {
-            Presence::Agents(agents) => {
-                for Listed { id, .. } in agents {
+            RunnableAgents::Agents(agents) => {
+                for ListedAgent { id, .. } in agents {
                     say(format!("agent {id}: POST {gateway}/agui/agent/{id}/run"));
                 }
             }
-            Presence::NoAgents => {
+            RunnableAgents::NoAgents => {
                 say(format!("upstream {upstream} has no agents; `threadway check` shows why"));
             }
-            Presence::Guarded => say(format!(
+            RunnableAgents::Guarded => say(format!(
                 "upstream {upstream}: it requires credentials of each caller; GET \
                  {gateway}/agui/info with credentials lists its agents"
             )),
-            Presence::Wrong(advice) => say(format!("upstream {upstream}: {advice}")),
+            RunnableAgents::Wrong(advice) => say(format!("upstream {upstream}: {advice}")),
         }
     }
     say(format!("CopilotKit: runtimeUrl {gateway}/agui"));

@@ -14,7 +14,7 @@ use crate::sessions::{Settings, Unstable};
 use threadway_translate::acp::choice::Mode;
 use threadway_translate::acp::mcp::Secrets;
 use threadway_translate::acp::permission::{Rule, Rules};
-use threadway_translate::acp::prompt::{ARGS, Accepts, Command};
+use threadway_translate::acp::prompt::{ARGS, AcceptedContent, SlashCommand};
 use threadway_translate::acp::{Glob, GraphProfile};
 use threadway_translate::json::Json;
 
@@ -91,7 +91,7 @@ impl Acp {
                 message.trim_end().replace('\n', ", ")
             )
         })?;
-        let accepts = written.prompt.map(|kinds| Accepts {
+        let accepts = written.prompt.map(|kinds| AcceptedContent {
             image: kinds.contains(&PromptKind::Image),
             audio: kinds.contains(&PromptKind::Audio),
             embedded_context: kinds.contains(&PromptKind::EmbeddedContext),
@@ -120,7 +120,7 @@ impl Acp {
         let commands = written.commands.into_iter().map(|(name, command)| {
             let CommandTable { description, hint, prompt } = command;
             let is_word = !name.is_empty() && !name.contains(char::is_whitespace);
-            let command = Command { name, description, hint, prompt };
+            let command = SlashCommand { name, description, hint, prompt };
             let has_place = command.prompt.as_ref().is_none_or(|prompt| prompt.contains(ARGS));
             if !is_word {
                 return Err(format!("a command's name without spaces, not {:?}", command.name));

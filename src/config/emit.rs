@@ -1,7 +1,7 @@
 //! The tables `emit` and `agents.NAME.emit`: what viewers are sent of runs.
 
 use super::keys;
-use super::raw::{Given, Mistake, Raw};
+use super::raw::{ConfigError, Given, Raw};
 use crate::agents::Emits;
 use threadway_translate::run::{EmitOptions, Harness, MessageSnapshots, StateEvents, Subagents};
 
@@ -35,7 +35,7 @@ pub(super) fn of_agent(key: &str) -> Option<(&str, &str)> {
     (!agent.is_empty() && is_known).then_some((agent, option))
 }
 
-fn set(emit: &mut EmitOptions, option: &str, given: Given) -> Result<(), Mistake> {
+fn set(emit: &mut EmitOptions, option: &str, given: Given) -> Result<(), ConfigError> {
     let switch = [("true", true), ("false", false)];
     match option {
         "state" => {

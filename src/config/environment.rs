@@ -3,7 +3,7 @@
 
 use clap::Command;
 
-use super::raw::Mistake;
+use super::raw::ConfigError;
 use crate::nearest::nearest;
 
 /// The prefix of all variables that commands read.
@@ -18,7 +18,7 @@ const OF_TESTS: [&str; 3] = ["THREADWAY_BIN", "THREADWAY_FREEZE_ROUNDS", "THREAD
 pub fn unknown_variables(
     given: impl IntoIterator<Item = (String, String)>,
     command: &Command,
-) -> Vec<Mistake> {
+) -> Vec<ConfigError> {
     let known = known(command);
     let ours = given.into_iter().filter(|(name, _)| name.starts_with(PREFIX));
     let mut unknown: Vec<_> = ours
@@ -32,7 +32,7 @@ pub fn unknown_variables(
             Some(near) => format!("a variable that threadway reads, such as {PREFIX}{near}"),
             None => "a variable that threadway reads; each command's --help lists its own".into(),
         };
-        Mistake { place: name, value: None, expected }
+        ConfigError { place: name, value: None, expected }
     };
     unknown.into_iter().map(mistake).collect()
 }

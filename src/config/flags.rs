@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use super::keys::{Absent, KEYS, Key, Kind, variable};
+use super::keys::{ConfigKey, DefaultValue, KEYS, ValueKind, variable};
 
 /// The flags of `serve` and `check`. A flag beats the environment, which beats the config file.
 #[derive(Clone, Default)]
@@ -18,16 +18,18 @@ pub struct Options {
 }
 
 /// The rows with a flag of `serve`. `--log` is a flag of all commands.
-fn rows() -> impl Iterator<Item = (&'static Key, &'static str)> {
+fn rows() -> impl Iterator<Item = (&'static ConfigKey, &'static str)> {
     KEYS.iter().filter(|key| key.name != "log").filter_map(|key| Some((key, key.flag_name()?)))
 }
 
-fn argument(key: &Key, name: &'static str) -> Arg {
+fn argument(key: &ConfigKey, name: &'static str) -> Arg {
     let doc = key.doc().trim_end_matches('.');
     let help = match key.absent {
-        Absent::Value(_) if key.kind == Kind::Switch => doc.to_owned(),
-        Absent::Value(absent) | Absent::Words(absent) => format!("{doc} [default: {absent}]"),
-        Absent::Unsaid => doc.to_owned(),
+        DefaultValue::Value(_) if key.kind == ValueKind::Switch => doc.to_owned(),
+        DefaultValue::Value(absent) | DefaultValue::Words(absent) => {
+            format!("{doc} [default: {absent}]")
+        }
+        DefaultValue::Unsaid => doc.to_owned(),
     };
     let argument = Arg::new(name).long(name).env(variable(name)).hide_env_values(true).help(help);
     let argument = match key.name.split_once('.') {
@@ -90,7 +92,7 @@ impl Args for Options {
 
 impl FromArgMatches for Options {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let value = |(key, name): (&Key, &str)| {
+        let value = |(key, name): (&ConfigKey, &str)| {
             let is_switch = key.flag == Some(name);
             let on = || matches.get_flag(name).then(|| "true".to_owned());
             let value = if is_switch { on() } else { matches.get_one::<String>(name).cloned() };

@@ -7,9 +7,9 @@ use std::time::Duration;
 use http::HeaderName;
 
 use super::Upstream;
-use super::raw::{AUTH_KEYS, Given, Mistake, Raw};
+use super::raw::{AUTH_KEYS, ConfigError, Given, Raw};
 use crate::server::{
-    Auth, Compression, Cors, CorsError, Credentials, DEFAULT_SKEW, Forward, HostName, Jwt,
+    Auth, Compression, Cors, CorsError, Credentials, DEFAULT_SKEW, ForwardedHeaders, HostName, Jwt,
     JwtError, JwtSettings, Keys, KeysError, KeysFrom, NotAHostName, NotForwarded, Page, Rates,
     RequestRate, ThreadRoutePolicy, Trust, UpstreamAuth,
 };
@@ -52,7 +52,7 @@ impl Raw {
     pub(super) fn auth(
         &mut self,
         upstreams: &[Upstream],
-        forward: &Forward,
+        forward: &ForwardedHeaders,
         trust: Trust,
     ) -> Option<Auth> {
         let given = self.take("auth.mode").unwrap_or_else(|| Given::new("`auth.mode`", "none"));
@@ -99,7 +99,7 @@ impl Raw {
                 let wrong = |error: KeysError| {
                     let places: Vec<_> = keys.iter().map(|given| &*given.place).collect();
                     let place = places.join(", ");
-                    Mistake { place, value: None, expected: error.to_string() }
+                    ConfigError { place, value: None, expected: error.to_string() }
                 };
                 self.keep(parsed.map_err(wrong)).map(Auth::Bearer)
             }
@@ -146,7 +146,7 @@ impl Raw {
     }
 
     /// The header by which LangGraph authenticates.
-    fn credential_header(&mut self, forward: &Forward) -> Option<HeaderName> {
+    fn credential_header(&mut self, forward: &ForwardedHeaders) -> Option<HeaderName> {
         let given = self.take("auth.credential_header")?;
         let name = given.value.parse().ok().filter(|name| forward.identifies_by(name));
         let expected = "authorization, x-api-key, or one of `forward_headers`";
@@ -240,7 +240,7 @@ impl Raw {
                 if let AuthMode::Jwt = mode {
                     let expected = "a file or a URL with the keys that sign the tokens".to_owned();
                     let place = "`auth.jwks`".to_owned();
-                    self.note(Mistake { place, value: None, expected });
+                    self.note(ConfigError { place, value: None, expected });
                 }
                 return None;
             }
@@ -248,8 +248,8 @@ impl Raw {
         Some(JwtSettings { keys, issuer, audiences, skew: skew.unwrap_or(DEFAULT_SKEW) })
     }
 
-    pub(super) fn forward(&mut self) -> Forward {
-        let mut forward = Forward::default();
+    pub(super) fn forward(&mut self) -> ForwardedHeaders {
+        let mut forward = ForwardedHeaders::default();
         if let Some(given) = self.take("forward_headers") {
             for name in given.items() {
                 let wrong = |error: NotForwarded| {
@@ -357,7 +357,7 @@ impl Raw {
 
 impl Given {
     /// Which pages may call: `*`, or a list of origins.
-    pub(super) fn cors(&self, credentials: Credentials) -> Result<Cors, Mistake> {
+    pub(super) fn cors(&self, credentials: Credentials) -> Result<Cors, ConfigError> {
         let wrong = |error: CorsError| self.clone().mistaken(error.to_string());
         Cors::new(self.items(), credentials).map_err(wrong)
     }
@@ -374,12 +374,12 @@ fn unsaid(upstreams: &[Upstream]) -> impl Iterator<Item = &Upstream> {
 }
 
 /// The mistake for an error of the token settings. None of them is a secret.
-fn jwt_mistake(error: &JwtError) -> Mistake {
+fn jwt_mistake(error: &JwtError) -> ConfigError {
     let key = match error {
         JwtError::NoIssuer => "auth.issuer",
         JwtError::NoAudience => "auth.audience",
         JwtError::Skew => "auth.clock_skew_seconds",
         JwtError::File { .. } | JwtError::Keys { .. } | JwtError::Setup(_) => "auth.jwks",
     };
-    Mistake { place: format!("`{key}`"), value: None, expected: error.to_string() }
+    ConfigError { place: format!("`{key}`"), value: None, expected: error.to_string() }
 }

@@ -10,7 +10,7 @@ use toml::{Table, Value};
 
 use super::Acp;
 use super::flags::Options;
-use super::keys::{self, KEYS, Key, Kind};
+use super::keys::{self, ConfigKey, KEYS, ValueKind};
 use crate::nearest::nearest;
 use crate::telemetry::{Log, NotALog};
 
@@ -28,7 +28,7 @@ pub(super) struct Raw {
     /// The files that were read.
     pub(super) files: Vec<PathBuf>,
     /// The mistakes found so far.
-    pub(super) mistakes: Vec<Mistake>,
+    pub(super) mistakes: Vec<ConfigError>,
 }
 
 /// A value and where it was given.
@@ -36,12 +36,12 @@ pub(super) struct Raw {
 pub(super) struct Given {
     pub(super) place: String,
     pub(super) value: String,
-    pub(super) kind: Kind,
+    pub(super) kind: ValueKind,
 }
 
 /// A mistake in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
+pub struct ConfigError {
     pub(super) place: String,
     /// The given value; `None` if there is none or it may be a secret.
     pub(super) value: Option<String>,
@@ -72,7 +72,7 @@ impl Raw {
         let name = path.display().to_string();
         match std::fs::read_to_string(path) {
             Ok(text) => Self { files: vec![path.to_owned()], ..Self::of_toml(&name, &text) },
-            Err(error) => Self::mistaken(Mistake {
+            Err(error) => Self::mistaken(ConfigError {
                 place: "--config (THREADWAY_CONFIG)".to_owned(),
                 value: Some(name),
                 expected: format!("a file that can be read ({error})"),
@@ -80,7 +80,7 @@ impl Raw {
         }
     }
 
-    fn mistaken(mistake: Mistake) -> Self {
+    fn mistaken(mistake: ConfigError) -> Self {
         Self { mistakes: vec![mistake], ..Self::default() }
     }
 
@@ -93,12 +93,16 @@ impl Raw {
                 let before = error.span().and_then(|span| text.get(..span.start));
                 let line = before.map_or(1, |before| before.lines().count().max(1));
                 let expected = format!("TOML ({}, at line {line})", error.message().trim_end());
-                return Self::mistaken(Mistake { place: name.to_owned(), value: None, expected });
+                return Self::mistaken(ConfigError {
+                    place: name.to_owned(),
+                    value: None,
+                    expected,
+                });
             }
         };
         let mut raw = Self::default();
         if let Some(acp) = table.remove("acp") {
-            let read = Acp::read(acp).map_err(|expected| Mistake {
+            let read = Acp::read(acp).map_err(|expected| ConfigError {
                 place: format!("`acp` in {name}"),
                 value: None,
                 expected,
@@ -127,7 +131,7 @@ impl Raw {
                 Ok((kind, value)) => {
                     raw.given.insert(key, Given { place, value, kind });
                 }
-                Err((value, expected)) => raw.note(Mistake { place, value, expected }),
+                Err((value, expected)) => raw.note(ConfigError { place, value, expected }),
             }
         }
         raw
@@ -159,18 +163,18 @@ impl Raw {
         &mut self,
         given: &Given,
         read: impl FnOnce(&Path) -> std::io::Result<T>,
-    ) -> Result<T, Mistake> {
+    ) -> Result<T, ConfigError> {
         let path = PathBuf::from(&given.value);
         let text = read(&path);
         self.files.push(path);
         text.map_err(|error| given.clone().mistaken(format!("a file that can be read ({error})")))
     }
 
-    pub(super) fn note(&mut self, mistake: Mistake) {
+    pub(super) fn note(&mut self, mistake: ConfigError) {
         self.mistakes.push(mistake);
     }
 
-    pub(super) fn keep<T>(&mut self, read: Result<T, Mistake>) -> Option<T> {
+    pub(super) fn keep<T>(&mut self, read: Result<T, ConfigError>) -> Option<T> {
         read.map_err(|mistake| self.note(mistake)).ok()
     }
 
@@ -207,8 +211,8 @@ impl Raw {
 
 /// A value of the file as text. The error has what may be shown of the value, and what was
 /// expected.
-fn read(path: &[String], value: &Value) -> Result<(Kind, String), (Option<String>, String)> {
-    let Some(Key { kind, .. }) = row(path) else {
+fn read(path: &[String], value: &Value) -> Result<(ValueKind, String), (Option<String>, String)> {
+    let Some(ConfigKey { kind, .. }) = row(path) else {
         // The value of an unknown key may be a secret under a misspelt name.
         let expected = if is_table(path) {
             "a table, as in config.toml.example".to_owned()
@@ -220,21 +224,21 @@ fn read(path: &[String], value: &Value) -> Result<(Kind, String), (Option<String
     };
     let text = match (kind, value) {
         (_, Value::String(text)) => Some(text.clone()),
-        (Kind::Number(..), Value::Integer(number)) => Some(number.to_string()),
-        (Kind::Switch, Value::Boolean(is_on)) => Some(is_on.to_string()),
-        (Kind::List, Value::Array(items)) => {
+        (ValueKind::Number(..), Value::Integer(number)) => Some(number.to_string()),
+        (ValueKind::Switch, Value::Boolean(is_on)) => Some(is_on.to_string()),
+        (ValueKind::List, Value::Array(items)) => {
             let texts: Option<Vec<_>> = items.iter().map(Value::as_str).collect();
             texts.map(|texts| texts.join(","))
         }
         _ => None,
     };
     text.map(|text| (*kind, text)).ok_or_else(|| {
-        let shown = serde_json::to_string(value).ok().filter(|_| *kind != Kind::Secret);
+        let shown = serde_json::to_string(value).ok().filter(|_| *kind != ValueKind::Secret);
         let expected = match kind {
-            Kind::Text | Kind::Secret | Kind::Acp => "a string",
-            Kind::Number(..) => "a whole number",
-            Kind::Switch => "`true` or `false`",
-            Kind::List => "a list of strings",
+            ValueKind::Text | ValueKind::Secret | ValueKind::Acp => "a string",
+            ValueKind::Number(..) => "a whole number",
+            ValueKind::Switch => "`true` or `false`",
+            ValueKind::List => "a list of strings",
         };
         (shown, expected.to_owned())
     })
@@ -255,7 +259,7 @@ fn general<'a>(path: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// The row of the key at this path. `None` for an unknown key.
-fn row(path: &[String]) -> Option<&'static Key> {
+fn row(path: &[String]) -> Option<&'static ConfigKey> {
     let parts: Vec<_> = path.iter().map(String::as_str).collect();
     let found = match *parts.as_slice() {
         ["agents", _] => keys::find("agents.NAME.agent"),
@@ -269,7 +273,7 @@ fn row(path: &[String]) -> Option<&'static Key> {
         keys::find(&general(&parts).join("."))
     };
     // Serde reads the table `acp`: a quoted key outside of it is none of its keys.
-    found.or_else(with_dots).filter(|key| key.kind != Kind::Acp)
+    found.or_else(with_dots).filter(|key| key.kind != ValueKind::Acp)
 }
 
 /// The known key that an unknown one at this path probably stands for.
@@ -341,15 +345,15 @@ fn flatten(table: Table, above: &[String]) -> Vec<(Vec<String>, Value)> {
 
 impl Given {
     pub(super) fn new(place: &str, value: &str) -> Self {
-        Self { place: place.to_owned(), value: value.to_owned(), kind: Kind::Text }
+        Self { place: place.to_owned(), value: value.to_owned(), kind: ValueKind::Text }
     }
 
-    pub(super) fn parse<T: FromStr>(self, expected: &str) -> Result<T, Mistake> {
+    pub(super) fn parse<T: FromStr>(self, expected: &str) -> Result<T, ConfigError> {
         self.value.parse().map_err(|_| self.mistaken(expected.to_owned()))
     }
 
     /// An address and a port. A port alone, or with `localhost`, is on the loopback address.
-    pub(super) fn address(self) -> Result<SocketAddr, Mistake> {
+    pub(super) fn address(self) -> Result<SocketAddr, ConfigError> {
         let rest = self.value.strip_prefix("localhost").unwrap_or(&self.value);
         let port = rest.strip_prefix(':').or_else(|| (rest == self.value).then_some(rest));
         let is_number = |port: &&str| port.bytes().all(|byte| byte.is_ascii_digit());
@@ -359,11 +363,11 @@ impl Given {
         self.parse("an address and a port, such as 127.0.0.1:8484 or [::1]:0, or a port alone")
     }
 
-    pub(super) fn log(self) -> Result<Log, Mistake> {
+    pub(super) fn log(self) -> Result<Log, ConfigError> {
         self.value.parse().map_err(|error: NotALog| self.mistaken(error.to_string()))
     }
 
-    pub(super) fn one_of<T: Copy>(self, words: &[(&str, T)]) -> Result<T, Mistake> {
+    pub(super) fn one_of<T: Copy>(self, words: &[(&str, T)]) -> Result<T, ConfigError> {
         let found = words.iter().find(|(word, _)| *word == self.value);
         found.map(|(_, meaning)| *meaning).ok_or_else(|| {
             let words: Vec<_> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
@@ -372,10 +376,14 @@ impl Given {
     }
 
     /// A number within the bounds of its key.
-    pub(super) fn number<T: TryFrom<u64>>(self) -> Result<T, Mistake> {
+    pub(super) fn number<T: TryFrom<u64>>(self) -> Result<T, ConfigError> {
         let (least, most) = match self.kind {
-            Kind::Number(least, most) => (least, most),
-            Kind::Text | Kind::Secret | Kind::Switch | Kind::List | Kind::Acp => (0, u64::MAX),
+            ValueKind::Number(least, most) => (least, most),
+            ValueKind::Text
+            | ValueKind::Secret
+            | ValueKind::Switch
+            | ValueKind::List
+            | ValueKind::Acp => (0, u64::MAX),
         };
         let number = self.value.parse().ok().filter(|number| (least..=most).contains(number));
         number
@@ -389,13 +397,13 @@ impl Given {
     }
 
     /// A mistake that shows the value.
-    pub(super) fn mistaken(self, expected: impl Into<String>) -> Mistake {
-        Mistake { place: self.place, value: Some(self.value), expected: expected.into() }
+    pub(super) fn mistaken(self, expected: impl Into<String>) -> ConfigError {
+        ConfigError { place: self.place, value: Some(self.value), expected: expected.into() }
     }
 
     /// A mistake that hides the value, which may be a secret.
-    pub(super) fn hidden(self, expected: impl Into<String>) -> Mistake {
-        Mistake { place: self.place, value: None, expected: expected.into() }
+    pub(super) fn hidden(self, expected: impl Into<String>) -> ConfigError {
+        ConfigError { place: self.place, value: None, expected: expected.into() }
     }
 }
 
@@ -407,9 +415,9 @@ impl fmt::Debug for Given {
     }
 }
 
-// === impl Mistake ===
+// === impl ConfigError ===
 
-impl fmt::Display for Mistake {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { place, value, expected } = self;
         match value {

@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 
 use url::Host;
 
-use super::raw::{Given, Mistake};
+use super::raw::{ConfigError, Given};
 use super::{Config, Upstream};
-use crate::audit::Destination;
+use crate::audit::AuditDestination;
 use crate::upstream::BaseUrl;
 
 impl Config {
     /// The files and directories that cannot be written. Creates none of them.
-    pub fn unwritable(&self) -> Vec<Mistake> {
+    pub fn unwritable(&self) -> Vec<ConfigError> {
         let audit = match &self.audit_log {
-            Some(Destination::File(path)) => Some(("audit_log", can_append(path))),
-            Some(Destination::Stderr) | None => None,
+            Some(AuditDestination::File(path)) => Some(("audit_log", can_append(path))),
+            Some(AuditDestination::Stderr) | None => None,
         };
         let record = self.record.as_ref().map(|to| ("record.dir", can_create_below(&to.dir)));
         let wrong = |(key, tried): (&str, io::Result<()>)| {
@@ -29,7 +29,7 @@ impl Config {
     }
 
     /// The URLs at which the gateway itself would answer.
-    pub(super) fn own_urls(&self) -> Vec<Mistake> {
+    pub(super) fn own_urls(&self) -> Vec<ConfigError> {
         let own = self.urls().into_iter().filter(|(_, url)| self.is_own(url));
         let expected = "the URL of another server: the gateway itself listens there";
         own.map(|(key, _)| self.given(&key).mistaken(expected)).collect()

@@ -4,7 +4,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 
 use super::*;
 use crate::server::{
-    Compression, Cors, Credentials, DEFAULT_SKEW, Forward, Page, Rates, RequestRate,
+    Compression, Cors, Credentials, DEFAULT_SKEW, ForwardedHeaders, Page, Rates, RequestRate,
     ThreadRoutePolicy, UpstreamAuth,
 };
 use crate::sessions;
@@ -33,13 +33,13 @@ fn over(options: &Options, text: &str) -> Result<Config, Vec<String>> {
     let mut file = Raw::of_toml("f.toml", text);
     file.files.push(PathBuf::from("f.toml"));
     let mut raw = Raw::of_flags(options, None).over(file);
-    match raw.check(Unnamed::Refused) {
+    match raw.check(FallbackServer::Refused) {
         Some(config) if raw.mistakes.is_empty() => Ok(config),
         Some(_) | None => Err(texts(&raw.mistakes)),
     }
 }
 
-fn texts(mistakes: &[Mistake]) -> Vec<String> {
+fn texts(mistakes: &[ConfigError]) -> Vec<String> {
     mistakes.iter().map(ToString::to_string).collect()
 }
 
@@ -123,7 +123,7 @@ fn the_example_holds_every_key_with_its_default() {
     assert_eq!((recorded.files, recorded.bytes), (runs::DEFAULT_FILES, runs::DEFAULT_BYTES));
     let skew = DEFAULT_SKEW.as_secs().to_string();
     let of_skew = KEYS.iter().find(|key| key.name == "auth.clock_skew_seconds").unwrap();
-    assert!(matches!(of_skew.absent, Absent::Value(value) if value == skew));
+    assert!(matches!(of_skew.absent, DefaultValue::Value(value) if value == skew));
     // Keys without a default are in comments.
     let (all, mistakes) = of_toml(&EXAMPLE.replace("#: ", ""));
     assert_eq!(mistakes, [""; 0]);
@@ -388,7 +388,7 @@ fn the_front_is_what_the_file_says() {
     let often = NonZeroU32::new(5).unwrap();
     let requests = Some(RequestRate { per_second: often, burst: often });
     assert_eq!(rates, Rates { requests, streams: NonZeroUsize::new(7) });
-    let mut expected = Forward::default();
+    let mut expected = ForwardedHeaders::default();
     expected.allow("x-tenant").unwrap();
     expected.set_unknown(OnThreadNotFound::Empty);
     assert_eq!(forward, expected);

@@ -3,8 +3,8 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::front::is_https;
-use super::raw::{self, Given, Mistake, Raw};
-use super::{DEFAULT_UPSTREAM, Unnamed, Upstream};
+use super::raw::{self, ConfigError, Given, Raw};
+use super::{DEFAULT_UPSTREAM, FallbackServer, Upstream};
 use crate::agents::{MessagesKey, MessagesKeys};
 use crate::upstream::{BaseUrl, BaseUrlError, Identity, MAX_ADDRESSES, NotAKey, NotTls, Tls};
 use threadway_translate::langgraph::ParseMessagesKeyError;
@@ -35,15 +35,15 @@ impl Raw {
         self.given.keys().chain(&self.upstreams).any(is_url)
     }
 
-    pub(super) fn upstreams(&mut self, unnamed: Unnamed<'_>) -> Vec<Upstream> {
+    pub(super) fn upstreams(&mut self, unnamed: FallbackServer<'_>) -> Vec<Upstream> {
         match unnamed {
-            Unnamed::Refused => {}
-            Unnamed::Default(_) | Unnamed::Allowed if self.names_upstream() => {}
-            Unnamed::Default(url) => {
+            FallbackServer::Refused => {}
+            FallbackServer::Default(_) | FallbackServer::Allowed if self.names_upstream() => {}
+            FallbackServer::Default(url) => {
                 let url = Given::new("the server that `--login` has stored", &url.to_string());
                 self.given.insert("upstream.url".to_owned(), url);
             }
-            Unnamed::Allowed => {
+            FallbackServer::Allowed => {
                 // These keys belong to a server that is not known yet.
                 self.take_all("upstream.");
                 return Vec::new();
@@ -64,7 +64,7 @@ impl Raw {
             && one == "upstream"
         {
             let expected = "either `upstream` or `upstreams.NAME`, not both".to_owned();
-            self.note(Mistake { place: format!("`{other}`"), value: None, expected });
+            self.note(ConfigError { place: format!("`{other}`"), value: None, expected });
         }
         prefixes.iter().filter_map(|prefix| self.upstream(prefix)).collect()
     }
@@ -74,7 +74,7 @@ impl Raw {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         if !name.bytes().all(is_plain) {
             let expected = "a name of letters, digits, `-` and `_`".to_owned();
-            self.note(Mistake { place: format!("`{prefix}`"), value: None, expected });
+            self.note(ConfigError { place: format!("`{prefix}`"), value: None, expected });
         }
         let urls = self.urls(prefix);
         let urls = self.keep(urls);
@@ -147,7 +147,7 @@ impl Raw {
     }
 
     /// The addresses of a server, the first and the others: that of `url`, or those of `urls`.
-    fn urls(&mut self, prefix: &str) -> Result<(BaseUrl, Vec<BaseUrl>), Mistake> {
+    fn urls(&mut self, prefix: &str) -> Result<(BaseUrl, Vec<BaseUrl>), ConfigError> {
         let [one, several] = ["url", "urls"].map(|key| self.take(&format!("{prefix}.{key}")));
         match (one, several) {
             (Some(_), Some(several)) => {
@@ -163,7 +163,7 @@ impl Raw {
             (None, None) => {
                 let place = format!("`{prefix}.url`");
                 let expected = "the URL of the LangGraph server".to_owned();
-                Err(Mistake { place, value: None, expected })
+                Err(ConfigError { place, value: None, expected })
             }
         }
     }
@@ -227,12 +227,12 @@ impl Raw {
     }
 }
 
-fn messages_key_of(given: Given) -> Result<MessagesKey, Mistake> {
+fn messages_key_of(given: Given) -> Result<MessagesKey, ConfigError> {
     given.value.parse().map_err(|error: ParseMessagesKeyError| given.mistaken(error.to_string()))
 }
 
 /// Reads the URL of a server.
-pub(super) fn base_url(given: Given) -> Result<BaseUrl, Mistake> {
+pub(super) fn base_url(given: Given) -> Result<BaseUrl, ConfigError> {
     given.value.parse().map_err(|error: BaseUrlError| {
         // Parts that do not belong there may hold a password.
         let is_shown = !given.value.contains(['@', '?', '#']);
@@ -241,7 +241,7 @@ pub(super) fn base_url(given: Given) -> Result<BaseUrl, Mistake> {
 }
 
 /// Reads the addresses of one server.
-fn base_urls(given: &Given) -> Result<(BaseUrl, Vec<BaseUrl>), Mistake> {
+fn base_urls(given: &Given) -> Result<(BaseUrl, Vec<BaseUrl>), ConfigError> {
     let items: Vec<_> = given.value.split(',').collect();
     let wrong = || given.clone().hidden(format!("a list of 1 to {MAX_ADDRESSES} URLs"));
     if given.value.is_empty() || items.len() > MAX_ADDRESSES {
@@ -261,8 +261,8 @@ fn base_urls(given: &Given) -> Result<(BaseUrl, Vec<BaseUrl>), Mistake> {
     Ok((urls.next().ok_or_else(wrong)?, urls.collect()))
 }
 
-fn missing_upstream() -> Mistake {
-    Mistake {
+fn missing_upstream() -> ConfigError {
+    ConfigError {
         place: "--upstream".to_owned(),
         value: None,
         expected: "the URL of the LangGraph server, such as --upstream http://127.0.0.1:2024 (or \

@@ -251,7 +251,7 @@ mod tests {
 
     /// What happens to a ring. Numbers name callers.
     #[derive(Clone, Copy, Debug)]
-    enum Step {
+    enum RingEvent {
         Attends(u8),
         /// The oldest attendance of this caller ends.
         Leaves(u8),
@@ -259,14 +259,14 @@ mod tests {
         IsBarred(u8),
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = RingEvent> {
         // More callers than a ring keeps.
         let caller = || 0..24_u8;
         prop_oneof![
-            4 => caller().prop_map(Step::Attends),
-            3 => caller().prop_map(Step::Leaves),
-            1 => caller().prop_map(Step::IsRefused),
-            1 => caller().prop_map(Step::IsBarred),
+            4 => caller().prop_map(RingEvent::Attends),
+            3 => caller().prop_map(RingEvent::Leaves),
+            1 => caller().prop_map(RingEvent::IsRefused),
+            1 => caller().prop_map(RingEvent::IsBarred),
         ]
     }
 
@@ -300,22 +300,22 @@ mod tests {
             for step in steps {
                 let find = |wanted| ring.lenders().into_iter().find(|lender| number(lender) == wanted);
                 match step {
-                    Step::Attends(wanted) => {
+                    RingEvent::Attends(wanted) => {
                         attending.push((wanted, ring.attend(&caller(&upstream, wanted))));
                         prop_assert_eq!(ring.lenders().first().map(number), Some(wanted));
                     }
-                    Step::Leaves(who) => {
+                    RingEvent::Leaves(who) => {
                         if let Some(at) = attending.iter().position(|(number, _)| *number == who) {
                             drop(attending.remove(at));
                         }
                     }
-                    Step::IsRefused(who) => {
+                    RingEvent::IsRefused(who) => {
                         if let Some(lender) = find(who) {
                             ring.refused(&lender);
                             prop_assert_eq!(ring.lenders().last().map(number), Some(who));
                         }
                     }
-                    Step::IsBarred(who) => {
+                    RingEvent::IsBarred(who) => {
                         if let Some(lender) = find(who) {
                             let is_alone = ring.lenders().len() == 1;
                             ring.bar(&lender, ());

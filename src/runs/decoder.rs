@@ -45,7 +45,7 @@ pub struct RunDecoder {
 pub(super) struct StreamSummary {
     /// LangGraph's id of the run.
     pub(super) run_id: Option<String>,
-    pub(super) asks: Asks,
+    pub(super) asks: InterruptSeen,
     pub(super) coverage: Coverage,
     /// Whether the run asks about several actions at once.
     pub(super) asks_batch: bool,
@@ -57,7 +57,7 @@ pub(super) struct StreamSummary {
 
 /// Whether a run has asked a question, or stopped at a static breakpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Asks {
+pub(super) enum InterruptSeen {
     #[default]
     Nothing,
     /// It has, in its root graph.
@@ -474,10 +474,10 @@ impl RunDecoder {
         StreamSummary {
             run_id: id.clone(),
             asks: match translator.is_interrupted() {
-                false => Asks::Nothing,
+                false => InterruptSeen::Nothing,
                 // Others may have requested no parts of subgraphs.
-                true if self.join.is_some() || translator.asks_below() => Asks::MaybeBelow,
-                true => Asks::AtRoot,
+                true if self.join.is_some() || translator.asks_below() => InterruptSeen::MaybeBelow,
+                true => InterruptSeen::AtRoot,
             },
             asks_batch: translator.asks_batch(),
             coverage: if !self.replay.is_settled() {

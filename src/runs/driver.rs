@@ -26,9 +26,9 @@ use super::batch::Events;
 use super::credential_ring::{CredentialRing, Lender};
 use super::ending::BodyEnd;
 use super::live::RunKey;
-use super::published::{Bar, Broadcast};
+use super::published::{Broadcast, RefusalCutoff};
 use super::publisher::Publisher;
-use super::reading::{Action, Reading, ReadingEnd, Request};
+use super::reading::{DriverAction, Reading, ReadingEnd, UpstreamRequest};
 use super::recorder::RunRecorder;
 use super::retry::UPSTREAM_PATIENCE;
 use super::{OwnerPolicy, Shared};
@@ -51,7 +51,7 @@ pub(super) struct Driver {
     /// The upstream with the credentials of the caller who began the reading. The run is read with
     /// those of all who read it, and cancelled with these alone.
     upstream: Client,
-    credentials: Arc<CredentialRing<Bar>>,
+    credentials: Arc<CredentialRing<RefusalCutoff>>,
     broadcast: Arc<Broadcast>,
     publisher: Publisher,
     changed: Arc<watch::Sender<()>>,
@@ -73,7 +73,7 @@ pub(super) struct Driver {
 pub(super) struct DriverParts {
     pub(super) upstream: Client,
     /// The callers who read the run.
-    pub(super) credentials: Arc<CredentialRing<Bar>>,
+    pub(super) credentials: Arc<CredentialRing<RefusalCutoff>>,
     pub(super) publisher: Publisher,
     /// Notifies the readers of the run.
     pub(super) changed: Arc<watch::Sender<()>>,
@@ -120,8 +120,8 @@ impl Driver {
         let mut timer = pin!(tokio::time::sleep_until(Instant::now()));
         loop {
             match reading.poll_action() {
-                Some(Action::Ask(request)) => pending = Some(self.send(request)),
-                Some(Action::End(end)) => return self.end(&mut reading, end),
+                Some(DriverAction::Ask(request)) => pending = Some(self.send(request)),
+                Some(DriverAction::End(end)) => return self.end(&mut reading, end),
                 None => {}
             }
             self.broadcast.set_away(reading.away_since());
@@ -187,8 +187,8 @@ impl Driver {
         }
     }
 
-    fn send(&mut self, request: Request) -> PendingResponse {
-        if let Request::Stream { again, cursor, .. } = &request {
+    fn send(&mut self, request: UpstreamRequest) -> PendingResponse {
+        if let UpstreamRequest::Stream { again, cursor, .. } = &request {
             if let Some(why) = again {
                 self.shared.metrics.rejoined(*why);
             }
@@ -215,7 +215,7 @@ impl Driver {
                 reading.on_open(date, now);
                 Some(body)
             }
-            Response::Answer(answer) => {
+            Response::UpstreamAnswer(answer) => {
                 let mut events = Events::default();
                 offload(answer.bytes(), || {
                     reading.on_answer(answer, retry_after, now, &mut events);
@@ -233,7 +233,7 @@ impl Driver {
         }
         let at = self.publisher.position();
         for lender in barred {
-            self.credentials.bar(lender, Bar { at, is_whole });
+            self.credentials.bar(lender, RefusalCutoff { at, is_whole });
         }
         self.changed.send_replace(());
         let (thread_id, run_id, callers) = (&self.broadcast.thread_id, self.run_id(), barred.len());

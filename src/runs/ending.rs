@@ -5,7 +5,7 @@
 
 mod gather;
 
-use super::decoder::{Asks, Coverage, StreamSummary};
+use super::decoder::{Coverage, InterruptSeen, StreamSummary};
 use crate::offload::offload;
 use threadway_translate::langgraph::{
     ErrorReport, ErrorSource, RunError, RunRecord, RunStatus, StoredDecisions, ThreadState,
@@ -66,7 +66,7 @@ pub(super) enum FinalState {
 
 /// What the upstream's record of a run says.
 #[derive(Debug)]
-pub(super) enum Record {
+pub(super) enum RecordedOutcome {
     /// Nothing: the stream ended before it named the run.
     Unnamed,
     /// Nothing: there is no record. The run was deleted, as by a rollback, and only its thread's
@@ -77,7 +77,7 @@ pub(super) enum Record {
 
 /// What was read beside the record, as far as it is needed.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct EndingFacts {
     /// Whether a client stopped the run through this gateway. Some servers then record a failure;
     /// the run counts as cancelled.
     pub(super) is_stopped: bool,
@@ -126,7 +126,7 @@ fn with_task(error: Option<RunError>, state: Option<&str>) -> Option<RunError> {
 /// asks.
 fn state_need(seen: &StreamSummary, end: &BodyEnd, status: RunStatus) -> StateNeed {
     let is_whole = seen.coverage == Coverage::Whole && *end == BodyEnd::Clean;
-    let is_settled = seen.asks == Asks::AtRoot || seen.error.is_some();
+    let is_settled = seen.asks == InterruptSeen::AtRoot || seen.error.is_some();
     match is_whole {
         true if status == RunStatus::Success && is_settled => StateNeed::None,
         true => StateNeed::IfReadable,
@@ -151,22 +151,22 @@ pub(super) fn has_shown_all(seen: &StreamSummary, end: &BodyEnd) -> bool {
         && seen.coverage == Coverage::Whole
         && seen.has_begun
         && seen.error.is_none()
-        && seen.asks == Asks::Nothing
+        && seen.asks == InterruptSeen::Nothing
 }
 
 /// Decides whether a run is over, and how it ended.
 pub(super) fn ending(
     seen: &StreamSummary,
     body_end: &BodyEnd,
-    record: &Record,
-    facts: Facts,
+    record: &RecordedOutcome,
+    facts: EndingFacts,
 ) -> Result<EndStatus, Missing> {
     let status = match record {
-        Record::Unnamed => {
+        RecordedOutcome::Unnamed => {
             return Ok(lost(seen, "the stream ended before it named its run".to_owned()));
         }
-        Record::Deleted => return deleted(seen, facts),
-        Record::Read(record) => record.status,
+        RecordedOutcome::Deleted => return deleted(seen, facts),
+        RecordedOutcome::Read(record) => record.status,
     };
     match (status, body_end) {
         // After an error in the stream the run is all but over. Its state may not be written yet.
@@ -192,9 +192,9 @@ fn over(
     seen: &StreamSummary,
     body_end: &BodyEnd,
     status: RunStatus,
-    facts: Facts,
+    facts: EndingFacts,
 ) -> Result<EndStatus, Missing> {
-    let Facts { is_stopped, own, of_thread, error, kept } = facts;
+    let EndingFacts { is_stopped, own, of_thread, error, kept } = facts;
     let lacks_end = seen.coverage == Coverage::EndMissing || *body_end != BodyEnd::Clean;
     let is_whole_state = own.is_some() || (of_thread.is_some() && !seen.has_begun);
     let end = match status {
@@ -228,7 +228,7 @@ fn over(
 }
 
 /// How a run ended that has no record.
-fn deleted(seen: &StreamSummary, facts: Facts) -> Result<EndStatus, Missing> {
+fn deleted(seen: &StreamSummary, facts: EndingFacts) -> Result<EndStatus, Missing> {
     let error = stream_error(seen);
     let Some(state) = facts.of_thread else {
         let end = error.map_or(StreamEnd::Gone, StreamEnd::Failed);
@@ -257,10 +257,10 @@ fn stream_error(seen: &StreamSummary) -> Option<RunError> {
 fn has_asked(seen: &StreamSummary, own: Option<&str>) -> bool {
     match own.and_then(parsed) {
         Some(own) => {
-            let is_at_breakpoint = seen.asks != Asks::Nothing && !own.next.is_empty();
+            let is_at_breakpoint = seen.asks != InterruptSeen::Nothing && !own.next.is_empty();
             !own.interrupts.is_empty() || is_at_breakpoint
         }
-        None => seen.asks != Asks::Nothing,
+        None => seen.asks != InterruptSeen::Nothing,
     }
 }
 

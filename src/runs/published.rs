@@ -31,7 +31,7 @@ pub(crate) struct Run {
 
 /// What a reading knows of its run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Facts {
+pub(super) struct RunFacts {
     history: History,
     knows_conversation: bool,
     watermark: Watermark,
@@ -49,13 +49,13 @@ pub(super) struct Published {
     end: Option<EndEvent>,
     /// The key of the newest event.
     last_key: Option<EventKey>,
-    facts: Facts,
+    facts: RunFacts,
 }
 
 /// What the readers of a caller are still shown whose credentials the upstream refuses, while it
 /// accepts another caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bar {
+pub(super) struct RefusalCutoff {
     /// The end of the log at that moment. Later events are not for this caller.
     pub(super) at: u64,
     /// Whether the log then had the whole run, so that only its success remains to be reported.
@@ -77,7 +77,7 @@ pub(super) struct Past {
 }
 
 /// How a new reader begins.
-pub(super) enum Beginning {
+pub(super) enum ReaderStart {
     /// Nothing is published yet.
     Later,
     /// With the run's first event: the run has not shown its conversation yet, and its first events
@@ -110,7 +110,7 @@ impl Run {
             is_keyframe_wanted: false,
             end: None,
             last_key: None,
-            facts: Facts::UNKNOWN,
+            facts: RunFacts::UNKNOWN,
         };
         Self { broadcast: Arc::clone(broadcast), options, published: Mutex::new(published) }
     }
@@ -124,7 +124,7 @@ impl Run {
     /// events. Only the publisher calls this. Returns whether readers have to look.
     pub(super) fn publish(
         &self,
-        facts: Facts,
+        facts: RunFacts,
         segment: Option<Arc<Segment>>,
         view: impl Fn() -> Option<Arc<View>>,
     ) -> bool {
@@ -273,16 +273,16 @@ impl Run {
 
     /// How a reader begins whose client has seen nothing of the run. `holds_nothing`: nor of the
     /// thread.
-    pub(super) fn beginning(&self, holds_nothing: bool) -> Beginning {
+    pub(super) fn beginning(&self, holds_nothing: bool) -> ReaderStart {
         let published = self.published();
-        let Facts { history, knows_conversation, watermark: _ } = published.facts;
+        let RunFacts { history, knows_conversation, watermark: _ } = published.facts;
         let has_shown_little =
             history == History::Complete && !knows_conversation && published.log.is_whole();
         match self.broadcast.start() {
-            _ if holds_nothing && has_shown_little => Beginning::FirstEvent,
-            None => Beginning::Later,
-            Some(_) if published.can_be_shown() => Beginning::Keyframe,
-            Some(start) => Beginning::Start(start.clone()),
+            _ if holds_nothing && has_shown_little => ReaderStart::FirstEvent,
+            None => ReaderStart::Later,
+            Some(_) if published.can_be_shown() => ReaderStart::Keyframe,
+            Some(start) => ReaderStart::Start(start.clone()),
         }
     }
 
@@ -316,9 +316,9 @@ impl fmt::Debug for Run {
     }
 }
 
-// === impl Facts ===
+// === impl RunFacts ===
 
-impl Facts {
+impl RunFacts {
     /// Nothing: the readers of a run wait.
     pub(super) const UNKNOWN: Self = Self {
         history: History::Replaying,

@@ -8,7 +8,7 @@ use super::batch::Events;
 use super::decoder::RunDecoder;
 use super::keyframe::EndEvent;
 use super::log::Segment;
-use super::published::{Broadcast, Facts, History, Run};
+use super::published::{Broadcast, History, Run, RunFacts};
 use crate::offload::offload;
 use threadway_translate::run::{EmitOptions, RunEvent};
 
@@ -96,7 +96,7 @@ impl Publisher {
             self.remember(source);
         }
         let mut has_news = false;
-        let facts = Facts::of(decoder, history);
+        let facts = RunFacts::of(decoder, history);
         for (audience, run) in &mut self.audiences {
             let shown = source.as_ref().map(|source| segment(audience, decoder, source));
             has_news |= run.publish(facts, shown, || audience.view(decoder));
@@ -159,7 +159,7 @@ impl Publisher {
             for source in past {
                 let shown = segment(&mut audience, decoder, source);
                 // Nobody may look for an event before all are there.
-                run.publish(Facts::UNKNOWN, Some(shown), || audience.view(decoder));
+                run.publish(RunFacts::UNKNOWN, Some(shown), || audience.view(decoder));
             }
             audience
         } else {
@@ -172,10 +172,10 @@ impl Publisher {
                 end.push(event.clone(), *key);
                 segment(&mut audience, decoder, &Arc::new(Segment::new(end.into())))
             });
-            run.publish(Facts::UNKNOWN, end, || audience.view(decoder));
+            run.publish(RunFacts::UNKNOWN, end, || audience.view(decoder));
             audience
         };
-        run.publish(Facts::of(decoder, history), None, || audience.view(decoder));
+        run.publish(RunFacts::of(decoder, history), None, || audience.view(decoder));
         self.audiences.push((audience, run));
     }
 }

@@ -17,7 +17,7 @@ use super::credential_ring::Attendance;
 use super::event_id::EventId;
 use super::keyframe::Keyframe;
 use super::log::Lookup;
-use super::published::{Bar, Beginning, Run};
+use super::published::{ReaderStart, RefusalCutoff, Run};
 use crate::metrics::{GaugeGuard, Resume, Resync};
 use crate::upstream::Client;
 use resumption::Resumption;
@@ -51,7 +51,7 @@ struct ReaderCaller {
     /// The upstream with this caller's credentials, with which later runs are read too.
     upstream: Client,
     /// `None` if the run is not read any further.
-    attendance: Option<Attendance<Bar>>,
+    attendance: Option<Attendance<RefusalCutoff>>,
 }
 
 /// How far a reader is.
@@ -249,7 +249,7 @@ impl RunReader {
         self.bar().is_some()
     }
 
-    fn bar(&self) -> Option<Bar> {
+    fn bar(&self) -> Option<RefusalCutoff> {
         self.caller.as_ref()?.attendance.as_ref()?.bar().copied()
     }
 
@@ -317,10 +317,10 @@ impl RunReader {
                     let holds_nothing = matches!(self.baseline, Baseline::Empty);
                     let beginning = self.run.beginning(holds_nothing);
                     match beginning {
-                        Beginning::Later => return ReaderStep::Wait,
-                        Beginning::FirstEvent => self.state = ReaderState::At(0),
-                        Beginning::Keyframe => return self.keyframe(),
-                        Beginning::Start(start) => {
+                        ReaderStart::Later => return ReaderStep::Wait,
+                        ReaderStart::FirstEvent => self.state = ReaderState::At(0),
+                        ReaderStart::Keyframe => return self.keyframe(),
+                        ReaderStart::Start(start) => {
                             self.state = ReaderState::Waiting;
                             return ReaderStep::Return(self.beginning(start).into());
                         }

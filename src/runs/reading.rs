@@ -43,7 +43,7 @@ use crate::upstream::Seed;
 use threadway_translate::langgraph::{Capabilities, ErrorDetail, RunError, RunRecord, RunStatus};
 use threadway_translate::run::{Loss, StreamEnd};
 
-pub(super) use action::{Action, Answer, ReadingEnd, Request};
+pub(super) use action::{DriverAction, ReadingEnd, UpstreamAnswer, UpstreamRequest};
 pub(super) use source::Source;
 
 /// The silence after which a replay without usable ids counts as over. A replay comes as fast as
@@ -102,10 +102,10 @@ pub(super) struct Reading {
     source: Source,
     phase: Phase,
     /// The action that the driver has not taken yet.
-    action: Option<Action>,
+    action: Option<DriverAction>,
     retry: Retry,
     /// An answer that asks for a wait. It counts when the wait is over.
-    deferred: Option<(Instant, Answer)>,
+    deferred: Option<(Instant, UpstreamAnswer)>,
     /// Why the stream is joined again, if it is.
     rejoin: Rejoin,
     /// Whether the stream was joined, and is not the response that started the run.
@@ -276,7 +276,7 @@ impl Reading {
     }
 
     /// The next action, returned once. There is no other until its answer was passed in.
-    pub(super) fn poll_action(&mut self) -> Option<Action> {
+    pub(super) fn poll_action(&mut self) -> Option<DriverAction> {
         self.action.take()
     }
 
@@ -341,14 +341,14 @@ impl Reading {
     /// sent again then.
     pub(super) fn on_answer(
         &mut self,
-        answer: Answer,
+        answer: UpstreamAnswer,
         retry_after: Option<Duration>,
         now: Instant,
         out: &mut Events,
     ) {
         let wait = retry_after.map(obeyed);
         if let Phase::ReadingState { reads, again_at, .. } = &mut self.phase
-            && let Answer::NoState(error) = &answer
+            && let UpstreamAnswer::NoState(error) = &answer
             && let Some(pause) = reads.next_pause(now)
         {
             let thread_id = self.decoder.thread_id();
@@ -362,17 +362,17 @@ impl Reading {
         }
     }
 
-    fn take_answer(&mut self, answer: Answer, now: Instant, out: &mut Events) {
+    fn take_answer(&mut self, answer: UpstreamAnswer, now: Instant, out: &mut Events) {
         match answer {
-            Answer::NoStream(end) => self.on_closed(end, now),
-            Answer::State(state) => self.on_state(state.as_deref(), now, out),
-            Answer::NoState(error) => {
+            UpstreamAnswer::NoStream(end) => self.on_closed(end, now),
+            UpstreamAnswer::State(state) => self.on_state(state.as_deref(), now, out),
+            UpstreamAnswer::NoState(error) => {
                 let thread_id = self.decoder.thread_id();
                 tracing::warn!(thread_id, error, "could not read a run's thread state");
                 self.on_state(None, now, out);
             }
-            Answer::Record(record) => self.on_record(record, now),
-            Answer::EndStatus(status) => self.on_end_status(status, now),
+            UpstreamAnswer::Record(record) => self.on_record(record, now),
+            UpstreamAnswer::EndStatus(status) => self.on_end_status(status, now),
         }
     }
 
@@ -454,7 +454,7 @@ impl Reading {
                 self.retry.reset();
                 if record.status == RunStatus::Running {
                     self.phase = Phase::Polling;
-                    self.action = Some(Action::Ask(Request::State));
+                    self.action = Some(DriverAction::Ask(UpstreamRequest::State));
                 } else {
                     self.phase = Phase::Pausing { until: now + STATUS_INTERVAL };
                 }
@@ -517,12 +517,12 @@ impl Reading {
         match &mut self.phase {
             Phase::ReadingState { again_at, .. } if again_at.is_some_and(|at| now >= at) => {
                 *again_at = None;
-                self.action = Some(Action::Ask(Request::State));
+                self.action = Some(DriverAction::Ask(UpstreamRequest::State));
             }
             Phase::CheckingEnd { reads, again_at } if again_at.is_some_and(|at| now >= at) => {
                 *again_at = None;
                 let (seen, end) = (self.decoder.summary().into(), reads.end.clone());
-                self.action = Some(Action::Ask(Request::EndStatus { seen, end }));
+                self.action = Some(DriverAction::Ask(UpstreamRequest::EndStatus { seen, end }));
             }
             Phase::Pausing { until } if now >= *until => {
                 if self.source == Source::Record {

@@ -26,7 +26,7 @@ const RECENT_RUNS: usize = 20;
 const RECENT_RUNS_OLDEST_FIRST: usize = 100;
 
 /// The request for a run.
-pub(super) struct Sent<'a> {
+pub(super) struct RunStartRequest<'a> {
     pub(super) server: Capabilities,
     pub(super) thread_id: &'a str,
     pub(super) token: Option<String>,
@@ -59,9 +59,9 @@ enum Seen {
     Unclear,
 }
 
-// === impl Sent ===
+// === impl RunStartRequest ===
 
-impl Sent<'_> {
+impl RunStartRequest<'_> {
     /// Sends the request, once, and waits until the run has started. If the request is interrupted,
     /// the run is looked up.
     pub(super) async fn begun(&self, upstream: &Client) -> Result<Begun, StartError> {

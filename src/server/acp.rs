@@ -33,10 +33,10 @@ pub(super) use registry::Registry;
 pub use registry::UNREAD;
 pub(super) use streams::close;
 
-use self::remote::Remote;
-use self::socket::Opened;
+use self::remote::ClientConnection;
+use self::socket::OpenedAcpSocket;
 use super::auth::Auth;
-use super::gateway::{Gateway, Newest, RequestContext};
+use super::gateway::{Gateway, ReloadReceiver, RequestContext};
 use super::reject::Reject;
 use super::response::UpstreamNotAsked;
 use super::upgrade::{Upgrade, is_upgrade};
@@ -117,7 +117,7 @@ fn upstream_of<'a>(agents: &'a Agents, agent: Option<&str>) -> Option<&'a Upstre
 pub(super) async fn open(
     context: RequestContext,
     State(front): State<Arc<Front>>,
-    State(newest): State<Newest<Front>>,
+    State(newest): State<ReloadReceiver<Front>>,
     request: Request,
 ) -> Result<Response, Reject> {
     if !is_upgrade(request.headers()) {
@@ -144,7 +144,7 @@ pub(super) async fn open(
     if !is_checked_by_langgraph(&context) {
         response.extensions_mut().insert(UpstreamNotAsked);
     }
-    let opened = Opened {
+    let opened = OpenedAcpSocket {
         remote,
         works,
         outbox,
@@ -183,7 +183,7 @@ async fn connect(
     front: &Front,
     outbox: Outbox,
     meter: AcpMeter,
-) -> Result<(Remote, remote::Works), Reject> {
+) -> Result<(ClientConnection, remote::RequestFutures), Reject> {
     let Some(service) = &front.service else {
         return Err(Reject::unknown_agent(
             "with several upstreams, ACP sessions need one of them: have the gateway's operator set \
@@ -211,7 +211,7 @@ async fn connect(
         Authentication::Caller { caller: context.caller.clone(), lists, message_bytes };
     let meter = meter.held_by(holder);
     outbox.charged_to(meter.charge(Held::Answer));
-    Ok(Remote::new(context, Arc::clone(service), authentication, (outbox, holder), meter))
+    Ok(ClientConnection::new(context, Arc::clone(service), authentication, (outbox, holder), meter))
 }
 
 /// Whether LangGraph is the one that checks the caller's credentials.

@@ -39,7 +39,7 @@ use self::silent::Silent;
 use super::limits::Limits;
 use super::limits::caller_id::CallerId;
 use super::limits::rates::Callers;
-use super::observe::request_log::{Facts, RefusalLog, RefusedRequest};
+use super::observe::request_log::{RefusalLog, RefusedRequest, RequestFacts};
 use super::peer::Peer;
 use super::reject;
 use super::upgrade::{Upgrade, Upgraded, take_token};
@@ -246,7 +246,7 @@ fn log_refusal(
     peer: SocketAddr,
 ) {
     let refusals = endpoint.borrow().refusals.clone();
-    let (facts, peer) = (&Facts::default(), Some(peer.ip()));
+    let (facts, peer) = (&RequestFacts::default(), Some(peer.ip()));
     refusals.log(&RefusedRequest { status, code, route: None, facts, peer, fault: None });
 }
 

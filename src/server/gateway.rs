@@ -8,17 +8,17 @@ use axum::extract::{FromRef, FromRequestParts};
 use http::request::Parts;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
-use super::auth::access::Access;
+use super::auth::access::ThreadRouteAccess;
 use super::auth::admit::{Admission, Admitted, Streams};
 use super::limits::Limits;
 use super::limits::caller_id::Fingerprint;
 use super::limits::log_limiter::LogLimiter;
 use super::limits::rates::StreamSlot;
 use super::observe::Observer;
-use super::observe::request_log::{Record, RequestLog};
+use super::observe::request_log::{RequestLog, RequestRecord};
 use super::reject::{Reject, SideEffect};
 use super::request::thread_name::{ThreadName, ThreadNames};
-use super::streams::unread::{Answers, Unread};
+use super::streams::unread::{UnreadAnswers, UnreadParts};
 use crate::agents::{Agent, Agents};
 use crate::metrics::Holder;
 use crate::threads::{Refusal, Thread, Threads};
@@ -45,8 +45,8 @@ pub(super) struct Gateway {
     pub(super) observer: Observer,
     pub(super) log: RequestLog,
     pub(super) admission: Admission,
-    pub(super) thread_access: Access,
-    pub(super) unread: Unread,
+    pub(super) thread_access: ThreadRouteAccess,
+    pub(super) unread: UnreadParts,
     /// Admits the conversions of whole threads into one answer.
     pub(super) conversions: Semaphore,
 }
@@ -60,11 +60,11 @@ pub(super) struct RequestContext {
     pub(super) streams: Streams,
     pub(super) names: ThreadNames,
     /// What the logs are to know of the request.
-    pub(super) record: Record,
+    pub(super) record: RequestRecord,
 }
 
 /// The newest of what a reload replaces, for a socket that outlives it.
-pub(super) type Newest<T> = watch::Receiver<Arc<T>>;
+pub(super) type ReloadReceiver<T> = watch::Receiver<Arc<T>>;
 
 impl<S> FromRequestParts<S> for RequestContext
 where
@@ -84,7 +84,7 @@ where
 // === impl RequestContext ===
 
 impl RequestContext {
-    pub(super) fn new(gateway: Arc<Gateway>, admitted: Admitted, record: Record) -> Self {
+    pub(super) fn new(gateway: Arc<Gateway>, admitted: Admitted, record: RequestRecord) -> Self {
         let Admitted { caller, streams, names, .. } = admitted;
         Self { gateway, caller, streams, names, record }
     }
@@ -118,7 +118,7 @@ impl RequestContext {
 
     /// The caller's unread answers. They are made of what LangGraph has sent for this call, so the
     /// caller is no stranger any more.
-    pub(super) fn answers(&self) -> Answers {
+    pub(super) fn answers(&self) -> UnreadAnswers {
         self.gateway.unread.of(self.share())
     }
 

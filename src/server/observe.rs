@@ -26,7 +26,7 @@ use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracer;
 
-use self::request_log::{Facts, Record, RequestEntry, RequestLog};
+use self::request_log::{RequestEntry, RequestFacts, RequestLog, RequestRecord};
 use super::peer::Peer;
 use super::reject::Refused;
 use crate::metrics::{Metrics, Route, StatusClass};
@@ -61,13 +61,13 @@ struct Spanned {
 }
 
 /// A request, as it is recorded.
-pub(super) struct Asked<'a> {
+pub(super) struct ObservedRequest<'a> {
     pub(super) method: &'a Method,
     /// The route's path, if there is one.
     pub(super) path: Option<&'a str>,
     pub(super) peer: Option<IpAddr>,
     /// What is known of the request at its beginning.
-    pub(super) facts: Facts,
+    pub(super) facts: RequestFacts,
 }
 
 /// A request that is being handled, and what it is recorded in.
@@ -92,9 +92,9 @@ pub(super) async fn observe(
     let path = request.extensions().get::<MatchedPath>().cloned();
     let path = path.as_ref().map(MatchedPath::as_str);
     let (mut head, body) = request.into_parts();
-    let facts = Facts::of(path, &mut head).await;
+    let facts = RequestFacts::of(path, &mut head).await;
     let peer = head.extensions.get::<Peer>().map(Peer::ip);
-    let asked = Asked { method: &head.method, path, peer, facts };
+    let asked = ObservedRequest { method: &head.method, path, peer, facts };
     let observation = Observation::begin(&observer, &log, asked, &mut head.headers);
     let mut request = Request::from_parts(head, body);
     request.extensions_mut().insert(observation.record());
@@ -164,16 +164,16 @@ impl Observation {
     pub(super) fn begin(
         observer: &Observer,
         log: &RequestLog,
-        asked: Asked<'_>,
+        asked: ObservedRequest<'_>,
         headers: &mut HeaderMap,
     ) -> Self {
-        let Asked { method, path, peer, facts } = asked;
+        let ObservedRequest { method, path, peer, facts } = asked;
         let span = observer.tracer.as_ref().map(|tracer| begin(tracer, method, path, headers));
         Self { metrics: observer.metrics.clone(), entry: log.begin(facts, peer), span }
     }
 
     /// What is known of the request, for whoever handles it.
-    pub(super) fn record(&self) -> Record {
+    pub(super) fn record(&self) -> RequestRecord {
         self.entry.record.clone()
     }
 

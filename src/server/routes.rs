@@ -48,9 +48,9 @@ use super::acp;
 use super::auth::admit::Arrival;
 use super::browser::refused;
 use super::connections::Full;
-use super::gateway::{Gateway, Newest};
+use super::gateway::{Gateway, ReloadReceiver};
 use super::observe;
-use super::observe::request_log::Record;
+use super::observe::request_log::RequestRecord;
 use super::reject::{self, Reject};
 use super::request::head::RequestHead;
 use super::response::UpstreamNotAsked;
@@ -60,9 +60,9 @@ use super::response::UpstreamNotAsked;
 pub(super) struct RoutesState {
     pub(super) gateway: Arc<Gateway>,
     /// For the sockets that are opened.
-    pub(super) newest: Newest<Gateway>,
+    pub(super) newest: ReloadReceiver<Gateway>,
     pub(super) acp: Arc<acp::Front>,
-    pub(super) newest_acp: Newest<acp::Front>,
+    pub(super) newest_acp: ReloadReceiver<acp::Front>,
     pub(super) readiness: Readiness,
     pub(super) page: Page,
 }
@@ -119,7 +119,7 @@ pub(super) fn routes(state: RoutesState, compression: Compression) -> Router {
 /// Has each request admitted as its caller's.
 async fn admit(
     State(gateway): State<Arc<Gateway>>,
-    Extension(record): Extension<Record>,
+    Extension(record): Extension<RequestRecord>,
     request: Request,
     next: Next,
 ) -> Result<Response, Reject> {
@@ -155,9 +155,9 @@ macro_rules! state_of_routes {
 
 state_of_routes! {
     gateway: Arc<Gateway>,
-    newest: Newest<Gateway>,
+    newest: ReloadReceiver<Gateway>,
     acp: Arc<acp::Front>,
-    newest_acp: Newest<acp::Front>,
+    newest_acp: ReloadReceiver<acp::Front>,
     readiness: Readiness,
     page: Page,
 }

@@ -36,12 +36,12 @@ pub use session::IDLE;
 pub use socket::{PING, PONG_TIMEOUT};
 
 use self::message::OpeningRequest;
-use super::gateway::{Gateway, Newest, RequestContext};
+use super::gateway::{Gateway, ReloadReceiver, RequestContext};
 use super::reject::Reject;
 use super::request::query::param;
 use super::request::run_name::{RunName, id_param};
 use super::response::UpstreamNotAsked;
-use super::streams::unread::Answers;
+use super::streams::unread::UnreadAnswers;
 use super::streams::wire::Wire;
 use super::upgrade::{Upgrade, protocols};
 use crate::metrics::{Charge, Held};
@@ -53,8 +53,8 @@ const EVENTS: &str = "threadway.events";
 const CHUNKS: &str = "threadway.chunks";
 
 /// A socket that was opened.
-pub(super) struct Opened {
-    gateway: Newest<Gateway>,
+pub(super) struct OpenedWebSocket {
+    gateway: ReloadReceiver<Gateway>,
     /// The client's name for the agent.
     agent: String,
     wire: Wire,
@@ -64,7 +64,7 @@ pub(super) struct Opened {
     /// What is read of a message counts as this does.
     charge: Charge,
     /// The caller's unread answers.
-    answers: Answers,
+    answers: UnreadAnswers,
     replay: Option<Replay>,
 }
 
@@ -80,7 +80,7 @@ struct Replay {
 /// Opens a socket. Its frames are those of `wire`, unless the client offers another subprotocol.
 pub(super) async fn open(
     context: &RequestContext,
-    gateway: Newest<Gateway>,
+    gateway: ReloadReceiver<Gateway>,
     agent: &str,
     wire: Wire,
     request: Request,
@@ -112,7 +112,7 @@ pub(super) async fn open(
             "this connection cannot become a WebSocket; open it over HTTP/1.1",
         ));
     };
-    let opened = Opened {
+    let opened = OpenedWebSocket {
         gateway,
         agent: agent.to_owned(),
         wire: spoken.map_or(wire, |(_, wire)| wire),

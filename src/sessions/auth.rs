@@ -6,7 +6,7 @@ use agent_client_protocol_schema::v1::{
     AuthMethod, AuthMethodAgent, AuthMethodTerminal, AuthenticateRequest,
 };
 
-use super::link::Link;
+use super::link::ClientLink;
 use threadway_translate::acp::rpc::{Code, Error};
 use threadway_translate::json::Json;
 
@@ -16,7 +16,7 @@ const KEY_PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The id of the authentication method.
 pub(super) const API_KEY: &str = "api-key";
 
-impl Link {
+impl ClientLink {
     /// The ways in which a person can give the key, or type another server in place of a typed one.
     pub(super) fn auth_methods(&self) -> Vec<AuthMethod> {
         if !self.has_login() {

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::authentication::{Authentication, SessionLists};
 use super::client::{ClientAbilities, ClientServers, CursorForm, SubagentForm};
-use super::link::{Answer, Link, Work};
+use super::link::{Answer, ClientLink, Work};
 use super::outbox::Outbox;
 use super::session::{Sessions, check_session_id};
 use super::{LineHandler, Service, Settings, fork, history, lengths, prompt_end, turn};
@@ -34,7 +34,7 @@ use crate::upstream::{Caller, Until};
 use threadway_translate::acp::destination::{Destination, session_in};
 use threadway_translate::acp::mcp::NamedServers;
 use threadway_translate::acp::method::Method;
-use threadway_translate::acp::prompt::Accepts;
+use threadway_translate::acp::prompt::AcceptedContent;
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming, Malformed};
 use threadway_translate::acp::{NoticeForms, PlanForm, StopReason, result_of};
 use threadway_translate::json::{self, Json};
@@ -45,7 +45,7 @@ pub const MAX_REQUESTS: usize = 256;
 /// One client's connection. Clones share it.
 #[derive(Clone)]
 pub struct Connection {
-    link: Link,
+    link: ClientLink,
     sessions: Sessions,
     /// Requests in progress, by the client's id. Cancelling the token cancels the request.
     requests: Arc<Mutex<HashMap<Id, CancellationToken>>>,
@@ -76,7 +76,7 @@ impl Connection {
         meter: Option<AcpMeter>,
     ) -> Self {
         let sessions = Sessions::new(meter.clone());
-        let link = Link::new(service, authentication, outbox, meter);
+        let link = ClientLink::new(service, authentication, outbox, meter);
         Self { link, sessions, requests: Arc::default() }
     }
 
@@ -451,7 +451,7 @@ impl Connection {
     /// The response to `initialize`.
     pub(super) fn initialized(
         settings: &Settings,
-        accepts: Accepts,
+        accepts: AcceptedContent,
         has_logout: bool,
         auth_methods: Vec<AuthMethod>,
         authentication: &Authentication,

@@ -11,13 +11,13 @@ use futures_util::FutureExt;
 
 use super::Unstable;
 use super::client::CursorForm;
-use super::link::{Link, Work};
+use super::link::{ClientLink, Work};
 use super::position::Position;
 use super::session::{ClientView, Session, is_uuid};
 use crate::offload::offload;
 use crate::runs::conversation;
 use crate::threads::{self, ShownLast, Thread, WaitingFor};
-use crate::upstream::{Error as UpstreamError, Line};
+use crate::upstream::{Error as UpstreamError, QueueClass};
 use threadway_translate::acp::cursor::anchors;
 use threadway_translate::acp::rpc::{Code, Error};
 use threadway_translate::acp::{CursorAnchor, CursorCapabilities, StopReason, Update};
@@ -28,7 +28,7 @@ const MAX_END_WAIT: Duration = Duration::from_secs(2);
 /// A cursor's id, and what a client shows before it.
 type Cursor = (String, CursorAnchor);
 
-impl Link {
+impl ClientLink {
     fn offers_cursors(&self) -> bool {
         self.service().settings.unstable.contains(&Unstable::Cursors)
     }
@@ -72,7 +72,7 @@ impl Link {
     ) -> Result<Vec<Cursor>, UpstreamError> {
         let upstream = &thread.agent().upstream;
         let (key, forms) = (upstream.messages_key(), self.client().notice_forms);
-        let _turn = upstream.turn(Line::Looks).await?;
+        let _turn = upstream.turn(QueueClass::Looks).await?;
         let mut shown: Option<HashSet<CursorAnchor>> = None;
         let mut found = Vec::new();
         // A run that is shown may have stored nothing yet. A thread was at rest with a checkpoint that
@@ -146,7 +146,8 @@ impl Link {
         let read = async {
             let thread = self.thread_with_cursors(session).await?;
             let upstream = &thread.agent().upstream;
-            let state = upstream.in_turn(Line::Looks, upstream.thread_state(thread.id())).await;
+            let state =
+                upstream.in_turn(QueueClass::Looks, upstream.thread_state(thread.id())).await;
             let log = |error: &UpstreamError| {
                 tracing::debug!(session_id = session.id, %error, "its cursor was not read");
             };
@@ -196,7 +197,7 @@ impl Link {
         }
         let upstream = self.upstream();
         let is_end = async {
-            let _turn = upstream.turn(Line::Looks).await?;
+            let _turn = upstream.turn(QueueClass::Looks).await?;
             threads::is_turn_end(&upstream, session_id, cursor_id).await
         };
         match is_end.await {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Service;
-use crate::agents::Listed;
+use crate::agents::ListedAgent;
 use crate::upstream::Caller;
 
 /// How long the start waits to learn whether the upstream has the agent.
@@ -45,7 +45,7 @@ impl Service {
     }
 
     /// The agent of new sessions, by the name under which it is listed.
-    pub(super) fn default_agent(&self, listed: &[Listed]) -> Result<String, NoSuchAgent> {
+    pub(super) fn default_agent(&self, listed: &[ListedAgent]) -> Result<String, NoSuchAgent> {
         let found = match &self.agent {
             None => listed.first(),
             Some(name) => listed.iter().find(|agent| agent.id == *name).or_else(|| {

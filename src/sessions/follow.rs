@@ -10,10 +10,10 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
-use super::link::{Link, Work};
+use super::link::{ClientLink, Work};
 use super::questions::AfterQuestions;
 use super::session::{OpenQuestion, Session};
-use super::turn::{Sending, Turn, Whose, has_conversation};
+use super::turn::{PromptTurn, UpdateFilter, Whose, has_conversation};
 use crate::upstream::{Backoff, Seed};
 use threadway_translate::acp::notice::Notice;
 use threadway_translate::acp::rpc::Error;
@@ -38,7 +38,7 @@ enum Unfollowed {
     NotAdmitted,
 }
 
-impl Link {
+impl ClientLink {
     /// The work that follows a session's thread until the session is closed. `None` if there is
     /// such work already.
     pub(super) fn follow(&self, session: &Arc<Session>) -> Option<Work> {
@@ -105,8 +105,8 @@ impl Link {
             let mut view = Arc::clone(&session.view).lock_owned().await;
             let stop = CancellationToken::new();
             session.show(&stop);
-            let turn = Turn::new(self.clone(), Arc::clone(session), stop, None);
-            let sending = if view.is_synced { Sending::All } else { Sending::OpenCalls };
+            let turn = PromptTurn::new(self.clone(), Arc::clone(session), stop, None);
+            let sending = if view.is_synced { UpdateFilter::All } else { UpdateFilter::OpenCalls };
             let outcome = turn.project(&mut view, &events, sending, Whose::Others);
             view.is_synced |= outcome.is_some() || has_conversation(&events);
             let is_end = outcome.is_some();

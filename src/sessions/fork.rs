@@ -11,9 +11,11 @@ use uuid::Uuid;
 
 use super::client::ClientServers;
 use super::directory::Directories;
-use super::history::{Known, open_work};
-use super::link::{Answer, Link};
-use super::session::{Session, Sessions, Stored, Usage, check_session_id, unknown_session};
+use super::history::{StoredSession, open_work};
+use super::link::{Answer, ClientLink};
+use super::session::{
+    Session, Sessions, SettingsLocation, Usage, check_session_id, unknown_session,
+};
 use crate::threads::{self, CopyError};
 use crate::upstream::ThreadRecord;
 use threadway_translate::acp::choice::{RecordMembers, SessionRecord};
@@ -23,7 +25,7 @@ use threadway_translate::json::{Json, ObjectWriter};
 /// The request's directories and servers are those of the copy, and the modes and settings are the
 /// source's. Permanent permissions are not copied: they were given for the source.
 pub(super) async fn fork(
-    link: &Link,
+    link: &ClientLink,
     sessions: &Sessions,
     request: ForkSessionRequest,
     servers: ClientServers,
@@ -37,9 +39,9 @@ pub(super) async fn fork(
     if let Some(cursor_id) = &cursor_id {
         link.expect_cursor(source, cursor_id).await?;
     }
-    let Known { mut kept, thread } = Known::find(link, sessions, source).await?;
+    let StoredSession { mut kept, thread } = StoredSession::find(link, sessions, source).await?;
     if let Ok(open) = sessions.get(source)
-        && let Stored::Thread { unsaved, .. } = &open.config.lock().await.stored
+        && let SettingsLocation::Thread { unsaved, .. } = &open.config.lock().await.stored
     {
         let mut members = kept.members();
         members.apply(unsaved.clone());
@@ -49,15 +51,17 @@ pub(super) async fn fork(
     kept.cwd = Some(cwd.clone());
     kept.additional_directories = additional;
     kept.always.clear();
-    let mut config = link.read_config(kept, Stored::NoThread).await?;
+    let mut config = link.read_config(kept, SettingsLocation::NoThread).await?;
     let usage = if thread.is_some() { Usage::Used } else { Usage::Unused };
     let id = match thread {
         // Both sessions are empty.
         None => Uuid::new_v4().to_string(),
         Some(thread) => {
             let members = config.kept.members();
-            config.stored =
-                Stored::Thread { seen: members.clone(), unsaved: RecordMembers::default() };
+            config.stored = SettingsLocation::Thread {
+                seen: members.clone(),
+                unsaved: RecordMembers::default(),
+            };
             link.copy_thread(thread, cursor_id, members).await?
         }
     };
@@ -76,7 +80,7 @@ pub(super) async fn fork(
     Ok(Answer { result, after: Some(open_work(link, sessions, &session)) })
 }
 
-impl Link {
+impl ClientLink {
     /// Copies a thread, up to the checkpoint if there is one, and stores this record with the copy.
     /// Returns the id of the copy. If the client leaves meanwhile, the copy is deleted again.
     async fn copy_thread(

@@ -14,15 +14,15 @@ use uuid::Uuid;
 
 use super::client::ClientServers;
 use super::directory::{self, Directories, absolute, normalized};
-use super::link::{Answer, Link, Work};
+use super::link::{Answer, ClientLink, Work};
 use super::position::{event_id, load_response_meta};
 use super::resume::Resumed;
 use super::session::{
-    Session, SessionConfig, Sessions, Stored, Usage, check_session_id, unknown_session,
+    Session, SessionConfig, Sessions, SettingsLocation, Usage, check_session_id, unknown_session,
 };
-use super::turn::{Sending, Turn, Whose};
+use super::turn::{PromptTurn, UpdateFilter, Whose};
 use crate::threads::{self, ListQuery, Thread, ThreadCursor, ThreadReader};
-use crate::upstream::{self, Line, ThreadRecord};
+use crate::upstream::{self, QueueClass, ThreadRecord};
 use threadway_translate::acp::choice::{RecordMembers, SessionRecord};
 use threadway_translate::acp::rpc::{self, Code, Error};
 use threadway_translate::json::{Json, ObjectWriter};
@@ -34,7 +34,7 @@ const PAGE: usize = 50;
 const TITLES_AT_ONCE: usize = 8;
 
 /// A session that can be opened, or copied.
-pub(super) struct Known {
+pub(super) struct StoredSession {
     pub(super) kept: SessionRecord,
     /// `None` if the session has no thread yet.
     pub(super) thread: Option<ThreadRecord>,
@@ -42,7 +42,7 @@ pub(super) struct Known {
 
 /// `session/new`.
 pub(super) async fn new(
-    link: &Link,
+    link: &ClientLink,
     sessions: &Sessions,
     request: NewSessionRequest,
     servers: ClientServers,
@@ -54,7 +54,7 @@ pub(super) async fn new(
         additional_directories: additional,
         ..SessionRecord::default()
     };
-    let config = link.read_config(kept, Stored::NoThread).await?;
+    let config = link.read_config(kept, SettingsLocation::NoThread).await?;
     let id = Uuid::new_v4().to_string();
     let settings = &link.service().settings;
     let session = Session::new(&id, &cwd, servers, config, settings, link.client());
@@ -69,7 +69,7 @@ pub(super) async fn new(
 
 /// `session/load` replays the whole conversation before the response.
 pub(super) async fn load(
-    link: &Link,
+    link: &ClientLink,
     sessions: &Sessions,
     request: LoadSessionRequest,
     servers: ClientServers,
@@ -90,7 +90,7 @@ pub(super) async fn load(
     let stop = CancellationToken::new();
     session.show(&stop);
     link.open(sessions, &session, usage)?;
-    let turn = Turn::new(link.clone(), Arc::clone(&session), stop, None);
+    let turn = PromptTurn::new(link.clone(), Arc::clone(&session), stop, None);
     let resumed = match &after {
         Some(after) => turn.resume(&mut view, after).await?,
         None => None,
@@ -103,7 +103,7 @@ pub(super) async fn load(
             Some(reader) => reader,
             None => link.read(&session).await?,
         };
-        turn.send_history(&mut view, reader, Sending::All, Whose::Own).await?
+        turn.send_history(&mut view, reader, UpdateFilter::All, Whose::Own).await?
     };
     link.emit_position(&session);
     let state = link.state_of(&session).await;
@@ -128,7 +128,7 @@ pub(super) async fn load(
 
 /// `session/resume` replays nothing.
 pub(super) async fn resume(
-    link: &Link,
+    link: &ClientLink,
     sessions: &Sessions,
     request: ResumeSessionRequest,
     servers: ClientServers,
@@ -141,7 +141,7 @@ pub(super) async fn resume(
 }
 
 async fn open_without_history(
-    link: &Link,
+    link: &ClientLink,
     sessions: &Sessions,
     session: Arc<Session>,
 ) -> Result<Answer, Error> {
@@ -152,7 +152,7 @@ async fn open_without_history(
 }
 
 /// What follows the response that opens a session without its history.
-pub(super) fn open_work(link: &Link, sessions: &Sessions, session: &Arc<Session>) -> Work {
+pub(super) fn open_work(link: &ClientLink, sessions: &Sessions, session: &Arc<Session>) -> Work {
     let introduce = link.introduce(sessions, session);
     let cursors = announce_cursors(link, session);
     let follow = link.follow(session);
@@ -169,7 +169,7 @@ pub(super) fn open_work(link: &Link, sessions: &Sessions, session: &Arc<Session>
 }
 
 /// The work that announces the cursors of a session that is opened, until the session is closed.
-fn announce_cursors(link: &Link, session: &Arc<Session>) -> Work {
+fn announce_cursors(link: &ClientLink, session: &Arc<Session>) -> Work {
     let (link, session) = (link.clone(), Arc::clone(session));
     // Before a live run goes on: what it will show, the client has not yet.
     let position = session.position();
@@ -182,7 +182,7 @@ fn announce_cursors(link: &Link, session: &Arc<Session>) -> Work {
 
 /// Opens a session on an existing thread, or once more a session without one.
 async fn reopen(
-    link: &Link,
+    link: &ClientLink,
     sessions: &Sessions,
     id: &str,
     directories: Directories,
@@ -190,7 +190,7 @@ async fn reopen(
 ) -> Result<Arc<Session>, Error> {
     check_session_id(id)?;
     let Directories { cwd, additional } = directories;
-    let Known { mut kept, thread } = Known::find(link, sessions, id).await?;
+    let StoredSession { mut kept, thread } = StoredSession::find(link, sessions, id).await?;
     let found = kept.members();
     match &kept.cwd {
         // ACP: a session keeps its `cwd`.
@@ -209,7 +209,7 @@ async fn reopen(
     let changes =
         if kept.is_session { kept.members().since(&found) } else { RecordMembers::default() };
     let has_thread = thread.is_some();
-    let config = link.read_config(kept, Stored::of(thread.as_ref())).await?;
+    let config = link.read_config(kept, SettingsLocation::of(thread.as_ref())).await?;
     let settings = &link.service().settings;
     let session = Session::new(id, &cwd, servers, config, settings, link.client());
     session.view.lock().await.is_synced = !has_thread;
@@ -225,18 +225,22 @@ async fn reopen(
     Ok(Arc::new(session))
 }
 
-// === impl Known ===
+// === impl StoredSession ===
 
-impl Known {
+impl StoredSession {
     /// Finds a session that has a thread, or one that is open here without a thread. Fails in the
     /// same way if there is none, and if LangGraph hides it from the caller.
-    pub(super) async fn find(link: &Link, sessions: &Sessions, id: &str) -> Result<Self, Error> {
+    pub(super) async fn find(
+        link: &ClientLink,
+        sessions: &Sessions,
+        id: &str,
+    ) -> Result<Self, Error> {
         if let Some(open) = sessions.without_thread(id).await {
             let kept = open.config.lock().await.kept.clone();
             return Ok(Self { kept, thread: None });
         }
         let upstream = link.upstream();
-        let thread = upstream.in_turn(Line::Looks, upstream.thread(id)).await;
+        let thread = upstream.in_turn(QueueClass::Looks, upstream.thread(id)).await;
         let thread = thread.map_err(|error| link.failed(&error))?;
         let thread = thread.ok_or_else(|| unknown_session(id))?;
         let mut kept = SessionRecord::read(&thread.metadata);
@@ -246,7 +250,7 @@ impl Known {
 }
 
 /// `session/list`: the sessions of a directory, or all of them, newest first.
-pub(super) async fn list(link: &Link, request: &ListSessionsRequest) -> Result<Json, Error> {
+pub(super) async fn list(link: &ClientLink, request: &ListSessionsRequest) -> Result<Json, Error> {
     let after = request.cursor.as_deref().map(str::parse::<ThreadCursor>).transpose();
     let after = after.map_err(|error| Error::new(Code::InvalidParams, error.to_string()))?;
     let cwd = request.cwd.as_deref().map(absolute).transpose()?;
@@ -255,7 +259,7 @@ pub(super) async fn list(link: &Link, request: &ListSessionsRequest) -> Result<J
     let upstream = &link.upstream();
     let page = threads::list(upstream, &metadata, &query).await;
     let page = page.map_err(|error| link.failed(&error))?;
-    let turn = upstream.turn(Line::Looks).await.map_err(|error| link.failed(&error))?;
+    let turn = upstream.turn(QueueClass::Looks).await.map_err(|error| link.failed(&error))?;
     let sessions = stream::iter(page.threads).map(|thread| listed(upstream, thread));
     let sessions: Vec<_> = sessions.buffered(TITLES_AT_ONCE).collect().await;
     drop(turn);
@@ -281,7 +285,7 @@ async fn listed(upstream: &upstream::Client, thread: ThreadRecord) -> Option<Ses
     Some(info.title(title).updated_at(thread.updated_at))
 }
 
-impl Link {
+impl ClientLink {
     /// Connects to the session's thread: to its live run, or to its stored state.
     pub(super) async fn read(&self, session: &Session) -> Result<ThreadReader, Error> {
         let thread = self.thread(session, &*session.config.lock().await)?;

@@ -7,12 +7,12 @@ use agent_client_protocol_schema::v1::SystemPrompt;
 use futures_util::FutureExt;
 
 use super::client::ClientServers;
-use super::link::{Link, Work};
+use super::link::{ClientLink, Work};
 use super::session::{Session, Sessions};
 use threadway_translate::acp::Update;
 use threadway_translate::acp::mcp::{self, NamedServers, ServerForGraph};
 use threadway_translate::acp::notice::Notice;
-use threadway_translate::acp::prompt::Command;
+use threadway_translate::acp::prompt::SlashCommand;
 use threadway_translate::acp::rpc::{Code, Error};
 use threadway_translate::acp::system_prompt;
 
@@ -20,7 +20,7 @@ use threadway_translate::acp::system_prompt;
 const MALFORMED: &str = "it is not in the form of ACP, in which `env` and `headers` are lists of \
                          objects with `name` and `value`";
 
-impl Link {
+impl ClientLink {
     /// Decides which of the client's MCP servers the graph gets, and reads the system prompt for it.
     pub(super) fn servers(
         &self,
@@ -72,7 +72,8 @@ impl Link {
         let introduce = async move {
             let commands = &this.service().settings.commands;
             if !commands.is_empty() {
-                let available_commands: Vec<_> = commands.iter().map(Command::offered).collect();
+                let available_commands: Vec<_> =
+                    commands.iter().map(SlashCommand::offered).collect();
                 let update =
                     Update::AvailableCommandsUpdate { available_commands: &available_commands };
                 this.update(&session.id, &update);

@@ -24,7 +24,7 @@ use crate::sync::Mutex;
 use crate::threads::Refusal;
 use crate::upstream::{self, Caller};
 use threadway_translate::acp::destination::Destination;
-use threadway_translate::acp::prompt::Accepts;
+use threadway_translate::acp::prompt::AcceptedContent;
 use threadway_translate::acp::rpc::{self, Code, Error, Id};
 use threadway_translate::acp::{self, Update};
 use threadway_translate::json::Json;
@@ -32,7 +32,7 @@ use threadway_translate::run::{ErrorDetail, RunEvent};
 
 /// One client. Clones share it.
 #[derive(Clone)]
-pub(super) struct Link(Arc<Inner>);
+pub(super) struct ClientLink(Arc<Inner>);
 
 struct Inner {
     service: Arc<Service>,
@@ -46,7 +46,7 @@ struct Inner {
     wants_key: OnceLock<bool>,
     /// What `initialize` has said that prompts may hold. Unset for a connection whose `initialize`
     /// was answered before the upstream was known.
-    accepts: OnceLock<Accepts>,
+    accepts: OnceLock<AcceptedContent>,
     /// Cancelled when the client has disconnected.
     gone: CancellationToken,
 }
@@ -60,9 +60,9 @@ pub(super) struct Answer {
     pub(super) after: Option<Work>,
 }
 
-// === impl Link ===
+// === impl ClientLink ===
 
-impl Link {
+impl ClientLink {
     pub(super) fn new(
         service: Arc<Service>,
         authentication: Authentication,
@@ -315,11 +315,11 @@ impl Link {
     }
 
     /// What prompts may hold, as `initialize` has announced it.
-    pub(super) fn accepts(&self) -> Accepts {
+    pub(super) fn accepts(&self) -> AcceptedContent {
         self.0.accepts.get().copied().unwrap_or_default()
     }
 
-    pub(super) fn note_accepts(&self, accepts: Accepts) {
+    pub(super) fn note_accepts(&self, accepts: AcceptedContent) {
         // A connection is initialized only once.
         let _ = self.0.accepts.set(accepts);
     }
@@ -456,7 +456,7 @@ fn short_reason(reason: &str) -> String {
     }
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for ClientLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link").field("outbox", &self.0.outbox).finish_non_exhaustive()
     }

@@ -12,23 +12,23 @@ use std::time::Duration;
 use agent_client_protocol_schema::v1::ContentBlock;
 use tokio::time::timeout;
 
-use super::link::Link;
+use super::link::ClientLink;
 use super::session::Session;
 use crate::agents::ModelInput;
-use threadway_translate::acp::prompt::{Accepts, MediaIn};
+use threadway_translate::acp::prompt::{AcceptedContent, MediaIn};
 
 /// How long `initialize` waits to learn what the default agent's model takes. Without an answer the
 /// model counts as unknown.
 const MODEL_TIMEOUT: Duration = Duration::from_secs(2);
 
-impl Link {
+impl ClientLink {
     /// What prompts may hold, for the answer to `initialize`.
-    pub(super) async fn default_accepts(&self) -> Accepts {
+    pub(super) async fn default_accepts(&self) -> AcceptedContent {
         if let Some(accepts) = self.service().settings.accepts {
             return accepts;
         }
         let model = timeout(MODEL_TIMEOUT, self.default_model_input()).await;
-        Accepts::default().with_model(model.ok().flatten().unwrap_or_default())
+        AcceptedContent::default().with_model(model.ok().flatten().unwrap_or_default())
     }
 
     /// What a new session's model takes. `None` if there is no agent for new sessions.
@@ -50,7 +50,11 @@ impl Link {
     }
 
     /// What a prompt of a session may hold.
-    pub(super) async fn accepts_in(&self, session: &Session, blocks: &[ContentBlock]) -> Accepts {
+    pub(super) async fn accepts_in(
+        &self,
+        session: &Session,
+        blocks: &[ContentBlock],
+    ) -> AcceptedContent {
         if let Some(accepts) = self.service().settings.accepts {
             return accepts;
         }

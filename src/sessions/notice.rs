@@ -2,11 +2,11 @@
 
 use uuid::Uuid;
 
-use super::link::Link;
+use super::link::ClientLink;
 use super::session::Session;
 use threadway_translate::acp::notice::Notice;
 
-impl Link {
+impl ClientLink {
     /// Sends a notice. A client that cannot show notices gets a message of its own.
     pub(super) fn notice(&self, session: &Session, notice: &Notice) {
         if self.client().notice_forms.notices {

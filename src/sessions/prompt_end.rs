@@ -13,10 +13,10 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::link::Link;
+use super::link::ClientLink;
 use super::position::META;
 use super::session::{Session, Sessions};
-use super::turn::{Sending, Turn, Whose};
+use super::turn::{PromptTurn, UpdateFilter, Whose};
 use threadway_translate::acp::rpc::{Code, Error};
 use threadway_translate::acp::{StopReason, result_of};
 use threadway_translate::json::Json;
@@ -46,7 +46,7 @@ pub(super) fn capability(message_bytes: Option<usize>) -> Meta {
 /// Waits for the end of a prompt, in a session that is open on this connection. Answers as
 /// `session/prompt` does.
 pub(super) async fn prompt_end(
-    link: &Link,
+    link: &ClientLink,
     sessions: &Sessions,
     request: PromptEndRequest,
 ) -> Result<Json, Error> {
@@ -71,7 +71,7 @@ pub(super) async fn prompt_end(
     result_of(ended.unwrap_or(Ok(StopReason::Cancelled))?)
 }
 
-async fn has_run(link: &Link, session: &Session, prompt_id: &str) -> Result<bool, Error> {
+async fn has_run(link: &ClientLink, session: &Session, prompt_id: &str) -> Result<bool, Error> {
     if !session.has_thread().await {
         return Ok(false);
     }
@@ -83,7 +83,7 @@ async fn has_run(link: &Link, session: &Session, prompt_id: &str) -> Result<bool
 
 /// How the run ends that the session shows. If it shows none, the run has ended, or has begun since
 /// the session was loaded.
-async fn end_of(link: &Link, session: &Arc<Session>) -> Result<StopReason, Error> {
+async fn end_of(link: &ClientLink, session: &Arc<Session>) -> Result<StopReason, Error> {
     // Waits for the run that is being shown.
     let mut view = Arc::clone(&session.view).lock_owned().await;
     if let Some(ended) = view.ended.take() {
@@ -91,9 +91,10 @@ async fn end_of(link: &Link, session: &Arc<Session>) -> Result<StopReason, Error
     }
     let stop = CancellationToken::new();
     session.show(&stop);
-    let turn = Turn::new(link.clone(), Arc::clone(session), stop, None);
+    let turn = PromptTurn::new(link.clone(), Arc::clone(session), stop, None);
     let reader = link.read(session).await?;
-    let (reader, outcome) = turn.send_history(&mut view, reader, Sending::All, Whose::Own).await?;
+    let (reader, outcome) =
+        turn.send_history(&mut view, reader, UpdateFilter::All, Whose::Own).await?;
     if let Some(outcome) = &outcome
         && let Some(ended) = super::turn::end_of_idle(outcome)
     {

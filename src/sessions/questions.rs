@@ -8,13 +8,13 @@ use std::sync::Arc;
 use futures_util::future::try_join_all;
 use serde::Serialize;
 
-pub(super) use answers::{Answers, expect_answerable};
+pub(super) use answers::{QuestionAnswers, expect_answerable};
 
-use super::link::Link;
+use super::link::ClientLink;
 use super::session::{ClientView, OpenQuestion, Session};
-use threadway_translate::acp::permission::{self, Form, Offer, PermissionOption, Remembered};
+use threadway_translate::acp::permission::{self, Form, Offer, PermissionOption, RememberedAnswer};
 use threadway_translate::acp::rpc::Error;
-use threadway_translate::acp::{ContentBlock, ToolCall, Update, Verdict, question};
+use threadway_translate::acp::{CallDecision, ContentBlock, ToolCall, Update, question};
 use threadway_translate::json::{self, Json, Text};
 use threadway_translate::run::{Action, Ask, Decision, Interrupt, Start};
 
@@ -50,9 +50,9 @@ enum Slot {
 enum Reply {
     Decision(Decision),
     /// A person's decision about a call that the client shows.
-    Verdict {
+    CallDecision {
         decision: Decision,
-        always: Option<Remembered>,
+        always: Option<RememberedAnswer>,
     },
     Answer(Json),
     /// The next prompt answers.
@@ -89,7 +89,7 @@ struct FormRequest<'a> {
     requested_schema: &'a Json,
 }
 
-impl Link {
+impl ClientLink {
     /// Puts all questions of a run at once, and returns what follows.
     pub(super) async fn settle(
         &self,
@@ -195,7 +195,7 @@ impl Link {
                     "answered"
                 );
                 let decision = self.understand(shown_in, session, &call, &action, chosen).await?;
-                Ok(Reply::Verdict { decision, always: chosen.remembers(&action) })
+                Ok(Reply::CallDecision { decision, always: chosen.remembers(&action) })
             }
         }
     }
@@ -304,7 +304,7 @@ impl Link {
         questions: Vec<OpenQuestion>,
         replies: Vec<Vec<Reply>>,
     ) -> Result<AfterQuestions, Error> {
-        let mut answers = Answers::default();
+        let mut answers = QuestionAnswers::default();
         let mut always = Vec::new();
         for (mut waiting, replies) in questions.into_iter().zip(replies) {
             let mut answer = None;
@@ -316,7 +316,7 @@ impl Link {
                         continue;
                     }
                     Reply::Decision(decision) => decision,
-                    Reply::Verdict { decision, always: remembered } => {
+                    Reply::CallDecision { decision, always: remembered } => {
                         always.extend(remembered);
                         decision
                     }
@@ -332,8 +332,8 @@ impl Link {
                     view.projector.decide(id, at, &action, verdict, emit);
                 });
                 return Ok(match verdict {
-                    Verdict::Allowed => AfterQuestions::Resume(Start::Continue),
-                    Verdict::Rejected => AfterQuestions::Stopped,
+                    CallDecision::Allowed => AfterQuestions::Resume(Start::Continue),
+                    CallDecision::Rejected => AfterQuestions::Stopped,
                 });
             }
             answers.add(waiting, answer);
@@ -376,7 +376,7 @@ impl Link {
     }
 
     /// Saves "always" answers with the thread, so that they hold in any process.
-    async fn remember(&self, session: &Session, always: Vec<Remembered>) {
+    async fn remember(&self, session: &Session, always: Vec<RememberedAnswer>) {
         let mut config = session.config.lock().await;
         let mut kept = config.kept.clone();
         for answer in always {
@@ -413,11 +413,11 @@ impl Link {
 }
 
 /// Whether a decision lets the call run.
-fn verdict(decision: &Decision) -> Verdict {
+fn verdict(decision: &Decision) -> CallDecision {
     match decision {
         // Whether a decision of the graph's own lets the call run shows when the run goes on.
-        Decision::Approve | Decision::Edit { .. } | Decision::Other { .. } => Verdict::Allowed,
-        Decision::Reject { .. } | Decision::Respond { .. } => Verdict::Rejected,
+        Decision::Approve | Decision::Edit { .. } | Decision::Other { .. } => CallDecision::Allowed,
+        Decision::Reject { .. } | Decision::Respond { .. } => CallDecision::Rejected,
     }
 }
 

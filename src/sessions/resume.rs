@@ -6,7 +6,7 @@
 
 use super::position::FOLLOWING;
 use super::session::ClientView;
-use super::turn::{Sending, Turn, Whose, end_of_idle, has_conversation};
+use super::turn::{PromptTurn, UpdateFilter, Whose, end_of_idle, has_conversation};
 use crate::runs::{Batch, EventId};
 use crate::threads::ThreadReader;
 use threadway_translate::acp::rpc::Error;
@@ -19,7 +19,7 @@ pub(super) struct Resumed {
     pub(super) outcome: Option<Outcome>,
 }
 
-impl Turn {
+impl PromptTurn {
     /// Sends what comes after an event. `None` if the event is not found any more; then nothing was
     /// sent.
     pub(super) async fn resume(
@@ -48,7 +48,8 @@ impl Turn {
         };
         // Others may have followed that run.
         let reader = self.link.read(&self.session).await?;
-        let (reader, newest) = self.send_history(view, reader, Sending::All, Whose::Own).await?;
+        let (reader, newest) =
+            self.send_history(view, reader, UpdateFilter::All, Whose::Own).await?;
         let is_idle = newest.as_ref().is_some_and(|newest| end_of_idle(newest).is_some());
         // The run itself says more about its end than the idle thread.
         let outcome = if is_idle { Some(outcome) } else { newest };
@@ -76,7 +77,7 @@ impl Turn {
             }
             let mut outcome = None;
             for events in &batches {
-                outcome = self.project(view, events, Sending::All, Whose::Own);
+                outcome = self.project(view, events, UpdateFilter::All, Whose::Own);
             }
             view.is_synced = true;
             // How an earlier run has ended, the client knows. An open question is asked again.
@@ -117,7 +118,7 @@ impl Turn {
         let mut outcome = None;
         for events in &batches {
             self.link.wait_for_room(&self.session).await;
-            outcome = self.project(view, events, Sending::All, Whose::Own);
+            outcome = self.project(view, events, UpdateFilter::All, Whose::Own);
         }
         Some(outcome)
     }

@@ -90,12 +90,12 @@ pub(super) struct SessionConfig {
     pub(super) menu: SessionOptions,
     /// The keys of the input of the running agent's graph.
     pub(super) input: Arc<InputKeys>,
-    pub(super) stored: Stored,
+    pub(super) stored: SettingsLocation,
 }
 
 /// Where the settings of a session are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Stored {
+pub(super) enum SettingsLocation {
     /// Only here: the thread is made with the first prompt.
     NoThread,
     /// In the thread's metadata.
@@ -328,9 +328,9 @@ pub(super) fn is_uuid(id: &str) -> bool {
     Uuid::try_parse(id).is_ok_and(|uuid| uuid.hyphenated().to_string() == id)
 }
 
-// === impl Stored ===
+// === impl SettingsLocation ===
 
-impl Stored {
+impl SettingsLocation {
     /// In this thread, if there is one.
     pub(super) fn of(thread: Option<&ThreadRecord>) -> Self {
         thread.map_or(Self::NoThread, |thread| {
@@ -390,7 +390,7 @@ impl Session {
 
     /// Whether the session's thread exists. It is made with the first prompt.
     pub(super) async fn has_thread(&self) -> bool {
-        self.config.lock().await.stored != Stored::NoThread
+        self.config.lock().await.stored != SettingsLocation::NoThread
     }
 
     pub(super) fn position(&self) -> Position {

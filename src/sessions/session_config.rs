@@ -9,10 +9,10 @@ use agent_client_protocol_schema::v1::{
 };
 use futures_util::FutureExt;
 
-use super::link::{Answer, Link};
-use super::session::{Session, SessionConfig, Stored};
-use crate::agents::{Agent, ConfigField, InputKeys, Listed};
-use crate::upstream::{self, Line};
+use super::link::{Answer, ClientLink};
+use super::session::{Session, SessionConfig, SettingsLocation};
+use crate::agents::{Agent, ConfigField, InputKeys, ListedAgent};
+use crate::upstream::{self, QueueClass};
 use threadway_translate::acp::Update;
 use threadway_translate::acp::choice::{
     Assistant, Choices, OptionValue, RecordMembers, SessionOptions, SessionRecord,
@@ -25,13 +25,13 @@ const SHOWN_ID: usize = 8;
 
 /// The agents as the client is offered them. An assistant that a person has made need have neither
 /// a name of its own nor a description.
-fn offered(listed: Vec<Listed>) -> Vec<Assistant> {
+fn offered(listed: Vec<ListedAgent>) -> Vec<Assistant> {
     let mut named: HashMap<String, usize> = HashMap::new();
     for agent in &listed {
         *named.entry(agent.name.clone()).or_default() += 1;
     }
     let offered = listed.into_iter().map(|agent| {
-        let Listed { id, name, description, graph_id, assistant_id, is_of_graph } = agent;
+        let ListedAgent { id, name, description, graph_id, assistant_id, is_of_graph } = agent;
         let is_shared = named.get(&name).is_some_and(|count| *count > 1);
         let name = if is_shared && !is_of_graph {
             let short: String = assistant_id.chars().take(SHOWN_ID).collect();
@@ -47,13 +47,13 @@ fn offered(listed: Vec<Listed>) -> Vec<Assistant> {
     offered.collect()
 }
 
-impl Link {
+impl ClientLink {
     /// Completes saved settings: lists the choices, and replaces choices that no longer exist by
     /// defaults. `stored` says where these settings are.
     pub(super) async fn read_config(
         &self,
         mut kept: SessionRecord,
-        stored: Stored,
+        stored: SettingsLocation,
     ) -> Result<SessionConfig, Error> {
         let service = self.service();
         let listing = service.agents.list_of(&self.server()).await;
@@ -225,7 +225,7 @@ impl Link {
         config: &mut SessionConfig,
         changes: RecordMembers,
     ) -> Result<(), Error> {
-        let Stored::Thread { seen, unsaved } = &mut config.stored else { return Ok(()) };
+        let SettingsLocation::Thread { seen, unsaved } = &mut config.stored else { return Ok(()) };
         // If this is cancelled while it waits, they are not saved.
         unsaved.and(changes);
         if unsaved.is_empty() {
@@ -268,7 +268,7 @@ impl Link {
         session: &Session,
         config: &mut SessionConfig,
     ) -> Result<(), Error> {
-        let Stored::Thread { seen, unsaved } = &config.stored else { return Ok(()) };
+        let SettingsLocation::Thread { seen, unsaved } = &config.stored else { return Ok(()) };
         let metadata = self.metadata_of(&session.id).await?;
         let Some(metadata) = metadata else { return Err(session.deleted()) };
         let now = RecordMembers::read(&metadata);
@@ -280,7 +280,7 @@ impl Link {
             members.apply(changes);
             self.show_changes(session, config, SessionRecord::of(&members)).await?;
         }
-        config.stored = Stored::Thread { seen: now, unsaved };
+        config.stored = SettingsLocation::Thread { seen: now, unsaved };
         Ok(())
     }
 
@@ -320,14 +320,14 @@ impl Link {
     /// The metadata of a thread. `None` if the thread does not exist, or the server hides it.
     async fn metadata_of(&self, id: &str) -> Result<Option<Json>, Error> {
         let upstream = self.upstream();
-        let listed = upstream.in_turn(Line::Starts, upstream.listed_thread(id)).await;
+        let listed = upstream.in_turn(QueueClass::Starts, upstream.listed_thread(id)).await;
         match listed {
             Ok(Some(thread)) => return Ok(Some(thread.metadata)),
             // Older servers list no threads by their ids, and a server may forbid lists.
             Ok(None) | Err(upstream::Error::Status { .. }) => {}
             Err(error) => return Err(self.failed(&error)),
         }
-        let thread = upstream.in_turn(Line::Starts, upstream.thread(id)).await;
+        let thread = upstream.in_turn(QueueClass::Starts, upstream.thread(id)).await;
         let thread = thread.map_err(|error| self.failed(&error))?;
         Ok(thread.map(|thread| thread.metadata))
     }
@@ -343,7 +343,7 @@ impl Link {
         let made = made.map_err(|error| self.failed(&error))?;
         // The answer to an earlier prompt may have been lost, and the settings changed since.
         let changes = members.since(&RecordMembers::read(&made.metadata));
-        config.stored = Stored::of(Some(&made));
+        config.stored = SettingsLocation::of(Some(&made));
         self.save(session, config, changes).await
     }
 }

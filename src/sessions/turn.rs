@@ -7,23 +7,23 @@ mod start;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) use show::{Sending, has_conversation};
+pub(super) use show::{UpdateFilter, has_conversation};
 
 use agent_client_protocol_schema::v1::{Meta, PromptRequest};
 use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::link::Link;
+use super::link::ClientLink;
 use super::position::META;
-use super::questions::{AfterQuestions, Answers, expect_answerable};
-use super::session::{ClientView, OpenQuestion, Session, Stored};
+use super::questions::{AfterQuestions, QuestionAnswers, expect_answerable};
+use super::session::{ClientView, OpenQuestion, Session, SettingsLocation};
 use super::waiting_prompts::WaitingPrompt;
 use crate::metrics::{AcpMeter, PromptEnd};
 use crate::sync::Mutex;
 use crate::threads::{Refusal, ThreadReader};
 use show::ShowEnd;
-use start::{Beginning, Started};
+use start::{Started, TurnStart};
 use threadway_translate::acp::choice::SessionRecord;
 use threadway_translate::acp::notice::Notice;
 use threadway_translate::acp::prompt::Prompt;
@@ -39,8 +39,8 @@ const STOP_WAIT: Duration = Duration::from_millis(800);
 const MAX_WAITS: u32 = 8;
 
 /// A prompt, or a run that is shown without one.
-pub(super) struct Turn {
-    pub(super) link: Link,
+pub(super) struct PromptTurn {
+    pub(super) link: ClientLink,
     pub(super) session: Arc<Session>,
     /// Stops the turn and its run.
     stop: CancellationToken,
@@ -74,7 +74,7 @@ enum PromptOver {
 
 /// `session/prompt`.
 pub(super) async fn prompt(
-    link: &Link,
+    link: &ClientLink,
     session: Arc<Session>,
     request: &PromptRequest,
     stop: &CancellationToken,
@@ -93,7 +93,7 @@ pub(super) async fn prompt(
 }
 
 async fn run_prompt(
-    link: &Link,
+    link: &ClientLink,
     session: Arc<Session>,
     request: &PromptRequest,
     stop: &CancellationToken,
@@ -104,7 +104,7 @@ async fn run_prompt(
         Err(busy) => return PromptOver::NotAccepted(busy),
     };
     let prompt_id = prompt_id(request.meta.as_ref());
-    let turn = Turn::new(link.clone(), Arc::clone(&session), stop.clone(), prompt_id);
+    let turn = PromptTurn::new(link.clone(), Arc::clone(&session), stop.clone(), prompt_id);
     let over = async {
         let accepts = async {
             guard.turn().await;
@@ -147,9 +147,9 @@ impl PromptOver {
     }
 }
 
-impl Turn {
+impl PromptTurn {
     pub(super) fn new(
-        link: Link,
+        link: ClientLink,
         session: Arc<Session>,
         stop: CancellationToken,
         prompt_id: Option<String>,
@@ -191,7 +191,7 @@ impl Turn {
         if !questions.is_empty() {
             expect_answerable(&questions)?;
             let has_forms = self.link.client().has_forms;
-            let answer = Answers::of_prompt(questions, &prompt.text, has_forms);
+            let answer = QuestionAnswers::of_prompt(questions, &prompt.text, has_forms);
             let start = match answer.start {
                 Some(start) => start,
                 // Ask the open questions again: a prompt must not be taken as an approval or a
@@ -228,7 +228,7 @@ impl Turn {
     }
 
     /// The person's message for the graph. The client shows it already.
-    async fn message_of(&self, view: &mut ClientView, prompt: &Prompt) -> Result<Beginning, Error> {
+    async fn message_of(&self, view: &mut ClientView, prompt: &Prompt) -> Result<TurnStart, Error> {
         {
             let mut config = self.session.config.lock().await;
             let thread = self.link.thread(&self.session, &config)?;
@@ -243,7 +243,7 @@ impl Turn {
         let messages_key = thread.agent().upstream.messages_key().clone();
         let prompt = PromptMessage { id, message, messages_key };
         // A new thread holds no calls, so the first prompt need not wait for a look at it.
-        Ok(if is_new { prompt.input().into() } else { Beginning::Prompt(prompt) })
+        Ok(if is_new { prompt.input().into() } else { TurnStart::Prompt(prompt) })
     }
 
     /// With the first prompt: makes the session's thread, or marks a thread of others as a session,
@@ -255,19 +255,19 @@ impl Turn {
         let title = before.title.clone().or_else(|| prompt.headline());
         let kept = SessionRecord { is_session: true, title, ..before.clone() };
         let is_news = match &config.stored {
-            Stored::NoThread => true,
-            Stored::Thread { unsaved, .. } => kept != *before || !unsaved.is_empty(),
+            SettingsLocation::NoThread => true,
+            SettingsLocation::Thread { unsaved, .. } => kept != *before || !unsaved.is_empty(),
         };
         match &config.stored {
-            Stored::NoThread => {
+            SettingsLocation::NoThread => {
                 config.kept = kept;
                 link.make_thread(session, &mut config).await?;
             }
-            Stored::Thread { .. } if before.is_session => {
+            SettingsLocation::Thread { .. } if before.is_session => {
                 link.change(session, &mut config, kept).await?;
             }
             // The thread of another program becomes a session, with the whole record.
-            Stored::Thread { .. } => {
+            SettingsLocation::Thread { .. } => {
                 let all = kept.members();
                 config.kept = kept;
                 link.save(session, &mut config, all).await?;
@@ -355,7 +355,7 @@ impl Turn {
     pub(super) async fn run_to_end(
         &self,
         view: &mut ClientView,
-        beginning: impl Into<Beginning>,
+        beginning: impl Into<TurnStart>,
     ) -> Result<StopReason, Error> {
         let mut beginning = beginning.into();
         let mut waits = 0;

@@ -16,7 +16,7 @@ use super::start_lock::StartLock;
 use super::thread::{IfAbsent, Thread};
 use crate::offload::offload;
 use crate::runs::{self, Begins, RunStart, StartError};
-use crate::upstream::{AnswerText, Client, Line};
+use crate::upstream::{AnswerText, Client, QueueClass};
 use threadway_translate::langgraph::{
     BatchDecision, Capabilities, InputKeys, NewestRuns, RunRecord, ThreadState,
 };
@@ -95,7 +95,7 @@ impl Thread {
         if !may_lack_thread {
             return begun;
         }
-        let turn = self.upstream().turn(Line::Starts).await?;
+        let turn = self.upstream().turn(QueueClass::Starts).await?;
         if self.upstream().thread_state(&self.id).await?.is_some() {
             return begun;
         }
@@ -167,7 +167,8 @@ impl Thread {
     async fn plan<P: Planner>(&self, request: &P, storing: &Storing) -> Result<Next, Refusal> {
         // Listed before the state is read: a run that has ended by then has made its state.
         let upstream = self.reads();
-        let list = async || upstream.in_turn(Line::Starts, live_runs(&upstream, &self.id)).await;
+        let list =
+            async || upstream.in_turn(QueueClass::Starts, live_runs(&upstream, &self.id)).await;
         let mut listed = if is_answer(request) { Some(list().await?) } else { None };
         let mut stops = 0;
         loop {
@@ -207,7 +208,7 @@ impl Thread {
         is_after_stop: bool,
     ) -> Result<PlanOutcome, Refusal> {
         let upstream = &self.reads();
-        let _turn = upstream.turn(Line::Starts).await?;
+        let _turn = upstream.turn(QueueClass::Starts).await?;
         let state = upstream.thread_state(&self.id);
         let (body, server) = tokio::join!(state, self.agent.capabilities());
         let body = body?;
@@ -356,7 +357,7 @@ impl Thread {
         self.expect_no_shutdown()?;
         let PlannedRun { run, server, checkpoint, origin } = planned;
         let reads = self.reads();
-        let turn = reads.turn(Line::Starts).await?;
+        let turn = reads.turn(QueueClass::Starts).await?;
         if !server.keeps_runs_apart && has_live_run(&reads, &self.id).await? {
             return Err(Refusal::Busy);
         }

@@ -11,7 +11,7 @@ use super::refusal::Refusal;
 use crate::agents::AgentServer;
 use crate::metrics::Resume;
 use crate::runs::{EventId, RunReader};
-use crate::upstream::{Client, Error, Line, Visibility};
+use crate::upstream::{Client, Error, QueueClass, Visibility};
 use threadway_translate::langgraph::Capabilities;
 
 // === impl Threads ===
@@ -49,7 +49,7 @@ impl Threads {
             let read = async || {
                 let runs = self.runs();
                 let look = look(&runs, upstream, server.clone(), thread_id, None);
-                upstream.in_turn(Line::Looks, look).await
+                upstream.in_turn(QueueClass::Looks, look).await
             };
             let (server, looked) = tokio::join!(server.clone(), self.shared.looks.share(key, read));
             let run = match looked? {
@@ -62,7 +62,7 @@ impl Threads {
         };
         let runs = self.runs();
         let look = look(&runs, upstream, server.clone(), thread_id, Some(after));
-        let looked = upstream.in_turn(Line::Looks, look);
+        let looked = upstream.in_turn(QueueClass::Looks, look);
         let (server, looked) = tokio::join!(server, looked);
         let run = match looked? {
             Looked::Run(record) => {
@@ -107,7 +107,7 @@ impl Threads {
         {
             return Ok(Some(run.into()));
         }
-        let turn = upstream.turn(Line::Looks).await?;
+        let turn = upstream.turn(QueueClass::Looks).await?;
         if let Some(after) = after {
             found = upstream.find_run(thread_id, after.run_id()).await?;
             event = found.is_some().then(|| after.clone());
@@ -140,7 +140,9 @@ impl Threads {
         run_id: &str,
     ) -> Result<Option<ThreadReader>, Error> {
         let find = upstream.find_run(thread_id, run_id);
-        let Some(record) = upstream.in_turn(Line::Looks, find).await? else { return Ok(None) };
+        let Some(record) = upstream.in_turn(QueueClass::Looks, find).await? else {
+            return Ok(None);
+        };
         let run = self.runs().read(upstream, server, thread_id, record, None).await?;
         Ok(Some(run.into()))
     }

@@ -2,7 +2,7 @@
 
 use super::Threads;
 use super::look::run_named;
-use crate::upstream::{Client, Error, Line};
+use crate::upstream::{Client, Error, QueueClass};
 use threadway_translate::langgraph::Capabilities;
 
 impl Threads {
@@ -17,7 +17,7 @@ impl Threads {
         for start in self.shared.starts.of(upstream, thread_id, Some(name)) {
             start.ended().await;
         }
-        let _turn = upstream.turn(Line::Looks).await?;
+        let _turn = upstream.turn(QueueClass::Looks).await?;
         Ok(run_named(upstream, Capabilities::default(), thread_id, name).await?.is_some())
     }
 }

@@ -37,7 +37,7 @@ use super::refusal::Refusal;
 use crate::agents::AgentServer;
 use crate::runs::{CredentialRing, Run};
 use crate::sync::{Guard, Mutex};
-use crate::upstream::{Caller, Client, Error, Line, Turn, Visibility};
+use crate::upstream::{Caller, Client, Error, QueueClass, QueuePermit, Visibility};
 use threadway_translate::langgraph::{Capabilities, MessagesKey};
 use threadway_translate::run::EmitOptions;
 
@@ -101,7 +101,7 @@ pub(super) async fn join(
         None
     } else {
         // Others may have followed the thread meanwhile.
-        let turn = upstream.turn(Line::Looks).await?;
+        let turn = upstream.turn(QueueClass::Looks).await?;
         Some(turn).filter(|_| !shared.followed.has(&key))
     };
     let (visibility, server, first) = if let Some(turn) = turn {
@@ -164,7 +164,7 @@ fn follower(
     key: FollowKey,
     upstream: &Client,
     (server, known): (Capabilities, AgentServer),
-    first: Option<(RecentRuns, Turn)>,
+    first: Option<(RecentRuns, QueuePermit)>,
 ) -> (Follower, bool) {
     let mut threads = loop {
         // While the lock is held, no watcher can find that it has no followers.

@@ -1,7 +1,7 @@
 //! Which interrupts of a thread are open, and which of them a live run answers.
 
 use super::Threads;
-use crate::upstream::{Client, Error, Line, RunFilter};
+use crate::upstream::{Client, Error, QueueClass, RunFilter};
 use threadway_translate::langgraph::{RunRecord, ThreadState};
 
 /// What a thread waits for.
@@ -22,7 +22,7 @@ impl Threads {
         upstream: &Client,
         thread_id: &str,
     ) -> Result<WaitingFor, Error> {
-        let _turn = upstream.turn(Line::Starts).await?;
+        let _turn = upstream.turn(QueueClass::Starts).await?;
         let (state, running) = tokio::try_join!(
             upstream.thread_state(thread_id),
             upstream.runs(thread_id, RunFilter::Running)

@@ -1,6 +1,6 @@
 //! A thread as one caller sees it.
 
-use crate::upstream::{Access, Client};
+use crate::upstream::{Client, UpstreamCredentials};
 use threadway_translate::langgraph::MessagesKey;
 use threadway_translate::run::EmitOptions;
 
@@ -8,7 +8,7 @@ use threadway_translate::run::EmitOptions;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CallerThread {
     thread_id: String,
-    access: Access,
+    access: UpstreamCredentials,
 }
 
 /// What the result of a look depends on.

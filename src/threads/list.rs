@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
-use crate::upstream::{Client, Error, Line, ThreadRecord, ThreadSearch};
+use crate::upstream::{Client, Error, QueueClass, ThreadRecord, ThreadSearch};
 use threadway_translate::json::{Json, ObjectWriter};
 
 /// How many requests one page may take. A page that needs more is shorter, and has a cursor.
@@ -68,7 +68,7 @@ pub async fn list(
     metadata: &Json,
     query: &ListQuery,
 ) -> Result<ThreadPage, Error> {
-    let _turn = upstream.turn(Line::Looks).await?;
+    let _turn = upstream.turn(QueueClass::Looks).await?;
     let limit = query.limit + OVERLAP + 1;
     let mut cursor = query.after.clone().unwrap_or_default();
     // Without a time, the offset is all there is.

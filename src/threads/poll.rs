@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use super::Shared;
 use crate::sync::Mutex;
-use crate::upstream::{Access, Client};
+use crate::upstream::{Client, UpstreamCredentials};
 use poller::Poller;
 use threadway_translate::langgraph::{ThreadMark, ThreadStatus};
 
@@ -38,7 +38,7 @@ pub(super) struct Polls(Mutex<Groups>);
 
 #[derive(Debug, Default)]
 struct Groups {
-    groups: HashMap<Access, Group>,
+    groups: HashMap<UpstreamCredentials, Group>,
     /// The number of the next subscription or poller.
     next: u64,
 }
@@ -88,7 +88,7 @@ pub(super) enum PollState {
 pub(super) struct PollSubscription {
     shared: Arc<Shared>,
     /// The group and number of the subscription. `None` for a thread that cannot be polled.
-    place: Option<(Access, u64)>,
+    place: Option<(UpstreamCredentials, u64)>,
     thread: PolledThread,
 }
 
@@ -97,7 +97,11 @@ pub(super) struct PollSubscription {
 impl Polls {
     /// Adds a thread to the group of a caller. Returns its place, and the number of the poller to
     /// start, if one is needed.
-    fn subscribe(&self, upstream: &Client, thread: PolledThread) -> ((Access, u64), Option<u64>) {
+    fn subscribe(
+        &self,
+        upstream: &Client,
+        thread: PolledThread,
+    ) -> ((UpstreamCredentials, u64), Option<u64>) {
         let access = upstream.access();
         let mut groups = self.0.lock();
         let (number, poller) = (groups.next, groups.next + 1);
@@ -119,7 +123,7 @@ impl Polls {
 
     /// Updates the upstream of a group, if the credentials are those of the group. Returns whether
     /// they are.
-    fn renew(&self, access: &Access, upstream: &Client) -> bool {
+    fn renew(&self, access: &UpstreamCredentials, upstream: &Client) -> bool {
         let is_same = *access == upstream.access();
         if is_same && let Some(group) = self.0.lock().groups.get_mut(access) {
             group.upstream = upstream.clone();
@@ -127,11 +131,11 @@ impl Polls {
         is_same
     }
 
-    fn state_read(&self, access: &Access) -> Option<Arc<Semaphore>> {
+    fn state_read(&self, access: &UpstreamCredentials) -> Option<Arc<Semaphore>> {
         self.0.lock().groups.get(access).map(|group| Arc::clone(&group.state_read))
     }
 
-    fn unsubscribe(&self, access: &Access, number: u64) {
+    fn unsubscribe(&self, access: &UpstreamCredentials, number: u64) {
         let mut groups = self.0.lock();
         if let Some(group) = groups.groups.get_mut(access) {
             group.threads.remove(&number);
@@ -145,7 +149,7 @@ impl Polls {
     /// then they are marked as not polled, and the poller must end.
     fn polled(
         &self,
-        access: &Access,
+        access: &UpstreamCredentials,
         poller: u64,
     ) -> Option<(Client, BTreeMap<u64, PolledThread>)> {
         let mut groups = self.0.lock();
@@ -233,7 +237,8 @@ impl PollSubscription {
 
     /// Moves the thread to the group of these credentials.
     pub(super) fn use_credentials(&mut self, upstream: &Client) {
-        let is_in_place = |(access, _): &(Access, u64)| self.shared.polls.renew(access, upstream);
+        let is_in_place =
+            |(access, _): &(UpstreamCredentials, u64)| self.shared.polls.renew(access, upstream);
         if !is_pollable(&self.thread.id) || self.place.as_ref().is_some_and(is_in_place) {
             return;
         }

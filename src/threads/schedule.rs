@@ -12,7 +12,7 @@ use super::lifecycle::Lifecycle;
 use super::pace::{LOOK_INTERVAL, Lane, Pace, Permit};
 use super::poll::{PollReport, PollState, PollSubscription};
 use crate::metrics::LookReason;
-use crate::upstream::{Backoff, Client, Error, Line, Seed, Turn};
+use crate::upstream::{Backoff, Client, Error, QueueClass, QueuePermit, Seed};
 use threadway_translate::langgraph::Capabilities;
 
 /// How often a thread is looked at that does not exist, in case a poll has missed its creation.
@@ -58,7 +58,7 @@ pub(super) struct Schedule {
     /// The pauses after looks that have failed.
     pauses: Backoff,
     /// The turn for the first look, which has begun with the first follower's request.
-    first_turn: Option<Turn>,
+    first_turn: Option<QueuePermit>,
 }
 
 /// What a look has achieved.
@@ -107,10 +107,10 @@ impl Cause {
     }
 
     /// The line in which the look waits for its turn.
-    fn line(self) -> Line {
+    fn line(self) -> QueueClass {
         match self {
-            Self::Requested | Self::Lifecycle | Self::Changed | Self::RunEnded => Line::Looks,
-            Self::Interval | Self::SlowInterval => Line::Checks,
+            Self::Requested | Self::Lifecycle | Self::Changed | Self::RunEnded => QueueClass::Looks,
+            Self::Interval | Self::SlowInterval => QueueClass::Checks,
         }
     }
 
@@ -152,7 +152,7 @@ impl Schedule {
     }
 
     /// Sets the turn in which the first look is made.
-    pub(super) fn begin_in(&mut self, turn: Option<Turn>) {
+    pub(super) fn begin_in(&mut self, turn: Option<QueuePermit>) {
         self.first_turn = turn;
     }
 
@@ -161,7 +161,7 @@ impl Schedule {
         &mut self,
         requests: &Notify,
         upstream: &Client,
-    ) -> (Cause, Permit, Result<Turn, Error>) {
+    ) -> (Cause, Permit, Result<QueuePermit, Error>) {
         loop {
             let cause = self.cause(requests).await;
             let Some(lane) = cause.lane() else {

@@ -7,7 +7,7 @@ use super::reader::ThreadReader;
 use super::refusal::Refusal;
 use super::thread::Thread;
 use crate::runs::RunReader;
-use crate::upstream::{Client, Line};
+use crate::upstream::{Client, QueueClass};
 use threadway_translate::langgraph::Capabilities;
 
 /// What a thread contains now.
@@ -49,7 +49,7 @@ impl Threads {
         let key = LookKey::new(upstream, thread_id, self.emit);
         let read = async || {
             let look = look::look_without_joining(&runs, upstream, server, thread_id);
-            upstream.in_turn(Line::Looks, look).await
+            upstream.in_turn(QueueClass::Looks, look).await
         };
         let LookedWithoutJoining { run, newest } = self.shared.rests.share(key, read).await?;
         let reader = RunReader::new(run, None).into();

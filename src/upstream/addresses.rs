@@ -14,7 +14,7 @@ use http::Method;
 use tokio::time::Instant;
 use url::Url;
 
-use super::availability::{Availability, Evidence};
+use super::availability::{Availability, HealthSignal};
 use super::backoff::Seed;
 use super::choice::{AddressSwitch, Choice};
 use super::dial::Dialer;
@@ -39,7 +39,7 @@ pub(super) struct Addresses {
     others: Box<[Address]>,
     choice: Mutex<Choice>,
     /// Where threads have live runs that this gateway reads, by thread.
-    homes: Mutex<HashMap<Arc<str>, Home>>,
+    homes: Mutex<HashMap<Arc<str>, LiveRunAddress>>,
 }
 
 pub(super) struct Address {
@@ -52,7 +52,7 @@ pub(super) struct Address {
 
 /// Whom and what a request concerns, as far as its address depends on it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Concern {
+pub(super) struct RoutingKey {
     /// The thread. Not set if there is one address.
     pub(super) thread: Option<Arc<str>>,
     /// Whether the request has a caller's credentials.
@@ -61,7 +61,7 @@ pub(super) struct Concern {
 
 /// The address of a thread's live run.
 #[derive(Debug)]
-struct Home {
+struct LiveRunAddress {
     address: usize,
     /// How many values of [`Affinity`] there are.
     users: usize,
@@ -75,7 +75,7 @@ pub(crate) struct Affinity {
 }
 
 /// A request without an answer.
-struct Failure<'a> {
+struct UnansweredRequest<'a> {
     error: &'a Error,
     /// How many failed requests it counts as.
     weight: u32,
@@ -84,7 +84,7 @@ struct Failure<'a> {
 
 /// A request that was sent to an address and has no answer yet. Its caller has given it up if this is
 /// dropped before [`finish`](Self::finish).
-pub(super) struct Attempt {
+pub(super) struct PendingAttempt {
     addresses: Arc<Addresses>,
     address: usize,
     since: Instant,
@@ -126,7 +126,7 @@ impl Addresses {
     }
 
     /// The order in which a request tries the addresses. Empty if none may get it.
-    pub(super) fn order(&self, request: &Concern) -> Vec<usize> {
+    pub(super) fn order(&self, request: &RoutingKey) -> Vec<usize> {
         let mut order = if self.are_several() {
             let thread = request.thread.as_deref();
             let home = thread.and_then(|thread| Some(self.homes.lock().get(thread)?.address));
@@ -169,7 +169,7 @@ impl Addresses {
     ) -> Option<Affinity> {
         let thread = thread.filter(|_| self.are_several())?;
         let mut homes = self.homes.lock();
-        let home = homes.entry(Arc::clone(&thread)).or_insert(Home { address, users: 0 });
+        let home = homes.entry(Arc::clone(&thread)).or_insert(LiveRunAddress { address, users: 0 });
         home.address = address;
         home.users += 1;
         drop(homes);
@@ -182,7 +182,7 @@ impl Addresses {
         self.report(change, metrics);
     }
 
-    fn note_failure(&self, index: usize, failure: &Failure<'_>, metrics: &Metrics) {
+    fn note_failure(&self, index: usize, failure: &UnansweredRequest<'_>, metrics: &Metrics) {
         let availability = &self.get(index).availability;
         let is_unavailable = availability.note_failure(&failure.error.to_string(), failure.weight);
         if is_unavailable || failure.waited >= LONG_WAIT {
@@ -250,9 +250,9 @@ impl fmt::Debug for Affinity {
     }
 }
 
-// === impl Attempt ===
+// === impl PendingAttempt ===
 
-impl Attempt {
+impl PendingAttempt {
     pub(super) fn begin(addresses: &Arc<Addresses>, address: usize, metrics: &Metrics) -> Self {
         let (addresses, metrics) = (Arc::clone(addresses), metrics.clone());
         Self { addresses, address, since: Instant::now(), metrics, is_finished: false }
@@ -274,10 +274,10 @@ impl Attempt {
     pub(super) fn finish<T>(mut self, answer: &Result<T, Error>) {
         self.is_finished = true;
         let Err(error) = answer else { return self.note_answer() };
-        match Evidence::of(error) {
-            Evidence::Answered => self.note_answer(),
-            Evidence::Refused => self.note_failure(error, OUTAGE_FAILURES),
-            Evidence::Unanswered => self.note_failure(error, 1),
+        match HealthSignal::of(error) {
+            HealthSignal::Answered => self.note_answer(),
+            HealthSignal::Refused => self.note_failure(error, OUTAGE_FAILURES),
+            HealthSignal::Unanswered => self.note_failure(error, 1),
         }
     }
 
@@ -286,12 +286,12 @@ impl Attempt {
     }
 
     fn note_failure(&self, error: &Error, weight: u32) {
-        let failure = Failure { error, weight, waited: self.since.elapsed() };
+        let failure = UnansweredRequest { error, weight, waited: self.since.elapsed() };
         self.addresses.note_failure(self.address, &failure, &self.metrics);
     }
 }
 
-impl Drop for Attempt {
+impl Drop for PendingAttempt {
     fn drop(&mut self) {
         let waited = self.since.elapsed();
         if !self.is_finished && waited >= MIN_WAIT {
@@ -305,17 +305,19 @@ impl Drop for Attempt {
 /// Whether a request that failed like this may be sent to another address. A server that may have
 /// acted on a request must not get it twice: a second POST would start a second run.
 pub(super) fn may_go_on(method: &Method, error: &Error) -> bool {
-    match Evidence::of(error) {
+    match HealthSignal::of(error) {
         // Nothing was sent.
-        Evidence::Refused => true,
-        Evidence::Unanswered => method == Method::GET && !matches!(error, Error::Timeout { .. }),
-        Evidence::Answered => false,
+        HealthSignal::Refused => true,
+        HealthSignal::Unanswered => {
+            method == Method::GET && !matches!(error, Error::Timeout { .. })
+        }
+        HealthSignal::Answered => false,
     }
 }
 
 /// Whether an error says nothing about what was requested.
 pub(super) fn is_no_answer(error: &Error) -> bool {
-    Evidence::of(error) != Evidence::Answered
+    HealthSignal::of(error) != HealthSignal::Answered
 }
 
 #[cfg(test)]
@@ -356,7 +358,7 @@ mod tests {
         let addresses = Arc::new(addresses);
         let affinity = |address| addresses.affinity(Some(Arc::from("T")), address);
         let about = |thread: Option<&str>| {
-            addresses.order(&Concern { thread: thread.map(Arc::from), has_credentials: false })
+            addresses.order(&RoutingKey { thread: thread.map(Arc::from), has_credentials: false })
         };
         assert_eq!(about(Some("T")), [0, 1]);
         let one = affinity(1);
@@ -378,7 +380,7 @@ mod tests {
             let addresses = Addresses::new(first, others, &Tls::default()).unwrap();
             let all: Vec<_> = (0..count).collect();
             let order =
-                |has_credentials| addresses.order(&Concern { thread: None, has_credentials });
+                |has_credentials| addresses.order(&RoutingKey { thread: None, has_credentials });
             assert_eq!(order(true), all);
             addresses.entrust(0, false);
             assert_eq!((order(true), order(false)), (all[1..].to_vec(), all.clone()));

@@ -34,7 +34,7 @@ struct Record {
 
 /// What the result of a request says about the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Evidence {
+pub(super) enum HealthSignal {
     /// The server answered.
     Answered,
     /// The server accepts no connection.
@@ -84,9 +84,9 @@ impl Availability {
     }
 }
 
-// === impl Evidence ===
+// === impl HealthSignal ===
 
-impl Evidence {
+impl HealthSignal {
     pub(super) fn of(error: &Error) -> Self {
         match error {
             Error::Unreachable { .. } | Error::Unproven => Self::Refused,

@@ -221,23 +221,23 @@ mod tests {
 
     /// What happens to an address.
     #[derive(Clone, Copy, Debug)]
-    enum Event {
+    enum AddressEvent {
         Answers(usize),
         Fails(usize),
         TimePasses(u64),
         IsTried,
     }
 
-    fn any_event(addresses: usize) -> impl Strategy<Value = Event> {
+    fn any_event(addresses: usize) -> impl Strategy<Value = AddressEvent> {
         prop_oneof![
-            (0..addresses).prop_map(Event::Answers),
-            (0..addresses).prop_map(Event::Fails),
-            (0..90_u64).prop_map(Event::TimePasses),
-            Just(Event::IsTried),
+            (0..addresses).prop_map(AddressEvent::Answers),
+            (0..addresses).prop_map(AddressEvent::Fails),
+            (0..90_u64).prop_map(AddressEvent::TimePasses),
+            Just(AddressEvent::IsTried),
         ]
     }
 
-    fn any_events() -> impl Strategy<Value = (usize, Vec<Event>)> {
+    fn any_events() -> impl Strategy<Value = (usize, Vec<AddressEvent>)> {
         (1..9_usize).prop_flat_map(|addresses| {
             let events = proptest::collection::vec(any_event(addresses), 0..60);
             (Just(addresses), events)
@@ -255,19 +255,19 @@ mod tests {
             let (mut away, mut current) = (BTreeSet::new(), 0);
             for event in events {
                 let change = match event {
-                    Event::Answers(index) => {
+                    AddressEvent::Answers(index) => {
                         away.remove(&index);
                         choice.on_answer(index, now)
                     }
-                    Event::Fails(index) => {
+                    AddressEvent::Fails(index) => {
                         away.insert(index);
                         choice.on_failure(index, now)
                     }
-                    Event::TimePasses(seconds) => {
+                    AddressEvent::TimePasses(seconds) => {
                         now += Duration::from_secs(seconds);
                         None
                     }
-                    Event::IsTried => {
+                    AddressEvent::IsTried => {
                         let tried = choice.take_trial(now);
                         prop_assert!(tried.is_none_or(|index| away.contains(&index)));
                         None

@@ -12,10 +12,10 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::addresses::{Addresses, Concern};
+use super::addresses::{Addresses, RoutingKey};
 use super::choice::TRIAL_TIMEOUT;
 use super::prepared_request::{CallMetrics, PreparedRequest, Target};
-use super::turns::{Line, Turn, TurnKey, Turns};
+use super::turns::{QueueClass, QueueKey, QueuePermit, UpstreamQueue};
 use super::{AnswerText, ApiKey, BaseUrl, Caller, Error, Identity, Purpose, Tls};
 use crate::metrics::{Answer, Metrics, Operation};
 use crate::sync::Mutex;
@@ -35,7 +35,7 @@ pub struct Client {
     /// Shared by all clients of this configured upstream, so that a new key reaches them all.
     key: Arc<Mutex<Option<ApiKey>>>,
     /// Shared by all clients of this configured upstream.
-    turns: Arc<Turns>,
+    turns: Arc<UpstreamQueue>,
     metrics: Metrics,
     /// Headers that the configuration adds to every request.
     headers: HeaderMap,
@@ -57,7 +57,7 @@ pub(crate) struct WeakClient {
     only: Option<usize>,
     base: BaseUrl,
     key: Arc<Mutex<Option<ApiKey>>>,
-    turns: Arc<Turns>,
+    turns: Arc<UpstreamQueue>,
     headers: HeaderMap,
     identity: Identity,
 }
@@ -68,7 +68,7 @@ pub(crate) struct WeakClient {
 /// Two configured upstreams may share a URL and differ in keys or headers. Their accesses are never
 /// equal.
 #[derive(Clone)]
-pub(crate) struct Access {
+pub(crate) struct UpstreamCredentials {
     /// Identifies the configured upstream, by the address of its key.
     configured: Arc<Mutex<Option<ApiKey>>>,
     caller: Caller,
@@ -111,7 +111,7 @@ impl Client {
             only: None,
             base,
             key: Arc::new(Mutex::new(key)),
-            turns: Arc::new(Turns::new()),
+            turns: Arc::new(UpstreamQueue::new()),
             metrics: Metrics::default(),
             headers,
             identity: Identity::default(),
@@ -228,24 +228,24 @@ impl Client {
     }
 
     /// The credentials of this client's requests.
-    pub(crate) fn access(&self) -> Access {
-        Access { configured: Arc::clone(&self.key), caller: self.caller.clone() }
+    pub(crate) fn access(&self) -> UpstreamCredentials {
+        UpstreamCredentials { configured: Arc::clone(&self.key), caller: self.caller.clone() }
     }
 
     /// Waits for a turn at the server, in which the caller's requests are sent. Fails with
     /// [`Error::Crowded`] if too many wait. Cancel safe.
     ///
     /// A task that has a turn must not wait for another one.
-    pub(crate) async fn turn(&self, line: Line) -> Result<Turn, Error> {
+    pub(crate) async fn turn(&self, line: QueueClass) -> Result<QueuePermit, Error> {
         let name = self.caller.name().map(Arc::from);
-        let key = TurnKey { access: self.access(), name };
+        let key = QueueKey { access: self.access(), name };
         Box::pin(self.turns.turn(line, key, &self.metrics)).await
     }
 
     /// Makes a request in a [`turn`](Self::turn) of its own.
     pub(crate) async fn in_turn<T>(
         &self,
-        line: Line,
+        line: QueueClass,
         request: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let _turn = self.turn(line).await?;
@@ -344,7 +344,7 @@ impl Client {
         *request.headers_mut() = headers;
         let metrics = CallMetrics::new(operation, self.metrics.clone());
         let addresses = Arc::clone(&self.addresses);
-        let concern = Concern { thread: None, has_credentials: self.caller.is_personal() };
+        let concern = RoutingKey { thread: None, has_credentials: self.caller.is_personal() };
         let repeats = self.repeats_reads;
         PreparedRequest::new(
             Target { addresses, only: self.only, url, concern, repeats },
@@ -403,24 +403,24 @@ impl WeakClient {
     }
 }
 
-// === impl Access ===
+// === impl UpstreamCredentials ===
 
-impl PartialEq for Access {
+impl PartialEq for UpstreamCredentials {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.configured, &other.configured) && self.caller == other.caller
     }
 }
 
-impl Eq for Access {}
+impl Eq for UpstreamCredentials {}
 
-impl Hash for Access {
+impl Hash for UpstreamCredentials {
     fn hash<H: Hasher>(&self, state: &mut H) {
         Arc::as_ptr(&self.configured).hash(state);
         self.caller.hash(state);
     }
 }
 
-impl fmt::Debug for Access {
+impl fmt::Debug for UpstreamCredentials {
     /// Omits the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Access").field(&self.caller).finish()

@@ -13,7 +13,7 @@ use threadway_translate::langgraph::Unsupported;
 
 /// What a list is of.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Listed {
+pub(super) enum ListKind {
     Runs,
     Threads,
 }
@@ -28,7 +28,7 @@ pub(super) struct PageRange {
 }
 
 /// The parts of a list, as one JSON array of bounded size.
-struct Parts<'a> {
+struct BoundedJsonArray<'a> {
     columns: &'a [&'a str],
     text: String,
 }
@@ -44,7 +44,7 @@ impl Client {
     /// long as the one that was too large, and its items keep these columns only.
     pub(super) async fn list<'a>(
         &self,
-        listed: Listed,
+        listed: ListKind,
         columns: &'a [&'a str],
         page: PageRange,
         call: impl Fn(PageRange, &'a [&'a str]) -> PreparedRequest,
@@ -53,7 +53,7 @@ impl Client {
             Err(Error::TooLarge { .. }) if page.limit > 1 => {}
             list => return list,
         }
-        let mut parts = Parts { columns, text: "[".to_owned() };
+        let mut parts = BoundedJsonArray { columns, text: "[".to_owned() };
         let mut part = PageRange { limit: page.limit / 2, ..page };
         let end = page.offset + page.limit;
         while part.offset < end {
@@ -85,7 +85,7 @@ impl Client {
 
     async fn list_at_once<'a>(
         &self,
-        listed: Listed,
+        listed: ListKind,
         columns: &'a [&'a str],
         page: PageRange,
         call: &impl Fn(PageRange, &'a [&'a str]) -> PreparedRequest,
@@ -106,18 +106,18 @@ impl Client {
         }
     }
 
-    fn rejects_columns(&self, listed: Listed) -> &AtomicBool {
+    fn rejects_columns(&self, listed: ListKind) -> &AtomicBool {
         let [of_runs, of_threads] = &*self.rejects_columns;
         match listed {
-            Listed::Runs => of_runs,
-            Listed::Threads => of_threads,
+            ListKind::Runs => of_runs,
+            ListKind::Threads => of_threads,
         }
     }
 }
 
-// === impl Parts ===
+// === impl BoundedJsonArray ===
 
-impl Parts<'_> {
+impl BoundedJsonArray<'_> {
     /// Appends a part, and returns how many items it has. `None` if it is malformed.
     ///
     /// Items that exceed the size of all parts together lack the inputs of their runs.
@@ -148,7 +148,7 @@ mod tests {
         let run =
             |id: &str| format!(r#"[{{"run_id":"{id}","x":1,"kwargs":{{"input":"{large}"}}}}]"#);
         let columns = ["run_id", "kwargs", "metadata"];
-        let mut parts = Parts { columns: &columns, text: "[".to_owned() };
+        let mut parts = BoundedJsonArray { columns: &columns, text: "[".to_owned() };
         for id in ["a", "b", "c"] {
             assert_eq!(parts.push(&run(id)), Some(1));
         }

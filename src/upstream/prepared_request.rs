@@ -13,7 +13,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 use url::Url;
 
-use super::addresses::{Addresses, Attempt, Concern, is_no_answer, may_go_on};
+use super::addresses::{Addresses, PendingAttempt, RoutingKey, is_no_answer, may_go_on};
 use super::http1;
 use super::{
     ANSWER_TIMEOUT, AnswerText, Error, MAX_ANSWER_BYTES, RunStream, START_TIMEOUT, response,
@@ -41,7 +41,7 @@ pub(super) struct Target {
     pub(super) only: Option<usize>,
     /// The URL at the address `only`, or else at the first address.
     pub(super) url: Url,
-    pub(super) concern: Concern,
+    pub(super) concern: RoutingKey,
     /// Whether a read that is interrupted is repeated.
     pub(super) repeats: bool,
 }
@@ -66,9 +66,9 @@ enum Hedge {
 /// The requests that have no answer yet.
 #[derive(Default)]
 struct Attempts {
-    newest: Option<Attempt>,
+    newest: Option<PendingAttempt>,
     /// The request to a slow address, if another address has got it too.
-    slow: Option<Attempt>,
+    slow: Option<PendingAttempt>,
 }
 
 /// Which of two addresses has answered.
@@ -212,7 +212,7 @@ impl PreparedRequest {
         loop {
             let next = order.next().map(|next| (next, request.clone()));
             let again = (may_repeat && next.is_none()).then(|| request.clone());
-            attempts.newest = Some(Attempt::begin(&addresses, index, &metrics.metrics));
+            attempts.newest = Some(PendingAttempt::begin(&addresses, index, &metrics.metrics));
             let mut first = pin!(exchange(index, request));
             let is_hedged = hedge == Hedge::Reads && is_read;
             let answer = match next.as_ref().filter(|_| is_hedged) {
@@ -221,7 +221,7 @@ impl PreparedRequest {
                     biased;
                     answer = &mut first => answer,
                     () = tokio::time::sleep(HEDGE_AFTER) => {
-                        let second = Attempt::begin(&addresses, *other, &metrics.metrics);
+                        let second = PendingAttempt::begin(&addresses, *other, &metrics.metrics);
                         attempts.hedge(second);
                         let second = pin!(exchange(*other, copy.clone()));
                         let (answer, winner) = either(first, second).await;
@@ -275,7 +275,7 @@ async fn either<T>(
 
 impl Attempts {
     /// The newest request is slow, and another address gets it too.
-    fn hedge(&mut self, second: Attempt) {
+    fn hedge(&mut self, second: PendingAttempt) {
         self.slow = self.newest.replace(second);
     }
 

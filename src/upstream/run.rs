@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 use url::Url;
 use uuid::Uuid;
 
-use super::list::{Listed, PageRange};
+use super::list::{ListKind, PageRange};
 use super::{AnswerText, Body, Client, Error, OnThreadNotFound, RunStream};
 use crate::metrics::Operation;
 use crate::offload::offload;
@@ -246,7 +246,7 @@ impl Client {
             let call = self.call_url(Operation::Runs, Method::GET, url);
             call.about_thread(thread_id).allow_not_found()
         };
-        self.list(Listed::Runs, columns, PageRange { offset: 0, limit }, call).await
+        self.list(ListKind::Runs, columns, PageRange { offset: 0, limit }, call).await
     }
 
     /// The Python server expects one `select` for each column, and rejects a comma-separated list

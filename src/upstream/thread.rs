@@ -8,7 +8,7 @@ use http::header::HeaderName;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::list::{Listed, PageRange};
+use super::list::{ListKind, PageRange};
 use super::prepared_request::PreparedRequest;
 use super::{AnswerText, Client, Error};
 use crate::metrics::Operation;
@@ -194,7 +194,7 @@ impl Client {
             self.call(Operation::PollThreads, Method::POST, &["threads", "search"]).json(&body)
         };
         let body =
-            self.list(Listed::Threads, &MARK_COLUMNS, PageRange { offset, limit }, call).await?;
+            self.list(ListKind::Threads, &MARK_COLUMNS, PageRange { offset, limit }, call).await?;
         self.understood(body.read(ThreadMark::parse_list), "a list of threads")
     }
 
@@ -365,7 +365,7 @@ impl Client {
             let ids = ids.get(..limit).unwrap_or(ids);
             self.search_threads(&ThreadsById { ids, select, limit })
         };
-        let body = self.list(Listed::Threads, &COLUMNS, page, call).await?;
+        let body = self.list(ListKind::Threads, &COLUMNS, page, call).await?;
         let threads = body.read(ThreadRecord::parse_list);
         let mut threads = self.understood(threads, "a list of threads")?;
         // A server that ignores `ids` lists other threads.
@@ -392,7 +392,7 @@ impl Client {
                 select,
             })
         };
-        let body = self.list(Listed::Threads, columns, page, call).await?;
+        let body = self.list(ListKind::Threads, columns, page, call).await?;
         self.understood(body.read(ThreadRecord::parse_list), "a list of threads")
     }
 

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::availability::OUTAGE_LOG_INTERVAL;
-use super::{Access, Error};
+use super::{Error, UpstreamCredentials};
 use crate::metrics::{Answer, Metrics};
 use crate::sync::{Guard, Mutex};
 
@@ -44,7 +44,7 @@ const CHECK_EVERY: u64 = 8;
 
 /// The turns at one upstream.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct UpstreamQueue {
     starts: Mutex<Pool>,
     looks: Mutex<Pool>,
     /// Cancelled when nothing waits any more.
@@ -53,7 +53,7 @@ pub(super) struct Turns {
 
 /// What a turn is for, and so where a request waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum QueueClass {
     /// Starts of runs.
     Starts,
     /// Looks that a client waits for, or that show what has changed.
@@ -64,15 +64,15 @@ pub(crate) enum Line {
 }
 
 /// The permission for the requests of one look, or of one step of a start.
-pub(crate) struct Turn {
-    turns: Arc<Turns>,
-    line: Line,
+pub(crate) struct QueuePermit {
+    turns: Arc<UpstreamQueue>,
+    line: QueueClass,
 }
 
 /// Whose turn it is. Callers whom LangGraph cannot distinguish may have different names here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct TurnKey {
-    pub(super) access: Access,
+pub(super) struct QueueKey {
+    pub(super) access: UpstreamCredentials,
     pub(super) name: Option<Arc<str>>,
 }
 
@@ -90,31 +90,31 @@ struct Pool {
 /// Requests that wait, by caller and in order.
 #[derive(Default)]
 struct Waiting {
-    callers: HashMap<TurnKey, BTreeMap<u64, oneshot::Sender<Turn>>>,
+    callers: HashMap<QueueKey, BTreeMap<u64, oneshot::Sender<QueuePermit>>>,
     /// The next caller first.
-    order: VecDeque<TurnKey>,
+    order: VecDeque<QueueKey>,
     count: usize,
 }
 
 /// A request that waits. Dropping it removes it from its line.
 struct Waiter<'a> {
-    turns: &'a Turns,
-    line: Line,
-    key: TurnKey,
+    turns: &'a UpstreamQueue,
+    line: QueueClass,
+    key: QueueKey,
     number: u64,
 }
 
 /// Where a request is after it has asked for a turn.
-enum Place<'a> {
-    Turn(Turn),
-    Waiting(Waiter<'a>, oneshot::Receiver<Turn>),
+enum WaiterState<'a> {
+    QueuePermit(QueuePermit),
+    Waiting(Waiter<'a>, oneshot::Receiver<QueuePermit>),
     /// Too many wait.
     None,
 }
 
-// === impl Turns ===
+// === impl UpstreamQueue ===
 
-impl Turns {
+impl UpstreamQueue {
     pub(super) fn new() -> Self {
         Self {
             starts: Mutex::new(Pool::new(MAX_START_TURNS)),
@@ -134,21 +134,21 @@ impl Turns {
     /// A task that has a turn must not wait for another one.
     pub(super) async fn turn(
         self: &Arc<Self>,
-        line: Line,
-        key: TurnKey,
+        line: QueueClass,
+        key: QueueKey,
         metrics: &Metrics,
-    ) -> Result<Turn, Error> {
+    ) -> Result<QueuePermit, Error> {
         let (waiter, granted) = match self.enter(line, key) {
-            Place::Turn(turn) => return Ok(turn),
-            Place::Waiting(waiter, granted) => (waiter, granted),
-            Place::None => return Err(self.crowded(line, metrics)),
+            WaiterState::QueuePermit(turn) => return Ok(turn),
+            WaiterState::Waiting(waiter, granted) => (waiter, granted),
+            WaiterState::None => return Err(self.crowded(line, metrics)),
         };
         let waits = metrics.turn_waiting();
         let shutdown = self.shutdown.get().cloned().unwrap_or_default();
         let turn = shutdown.run_until_cancelled(async {
             match line {
-                Line::Checks => granted.await.ok(),
-                Line::Starts | Line::Looks => {
+                QueueClass::Checks => granted.await.ok(),
+                QueueClass::Starts | QueueClass::Looks => {
                     tokio::time::timeout(TURN_TIMEOUT, granted).await.ok().and_then(Result::ok)
                 }
             }
@@ -163,18 +163,18 @@ impl Turns {
     }
 
     /// Takes a free turn, or a place in a line.
-    fn enter(self: &Arc<Self>, line: Line, key: TurnKey) -> Place<'_> {
+    fn enter(self: &Arc<Self>, line: QueueClass, key: QueueKey) -> WaiterState<'_> {
         let mut pool = self.pool(line);
         if pool.free > 0 {
             pool.free -= 1;
             drop(pool);
-            return Place::Turn(Turn { turns: Arc::clone(self), line });
+            return WaiterState::QueuePermit(QueuePermit { turns: Arc::clone(self), line });
         }
         let mut displaced = None;
-        if line != Line::Checks && pool.clients.count >= MAX_WAITING {
+        if line != QueueClass::Checks && pool.clients.count >= MAX_WAITING {
             displaced = pool.clients.displace(&key);
             if displaced.is_none() {
-                return Place::None;
+                return WaiterState::None;
             }
         }
         let (sender, granted) = oneshot::channel();
@@ -183,19 +183,19 @@ impl Turns {
         pool.line(line).push(key.clone(), number, sender);
         drop(pool);
         drop(displaced);
-        Place::Waiting(Waiter { turns: self, line, key, number }, granted)
+        WaiterState::Waiting(Waiter { turns: self, line, key, number }, granted)
     }
 
     #[track_caller]
-    fn pool(&self, line: Line) -> Guard<'_, Pool> {
+    fn pool(&self, line: QueueClass) -> Guard<'_, Pool> {
         match line {
-            Line::Starts => self.starts.lock(),
-            Line::Looks | Line::Checks => self.looks.lock(),
+            QueueClass::Starts => self.starts.lock(),
+            QueueClass::Looks | QueueClass::Checks => self.looks.lock(),
         }
     }
 
     /// The error of a request that gets no turn, with a log line now and then.
-    fn crowded(&self, line: Line, metrics: &Metrics) -> Error {
+    fn crowded(&self, line: QueueClass, metrics: &Metrics) -> Error {
         metrics.upstream_failed(Answer::Crowded);
         let now = Instant::now();
         let mut pool = self.pool(line);
@@ -224,16 +224,16 @@ impl Pool {
         Self { free, ended: 0, next: 0, clients, checks, logged_at: None }
     }
 
-    fn line(&mut self, line: Line) -> &mut Waiting {
+    fn line(&mut self, line: QueueClass) -> &mut Waiting {
         match line {
-            Line::Starts | Line::Looks => &mut self.clients,
-            Line::Checks => &mut self.checks,
+            QueueClass::Starts | QueueClass::Looks => &mut self.clients,
+            QueueClass::Checks => &mut self.checks,
         }
     }
 
     /// Takes the request that gets the next turn out of its queue. If none waits, the turn is free.
-    fn next(&mut self) -> Option<(Line, oneshot::Sender<Turn>)> {
-        let (clients, checks) = (Line::Looks, Line::Checks);
+    fn next(&mut self) -> Option<(QueueClass, oneshot::Sender<QueuePermit>)> {
+        let (clients, checks) = (QueueClass::Looks, QueueClass::Checks);
         self.ended += 1;
         let is_for_check = self.ended.is_multiple_of(CHECK_EVERY);
         let lines = if is_for_check { [checks, clients] } else { [clients, checks] };
@@ -254,7 +254,7 @@ impl fmt::Debug for Pool {
 // === impl Waiting ===
 
 impl Waiting {
-    fn push(&mut self, key: TurnKey, number: u64, sender: oneshot::Sender<Turn>) {
+    fn push(&mut self, key: QueueKey, number: u64, sender: oneshot::Sender<QueuePermit>) {
         let requests = self.callers.entry(key.clone()).or_default();
         if requests.is_empty() {
             self.order.push_back(key);
@@ -264,7 +264,7 @@ impl Waiting {
     }
 
     /// Takes the oldest request of the next caller.
-    fn pop(&mut self) -> Option<oneshot::Sender<Turn>> {
+    fn pop(&mut self) -> Option<oneshot::Sender<QueuePermit>> {
         let key = self.order.pop_front()?;
         let requests = self.callers.get_mut(&key)?;
         let (_, sender) = requests.pop_first()?;
@@ -280,7 +280,7 @@ impl Waiting {
     /// Takes a request out of the full line, in favour of one of this caller: the newest of the
     /// caller that has the most requests waiting. `None` if that would leave this caller with as
     /// many. So one caller cannot keep others out.
-    fn displace(&mut self, key: &TurnKey) -> Option<oneshot::Sender<Turn>> {
+    fn displace(&mut self, key: &QueueKey) -> Option<oneshot::Sender<QueuePermit>> {
         let own = self.callers.get(key).map_or(0, BTreeMap::len);
         let most = self.callers.values_mut().max_by_key(|requests| requests.len())?;
         if most.len() <= own + 1 {
@@ -291,7 +291,7 @@ impl Waiting {
     }
 
     /// Removes a request, if it still waits.
-    fn remove(&mut self, key: &TurnKey, number: u64) {
+    fn remove(&mut self, key: &QueueKey, number: u64) {
         let Some(requests) = self.callers.get_mut(key) else { return };
         if requests.remove(&number).is_none() {
             return;
@@ -312,20 +312,20 @@ impl Drop for Waiter<'_> {
     }
 }
 
-// === impl Turn ===
+// === impl QueuePermit ===
 
-impl Drop for Turn {
+impl Drop for QueuePermit {
     fn drop(&mut self) {
         let next = self.turns.pool(self.line).next();
         let Some((line, sender)) = next else { return };
-        let line = if self.line == Line::Starts { Line::Starts } else { line };
+        let line = if self.line == QueueClass::Starts { QueueClass::Starts } else { line };
         // If the caller leaves at this moment, the turn comes back and is dropped, which passes it
         // on.
         drop(sender.send(Self { turns: Arc::clone(&self.turns), line }));
     }
 }
 
-impl fmt::Debug for Turn {
+impl fmt::Debug for QueuePermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Turn").field(&self.line).finish()
     }
@@ -339,16 +339,16 @@ mod tests {
     use super::*;
     use crate::upstream::Client;
 
-    fn key(name: &str) -> TurnKey {
+    fn key(name: &str) -> QueueKey {
         let client = Client::new("http://h:1".parse().unwrap(), None).unwrap();
-        TurnKey { access: client.access(), name: Some(name.into()) }
+        QueueKey { access: client.access(), name: Some(name.into()) }
     }
 
-    fn full() -> (Arc<Turns>, Vec<Turn>) {
-        let turns = Arc::new(Turns::new());
+    fn full() -> (Arc<UpstreamQueue>, Vec<QueuePermit>) {
+        let turns = Arc::new(UpstreamQueue::new());
         let metrics = Metrics::default();
         let taken = (0..MAX_LOOK_TURNS).map(|_| {
-            turns.turn(Line::Looks, key("first"), &metrics).now_or_never().unwrap().unwrap()
+            turns.turn(QueueClass::Looks, key("first"), &metrics).now_or_never().unwrap().unwrap()
         });
         (Arc::clone(&turns), taken.collect())
     }
@@ -358,21 +358,21 @@ mod tests {
         let (turns, taken) = full();
         let (one, metrics) = (key("one"), Metrics::default());
         let mut waiting: Vec<_> =
-            (0..MAX_WAITING).map(|_| turns.enter(Line::Looks, one.clone())).collect();
-        let refused = turns.turn(Line::Looks, one.clone(), &metrics).now_or_never();
+            (0..MAX_WAITING).map(|_| turns.enter(QueueClass::Looks, one.clone())).collect();
+        let refused = turns.turn(QueueClass::Looks, one.clone(), &metrics).now_or_never();
         assert_eq!(refused.unwrap().unwrap_err(), Error::Crowded);
         assert_eq!(turns.looks.lock().clients.count, MAX_WAITING);
-        let other = turns.enter(Line::Looks, key("other"));
-        assert!(matches!(other, Place::Waiting(..)));
+        let other = turns.enter(QueueClass::Looks, key("other"));
+        assert!(matches!(other, WaiterState::Waiting(..)));
         assert_eq!(turns.looks.lock().clients.count, MAX_WAITING);
-        let Some(Place::Waiting(_, displaced)) = waiting.last_mut() else { panic!() };
+        let Some(WaiterState::Waiting(_, displaced)) = waiting.last_mut() else { panic!() };
         assert!(displaced.try_recv().is_err_and(|error| error == TryRecvError::Closed));
         waiting.push(other);
-        assert!(turns.turn(Line::Checks, one.clone(), &metrics).now_or_never().is_none());
-        let start = turns.turn(Line::Starts, one, &metrics).now_or_never();
+        assert!(turns.turn(QueueClass::Checks, one.clone(), &metrics).now_or_never().is_none());
+        let start = turns.turn(QueueClass::Starts, one, &metrics).now_or_never();
         start.unwrap().unwrap();
         drop(waiting);
-        let again = turns.turn(Line::Looks, key("other"), &metrics);
+        let again = turns.turn(QueueClass::Looks, key("other"), &metrics);
         let (again, ()) = tokio::join!(again, async { drop(taken) });
         again.unwrap();
         assert_eq!(turns.looks.lock().free, MAX_LOOK_TURNS);
@@ -384,7 +384,7 @@ mod tests {
         let (turns, _taken) = full();
         let (shutdown, metrics) = (CancellationToken::new(), Metrics::default());
         turns.stop_waiting_at(&shutdown);
-        for line in [Line::Looks, Line::Checks] {
+        for line in [QueueClass::Looks, QueueClass::Checks] {
             let waiting = turns.turn(line, key("one"), &metrics);
             let (turn, ()) = tokio::join!(waiting, async { shutdown.cancel() });
             assert_eq!(turn.unwrap_err(), Error::Crowded);
@@ -395,7 +395,7 @@ mod tests {
     #[tokio::test]
     async fn every_eighth_turn_is_a_check_while_looks_wait() {
         let (turns, mut taken) = full();
-        let lines = [Line::Looks, Line::Checks];
+        let lines = [QueueClass::Looks, QueueClass::Checks];
         let mut waiting: Vec<_> = lines
             .iter()
             .flat_map(|line| (0..MAX_LOOK_TURNS).map(|_| (*line, turns.enter(*line, key("one")))))
@@ -404,16 +404,16 @@ mod tests {
         while let Some(turn) = taken.pop() {
             drop(turn);
             let at = waiting.iter_mut().position(|(_, place)| match place {
-                Place::Waiting(_, granted) => granted.try_recv().is_ok_and(|turn| {
+                WaiterState::Waiting(_, granted) => granted.try_recv().is_ok_and(|turn| {
                     // The turn is not over.
                     std::mem::forget(turn);
                     true
                 }),
-                Place::Turn(_) | Place::None => false,
+                WaiterState::QueuePermit(_) | WaiterState::None => false,
             });
             order.push(waiting.remove(at.unwrap()).0);
         }
-        let checks = order.iter().filter(|line| **line == Line::Checks).count();
-        assert_eq!((order.len(), checks, order[7]), (MAX_LOOK_TURNS, 2, Line::Checks));
+        let checks = order.iter().filter(|line| **line == QueueClass::Checks).count();
+        assert_eq!((order.len(), checks, order[7]), (MAX_LOOK_TURNS, 2, QueueClass::Checks));
     }
 }

@@ -11,7 +11,7 @@ use crate::support::langgraph::{LangGraph, assistant};
 use threadway::sessions::Settings;
 use threadway_translate::acp::choice::Mode;
 use threadway_translate::acp::permission::Rules;
-use threadway_translate::acp::prompt::Accepts;
+use threadway_translate::acp::prompt::AcceptedContent;
 
 const GEMINI: &str = "google_genai:gemini-2.5-pro";
 
@@ -174,7 +174,7 @@ async fn only_the_agent_of_new_sessions_counts_and_its_own_model_first() {
 async fn what_the_configuration_says_is_the_answer_and_nothing_is_asked_for_it() {
     for (image, audio) in [(false, false), (true, false), (false, true)] {
         let server = server_with(with_model(GEMINI)).await;
-        let accepts_these = Accepts { image, audio, embedded_context: true };
+        let accepts_these = AcceptedContent { image, audio, embedded_context: true };
         let settings = Settings { accepts: Some(accepts_these), ..Settings::default() };
         let setup = Setup { settings, ..Setup::default() };
         assert_eq!(accepts(&server.url, &setup).await, [image, audio]);

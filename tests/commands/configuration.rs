@@ -12,7 +12,7 @@ use super::first_steps::{Server, ended, stderr, stdout};
 use crate::support::process::{File, Process};
 use clap::CommandFactory;
 use threadway::cli::Cli;
-use threadway::config::{Absent, Applies, Config, KEYS, Key, Options, variable};
+use threadway::config::{AppliesWhen, Config, ConfigKey, DefaultValue, KEYS, Options, variable};
 use tokio::task::JoinSet;
 use toml::{Table, Value};
 
@@ -117,7 +117,7 @@ fn keys() -> BTreeSet<String> {
 }
 
 /// The row of a key of the example, which may be in the table of one upstream or agent.
-fn row(key: &str) -> &'static Key {
+fn row(key: &str) -> &'static ConfigKey {
     let short = key.replace("upstreams.NAME.", "upstream.").replace("agents.NAME.emit.", "emit.");
     let found = KEYS.iter().find(|row| row.name == short);
     found.unwrap_or_else(|| panic!("src/config/keys.rs has no row for {key}"))
@@ -153,9 +153,11 @@ fn the_example_has_each_key_with_the_default_of_its_row() {
         let value =
             value.as_str().map_or_else(|| serde_json::to_string(value).unwrap(), str::to_owned);
         match row(key).absent {
-            Absent::Value(default) => assert!(value == default || key.contains("NAME"), "{key}"),
+            DefaultValue::Value(default) => {
+                assert!(value == default || key.contains("NAME"), "{key}");
+            }
             // The URL has no default; this is where `langgraph dev` listens.
-            Absent::Words(_) | Absent::Unsaid => {
+            DefaultValue::Words(_) | DefaultValue::Unsaid => {
                 assert!(key == "upstream.url" || !set.contains_key(key), "{key}");
             }
         }
@@ -165,22 +167,22 @@ fn the_example_has_each_key_with_the_default_of_its_row() {
     let table = |name: &str| format!("`[{}]`", name.split('.').next().unwrap());
     for row in KEYS {
         let is_late = late.contains(&format!("`{}`", row.name)) || late.contains(&table(row.name));
-        assert_eq!(is_late, row.applies == Applies::Restart, "{}", row.name);
+        assert_eq!(is_late, row.applies == AppliesWhen::Restart, "{}", row.name);
     }
 }
 
 /// The row of a key in docs/configuration.md.
-fn page_row(row: &Key) -> String {
+fn page_row(row: &ConfigKey) -> String {
     let flag = row.flag_name().map(|name| {
         let flag = row.flag.unwrap().replace("page=", "page[=").replace("|false", "|false]");
         format!("`--{flag}`, `{}`", variable(name)).replace('|', "\\|")
     });
     let absent = match row.absent {
-        Absent::Value(value) => format!("`{value}`"),
-        Absent::Words(words) => words.to_owned(),
-        Absent::Unsaid => String::new(),
+        DefaultValue::Value(value) => format!("`{value}`"),
+        DefaultValue::Words(words) => words.to_owned(),
+        DefaultValue::Unsaid => String::new(),
     };
-    let late = if row.applies == Applies::Restart { " Needs a restart." } else { "" };
+    let late = if row.applies == AppliesWhen::Restart { " Needs a restart." } else { "" };
     let page = |see: &str| format!(" [{}]({see}).", see.split('#').next().unwrap());
     let see = row.see.map(page).unwrap_or_default();
     let (flag, doc) = (flag.unwrap_or_default(), row.doc());

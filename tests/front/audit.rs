@@ -8,7 +8,7 @@ use crate::support::gateway::{
 use crate::support::issuer::{AUDIENCE, Signer};
 use crate::support::process::File;
 use serde_json::{Value, json};
-use threadway::audit::{Audit, Destination};
+use threadway::audit::{Audit, AuditDestination};
 use threadway::server::{Auth, Cors, Credentials, Settings, Trust, UpstreamAuth};
 
 /// A gateway with an audit log.
@@ -24,7 +24,7 @@ impl Audited {
     async fn with(settings: Settings) -> Self {
         let front = Front::with(settings).await;
         let file = File::new("");
-        let audit = Audit::open(&Destination::File(file.0.clone())).unwrap();
+        let audit = Audit::open(&AuditDestination::File(file.0.clone())).unwrap();
         front.server.audit(audit.clone());
         Self { front, audit, file }
     }

@@ -13,7 +13,7 @@ use crate::support::process::{File, Process};
 use crate::support::upstream::{Exchange, STRANGER, Upstream};
 use serde_json::{Value, json};
 use threadway::runs::OwnerPolicy;
-use threadway::server::{Forward, Limits, Settings};
+use threadway::server::{ForwardedHeaders, Limits, Settings};
 use threadway::upstream::OnThreadNotFound;
 use tokio::time::Instant;
 
@@ -145,7 +145,7 @@ async fn watcher_of_others_is_not_shared_with_a_caller_who_may_not_see_the_threa
 
 /// A thread that Alice and then Bob follow, while the clock does not advance. Both have received
 /// the idle thread. From now on the gateway reads the thread with Bob's credentials.
-async fn followed_by_both(forward: Forward) -> (Gateway, Response, Response) {
+async fn followed_by_both(forward: ForwardedHeaders) -> (Gateway, Response, Response) {
     let gateway = Gateway::javascript().await;
     let agents = agents(&[("default", &gateway.upstream.url())], &[]);
     gateway.server.reload(agents, Settings { forward, ..Settings::default() });
@@ -194,9 +194,9 @@ async fn is_told_of_no_run(response: &mut Response) {
 #[tokio::test]
 async fn follower_who_may_no_longer_see_the_thread_gets_no_later_run() {
     let clock = HeldClock::pause();
-    let mut as_empty = Forward::default();
+    let mut as_empty = ForwardedHeaders::default();
     as_empty.set_unknown(OnThreadNotFound::Empty);
-    let refused = || Forward::default();
+    let refused = || ForwardedHeaders::default();
     for (forward, status) in [(refused(), 404), (refused(), 403), (refused(), 401), (as_empty, 404)]
     {
         let (gateway, mut alice, mut bob) = followed_by_both(forward).await;
@@ -210,7 +210,7 @@ async fn follower_who_may_no_longer_see_the_thread_gets_no_later_run() {
 #[tokio::test]
 async fn follower_gets_a_run_late_if_its_right_to_see_it_cannot_be_checked() {
     let clock = HeldClock::pause();
-    let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
+    let (gateway, mut alice, mut bob) = followed_by_both(ForwardedHeaders::default()).await;
     gateway.upstream.shows("alice", 503);
     let _run = begins(&gateway, &clock).await;
     assert_eq!(bob.next(5).await[4]["runId"], "r1");
@@ -225,7 +225,7 @@ async fn follower_gets_a_run_late_if_its_right_to_see_it_cannot_be_checked() {
 async fn follower_stream_ends_if_all_credentials_are_refused_and_the_next_begins_anew() {
     let clock = HeldClock::pause();
     for status in [401, 403, 404] {
-        let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
+        let (gateway, mut alice, mut bob) = followed_by_both(ForwardedHeaders::default()).await;
         clock.advance(INTERVAL).await;
         for follower in ["bob", "alice"] {
             let look = gateway.upstream.next().await;
@@ -248,7 +248,7 @@ async fn follower_stream_ends_if_all_credentials_are_refused_and_the_next_begins
 async fn follower_whose_credentials_are_refused_ends_no_stream_but_its_own() {
     let clock = HeldClock::pause();
     for status in [401, 403, 404] {
-        let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
+        let (gateway, mut alice, mut bob) = followed_by_both(ForwardedHeaders::default()).await;
         gateway.upstream.shows("bob", status);
         clock.advance(INTERVAL).await;
         at_rest(&gateway, "alice").await;
@@ -265,7 +265,7 @@ async fn follower_whose_credentials_are_refused_ends_no_stream_but_its_own() {
 #[tokio::test]
 async fn follower_who_is_refused_in_the_middle_of_a_run_does_not_wait_for_the_next() {
     let clock = HeldClock::pause();
-    let (gateway, mut alice, mut bob) = followed_by_both(Forward::default()).await;
+    let (gateway, mut alice, mut bob) = followed_by_both(ForwardedHeaders::default()).await;
     let run = begins(&gateway, &clock).await;
     for follower in [&mut alice, &mut bob] {
         assert_eq!(follower.next(5).await[4]["runId"], "r1");
@@ -297,7 +297,7 @@ async fn follower_who_is_refused_in_the_middle_of_a_run_does_not_wait_for_the_ne
 #[tokio::test]
 async fn follower_who_has_left_lends_no_credentials() {
     let clock = HeldClock::pause();
-    let (gateway, _alice, bob) = followed_by_both(Forward::default()).await;
+    let (gateway, _alice, bob) = followed_by_both(ForwardedHeaders::default()).await;
     drop(bob);
     gateway.watched_by(1).await;
     clock.advance(INTERVAL).await;
@@ -308,7 +308,7 @@ async fn follower_who_has_left_lends_no_credentials() {
 #[tokio::test]
 async fn follower_who_connects_while_anothers_credentials_are_refused_uses_its_own() {
     let clock = HeldClock::pause();
-    let (gateway, mut alice, _bob) = followed_by_both(Forward::default()).await;
+    let (gateway, mut alice, _bob) = followed_by_both(ForwardedHeaders::default()).await;
     clock.advance(INTERVAL).await;
     let refused = gateway.upstream.next().await;
     assert_eq!(refused.key(), Some("bob"));

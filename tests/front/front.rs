@@ -18,8 +18,8 @@ use threadway::server::Credentials;
 use threadway::server::auth::{FAILURES, FETCH_PAUSE, FRESH, KeysFrom, MAX_AGE};
 use threadway::server::isolation::PROBE_PAUSE;
 use threadway::server::{
-    Auth, Cors, Forward, Limits, Observer, RETRY, Rates, RequestRate, Server, Settings, Trust,
-    UpstreamAuth,
+    Auth, Cors, ForwardedHeaders, Limits, Observer, RETRY, Rates, RequestRate, Server, Settings,
+    Trust, UpstreamAuth,
 };
 use threadway::upstream::Tls;
 use threadway_translate::agui::Allowance;
@@ -178,8 +178,8 @@ fn rated(number: u32) -> Rates {
 }
 
 /// The headers that are forwarded by default, and the tenant's.
-fn with_tenant() -> Forward {
-    let mut forward = Forward::default();
+fn with_tenant() -> ForwardedHeaders {
+    let mut forward = ForwardedHeaders::default();
     forward.allow("x-tenant").unwrap();
     forward
 }

@@ -10,7 +10,7 @@ use crate::support::upstream::{Exchange, Upstream};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use threadway::server::Credentials;
-use threadway::server::{Auth, Cors, Forward, Rates, RequestRate, Settings, UpstreamAuth};
+use threadway::server::{Auth, Cors, ForwardedHeaders, Rates, RequestRate, Settings, UpstreamAuth};
 use tokio::io::AsyncWriteExt;
 use tokio_tungstenite::tungstenite::Message;
 
@@ -117,7 +117,7 @@ async fn pages_of_other_origins_are_refused_as_they_are_for_a_post() {
     /// The origin of the gateway itself.
     const OWN: (&str, &str) = ("origin", "own");
     let listed = |credentials| Cors::new([PAGE.1], credentials).unwrap();
-    let mut forward = Forward::default();
+    let mut forward = ForwardedHeaders::default();
     forward.allow("x-user").unwrap();
     let (cookie, key, basic) =
         (("cookie", "session=1"), ("x-api-key", "k"), ("authorization", "Basic x"));

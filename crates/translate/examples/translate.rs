@@ -7,7 +7,7 @@
 use std::io::{self, Read, Write};
 
 use threadway_translate::agui::{Client, Projector, RunId, Version};
-use threadway_translate::langgraph::{Body, Part};
+use threadway_translate::langgraph::{Part, PartPayload};
 use threadway_translate::run::{Loss, RunEvent, StreamEnd, Translator};
 use threadway_translate::sse::{self, Decoder, Ending};
 
@@ -57,7 +57,7 @@ fn main() -> io::Result<()> {
 }
 
 fn run_id<'a>(part: &'a Part<'_>) -> &'a str {
-    if let Body::Metadata { run_id, .. } = &part.body { run_id } else { UNNAMED }
+    if let PartPayload::Metadata { run_id, .. } = &part.body { run_id } else { UNNAMED }
 }
 
 fn started(run_id: &str, events: &mut Vec<RunEvent>) -> Translator {

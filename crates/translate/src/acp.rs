@@ -49,7 +49,7 @@ mod update;
 
 use serde::Serialize;
 
-pub use call::Verdict;
+pub use call::CallDecision;
 pub use ending::{result_of, stop_reason};
 pub use glob::{Glob, GlobError};
 pub use limit::MAX_LINE_BYTES;

@@ -61,7 +61,7 @@ pub use message::{CallChunk, Finish, Message, MessageType, WholeCall};
 pub use messages_key::{GraphLevel, MessagesKey, ParseMessagesKeyError};
 pub(crate) use model::MODEL_KEYS;
 pub use model::ModelInput;
-pub use part::{Body, Part, StreamForm, has_values};
+pub use part::{Part, PartPayload, StreamForm, has_values};
 pub use record::{
     ARCHIVED, Assistant, CLIENT_THREAD_ID, Capabilities, GraphKeys, InputKeys, Joins, RunRecord,
     RunStatus, ServerInfo, TITLE, ThreadMark, ThreadRecord, ThreadStatus, Unsupported, headline,

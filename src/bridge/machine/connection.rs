@@ -1,7 +1,7 @@
 //! Connections that come and go.
 
 use super::requests::{Request, Stage};
-use super::{Machine, Own, Phase};
+use super::{BridgeRequest, Machine, Phase};
 use crate::bridge::message::{self, Announced};
 use crate::bridge::session::SessionState;
 use threadway_translate::acp::method::Method;
@@ -20,7 +20,7 @@ impl Machine {
         self.phase = Phase::Introducing;
         if introduction.answer.is_some() {
             let params = introduction.params.clone();
-            return self.send_own(Own::Initialize, Method::Initialize, &params);
+            return self.send_own(BridgeRequest::Initialize, Method::Initialize, &params);
         }
         let is_first =
             |(id, request): (&Id, &Request)| request.is(Method::Initialize).then(|| id.clone());
@@ -97,7 +97,7 @@ impl Machine {
         }
         known.state = SessionState::Opening;
         let (method, params) = known.opening();
-        self.send_own(Own::Open(session.to_owned()), method, &params);
+        self.send_own(BridgeRequest::Open(session.to_owned()), method, &params);
     }
 
     pub(super) fn reopened(&mut self, session: &str, answer: &Json) {
@@ -119,7 +119,11 @@ impl Machine {
         let Some(known) = self.sessions.get(session) else { return };
         if error.code == Code::NotFound && !known.has_thread {
             let params = known.renewal();
-            return self.send_own(Own::Renew(session.to_owned()), Method::NewSession, &params);
+            return self.send_own(
+                BridgeRequest::Renew(session.to_owned()),
+                Method::NewSession,
+                &params,
+            );
         }
         self.fail_session(session, error);
     }

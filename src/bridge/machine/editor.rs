@@ -1,7 +1,7 @@
 //! What the editor says.
 
 use super::requests::{Request, Stage};
-use super::{Introduction, MAX_QUEUED_BYTES, MAX_REQUESTS, Machine, Phase};
+use super::{EditorInitialize, MAX_QUEUED_BYTES, MAX_REQUESTS, Machine, Phase};
 use crate::bridge::message;
 use crate::bridge::session::SessionState;
 use threadway_translate::acp::method::Method;
@@ -42,7 +42,7 @@ impl Machine {
             return;
         }
         if method == Some(Method::Initialize) {
-            self.introduction = Some(Introduction { params: params.clone(), answer: None });
+            self.introduction = Some(EditorInitialize { params: params.clone(), answer: None });
         }
         let session = message::text(&params, "sessionId");
         // The turn before is over for the editor, and with it its questions.

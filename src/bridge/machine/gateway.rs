@@ -1,10 +1,10 @@
 //! What the gateway says.
 
 use super::requests::Stage;
-use super::{Action, MAX_SESSIONS, Machine, Own, Phase};
-use crate::bridge::asks::Asked;
+use super::{BridgeRequest, MAX_SESSIONS, Machine, MachineAction, Phase};
+use crate::bridge::asks::AskOutcome;
 use crate::bridge::message::{self, Announced};
-use crate::bridge::session::{BridgedSession, OpenedBy, SessionState, Update};
+use crate::bridge::session::{BridgedSession, GatewayUpdate, OpenedBy, SessionState};
 use threadway_translate::acp::method::Method;
 use threadway_translate::acp::rpc::{self, Code, Error, Id, Incoming};
 use threadway_translate::json::{self, Json, ObjectWriter};
@@ -124,37 +124,37 @@ impl Machine {
         self.sessions.insert(session.remote.clone(), session);
     }
 
-    fn own_answered(&mut self, own: Own, result: Result<Json, Error>) {
+    fn own_answered(&mut self, own: BridgeRequest, result: Result<Json, Error>) {
         match (own, result) {
-            (Own::Initialize, Ok(answer)) => self.introduced(&answer),
-            (Own::Initialize, Err(error)) => {
+            (BridgeRequest::Initialize, Ok(answer)) => self.introduced(&answer),
+            (BridgeRequest::Initialize, Err(error)) => {
                 let why = format!("the gateway refused `initialize`: {}", error.message);
-                self.actions.push(Action::Disconnect(why));
+                self.actions.push(MachineAction::Disconnect(why));
             }
-            (Own::Open(session), Ok(answer)) => {
+            (BridgeRequest::Open(session), Ok(answer)) => {
                 if let Some(known) = self.sessions.get_mut(&session) {
                     known.has_thread = true;
                 }
                 self.reopened(&session, &answer);
             }
-            (Own::Open(session), Err(error)) => self.not_reopened(&session, &error),
-            (Own::Renew(session), Ok(answer)) => {
+            (BridgeRequest::Open(session), Err(error)) => self.not_reopened(&session, &error),
+            (BridgeRequest::Renew(session), Ok(answer)) => {
                 let remote = message::text(&answer, "sessionId");
                 if let (Some(known), Some(remote)) = (self.sessions.get_mut(&session), remote) {
                     known.remote = remote;
                     known.after = None;
                     for (method, params) in known.settings() {
-                        self.send_own(Own::Setting, method, &params);
+                        self.send_own(BridgeRequest::Setting, method, &params);
                     }
                 }
                 self.reopened(&session, &answer);
             }
-            (Own::Renew(session), Err(error)) => self.fail_session(&session, &error),
-            (Own::Setting, Ok(_)) => {}
-            (Own::Setting, Err(error)) => {
+            (BridgeRequest::Renew(session), Err(error)) => self.fail_session(&session, &error),
+            (BridgeRequest::Setting, Ok(_)) => {}
+            (BridgeRequest::Setting, Err(error)) => {
                 self.warn(format!("a setting could not be set again: {}", error.message));
             }
-            (Own::PromptEnd(id), result) => self.prompt_ended(&id, result),
+            (BridgeRequest::PromptEnd(id), result) => self.prompt_ended(&id, result),
         }
         self.pump();
     }
@@ -217,7 +217,7 @@ impl Machine {
                 let line = (!message::is_position(update)).then_some(line);
                 let event_id = message::event_id(update);
                 let prompt = message::prompt_number(self.seed, update);
-                session.take(Update { line, event_id, prompt })
+                session.take(GatewayUpdate { line, event_id, prompt })
             }
             _ => vec![line],
         };
@@ -231,8 +231,8 @@ impl Machine {
             params = message::with_text(&params, "sessionId", local);
         }
         match self.asks.ask(id, method, params, local.or(remote)) {
-            Asked::Editor(lines) => self.write_all(lines),
-            Asked::Gateway(line) => self.send_line(line),
+            AskOutcome::Editor(lines) => self.write_all(lines),
+            AskOutcome::Gateway(line) => self.send_line(line),
         }
     }
 }

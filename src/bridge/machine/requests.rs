@@ -1,6 +1,6 @@
 //! The editor's requests in progress, and when each is sent.
 
-use super::{MAX_SENDS, MAX_SESSIONS, Machine, Own, Phase};
+use super::{BridgeRequest, MAX_SENDS, MAX_SESSIONS, Machine, Phase};
 use crate::bridge::message;
 use crate::bridge::session::{BridgedSession, OpenedBy, SessionState};
 use threadway_translate::acp::method::Method;
@@ -243,7 +243,7 @@ impl Machine {
             if is_cancelled {
                 params = params.raw("cancel", "true");
             }
-            self.send_own(Own::PromptEnd(id), Method::PromptEnd, &params.finish());
+            self.send_own(BridgeRequest::PromptEnd(id), Method::PromptEnd, &params.finish());
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use threadway_translate::buffer;
 use threadway_translate::json::Json;
-use threadway_translate::langgraph::{self, Body, Cursor, MessagesKey, StreamForm};
+use threadway_translate::langgraph::{self, Cursor, MessagesKey, PartPayload, StreamForm};
 use threadway_translate::run::{Rendering, RunEvent, Translator};
 use threadway_translate::sse::Frame;
 
@@ -92,8 +92,8 @@ impl Parts {
         // An error is no part of the run.
         self.count += u64::from(frame.event.as_deref() != Some("error"));
         let part = self.form.parse(&self.messages_key, frame, &mut self.scratch);
-        self.is_langgraph |= !matches!(part.body, Body::Unknown);
-        if let Body::Malformed(mode) = part.body {
+        self.is_langgraph |= !matches!(part.body, PartPayload::Unknown);
+        if let PartPayload::Malformed(mode) = part.body {
             self.malformed += 1;
             if self.malformed == 1 {
                 tracing::warn!(mode, "ignored a part of a run's stream: not the form of its mode");
@@ -109,11 +109,14 @@ impl Parts {
             }
         }
         // The run's record is read when the stream is over.
-        if matches!(&part.body, Body::Error(error) if error.is_missing_run()) {
+        if matches!(&part.body, PartPayload::Error(error) if error.is_missing_run()) {
             return;
         }
-        let id =
-            if let Body::Metadata { run_id, .. } = &part.body { Some(&**run_id) } else { None };
+        let id = if let PartPayload::Metadata { run_id, .. } = &part.body {
+            Some(&**run_id)
+        } else {
+            None
+        };
         let (name, rendering) = (self.name.as_deref(), self.rendering);
         let run = self.translation.get_or_insert_with(|| {
             Translation::new(&self.thread_id, id, name)
@@ -122,7 +125,7 @@ impl Parts {
         });
         run.id = run.id.take().or_else(|| id.map(str::to_owned));
         // An error makes no event of its own.
-        if !matches!(part.body, Body::Error(_)) {
+        if !matches!(part.body, PartPayload::Error(_)) {
             self.keys.begin_part(cursor, digest);
         }
         let keys = &mut self.keys;
@@ -134,7 +137,7 @@ impl Parts {
         let raw =
             rendering.raw_part(frame.event.as_deref(), frame.data.as_deref().unwrap_or_default());
         let from = out.len();
-        let is_known = !matches!(part.body, Body::Unknown | Body::Malformed(_));
+        let is_known = !matches!(part.body, PartPayload::Unknown | PartPayload::Malformed(_));
         out.with_keys(|out| {
             run.translator.on_part(&part, out);
             if let Some(raw) = raw.as_ref().filter(|_| !is_known) {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::runs::credential_ring::{CredentialRing, Lender, still_refused};
 use crate::runs::ending::{BodyEnd, EndStatus, Missing, ending, gather, has_shown_all};
-use crate::runs::published::{Bar, Broadcast};
-use crate::runs::reading::{Answer, Request};
+use crate::runs::published::{Broadcast, RefusalCutoff};
+use crate::runs::reading::{UpstreamAnswer, UpstreamRequest};
 use crate::upstream::{Client, Error, RunStream};
 use threadway_translate::run::StreamEnd;
 
@@ -18,7 +18,7 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// The upstream's response to a request.
 pub(super) enum Response {
     Stream(RunStream),
-    Answer(Answer),
+    UpstreamAnswer(UpstreamAnswer),
 }
 
 /// A response, and the wait that the upstream asks for before the next request.
@@ -42,7 +42,7 @@ pub(super) type PendingResponse = Pin<Box<dyn Future<Output = RoundResult> + Sen
 /// What the upstream refuses to one caller.
 pub(super) struct Refusal {
     /// What it means if it refuses everybody.
-    pub(super) answer: Box<Answer>,
+    pub(super) answer: Box<UpstreamAnswer>,
     /// Whether it answers as for a thing that does not exist.
     pub(super) is_missing: bool,
 }
@@ -50,20 +50,19 @@ pub(super) struct Refusal {
 /// Sends a request with the credentials of one caller after the other, until the upstream accepts
 /// some. What it refuses to all is the answer.
 pub(super) fn send(
-    request: Request,
+    request: UpstreamRequest,
     run: Arc<Broadcast>,
-    ring: Arc<CredentialRing<Bar>>,
+    ring: Arc<CredentialRing<RefusalCutoff>>,
 ) -> PendingResponse {
     Box::pin(async move {
-        let is_whole =
-            matches!(&request, Request::EndStatus { seen, end } if has_shown_all(seen, end));
+        let is_whole = matches!(&request, UpstreamRequest::EndStatus { seen, end } if has_shown_all(seen, end));
         match round(&request, &run, &ring).await {
             Ok((reply, refused)) => {
                 let barred = still_refused(refused, &run.thread_id).await;
                 // The record may lag behind a stream that has shown the whole run.
                 let may_be_over = matches!(
                     reply.response,
-                    Response::Answer(Answer::EndStatus(
+                    Response::UpstreamAnswer(UpstreamAnswer::EndStatus(
                         EndStatus::Ended(_) | EndStatus::Running | EndStatus::Lagging
                     ))
                 );
@@ -83,18 +82,18 @@ pub(super) fn send(
 
 /// The end of a run of which the stream has shown everything but the end's confirmation, which the
 /// upstream refuses to all callers.
-fn unconfirmed(run: &Broadcast) -> Answer {
+fn unconfirmed(run: &Broadcast) -> UpstreamAnswer {
     let is_stopped = run.is_stopped();
     let end = if is_stopped { StreamEnd::Cancelled } else { StreamEnd::Succeeded };
-    Answer::EndStatus(EndStatus::Unconfirmed(end))
+    UpstreamAnswer::EndStatus(EndStatus::Unconfirmed(end))
 }
 
 /// Sends the request with one credential of the ring after the other. Returns the reply, and the
 /// credentials that the upstream refused before it accepted others.
 async fn round(
-    request: &Request,
+    request: &UpstreamRequest,
     run: &Broadcast,
-    ring: &CredentialRing<Bar>,
+    ring: &CredentialRing<RefusalCutoff>,
 ) -> Result<(Reply, Vec<Lender>), Refusal> {
     let mut refused = Vec::new();
     let mut refusal = Refusal { answer: Box::new(untried(request)), is_missing: true };
@@ -115,66 +114,72 @@ async fn round(
 }
 
 /// The answer if no credentials were tried. A ring is never empty.
-fn untried(request: &Request) -> Answer {
+fn untried(request: &UpstreamRequest) -> UpstreamAnswer {
     let why = "nobody reads the run".to_owned();
     match request {
-        Request::Stream { .. } => Answer::NoStream(BodyEnd::Cut(why)),
-        Request::State => Answer::State(None),
-        Request::Record { .. } => Answer::Record(Err(BodyEnd::Cut(why))),
-        Request::EndStatus { .. } => Answer::EndStatus(EndStatus::Unknown(why)),
+        UpstreamRequest::Stream { .. } => UpstreamAnswer::NoStream(BodyEnd::Cut(why)),
+        UpstreamRequest::State => UpstreamAnswer::State(None),
+        UpstreamRequest::Record { .. } => UpstreamAnswer::Record(Err(BodyEnd::Cut(why))),
+        UpstreamRequest::EndStatus { .. } => UpstreamAnswer::EndStatus(EndStatus::Unknown(why)),
     }
 }
 
 /// Sends a request with the credentials of one caller.
-async fn attempt(request: &Request, upstream: &Client, run: &Broadcast) -> Result<Reply, Refusal> {
+async fn attempt(
+    request: &UpstreamRequest,
+    upstream: &Client,
+    run: &Broadcast,
+) -> Result<Reply, Refusal> {
     #[cfg(test)]
     if let Some(reply) = super::tests::asked(request, upstream).await {
         return reply;
     }
     let thread_id = &*run.thread_id;
     match request {
-        Request::Stream { run_id, cursor, again: _ } => {
+        UpstreamRequest::Stream { run_id, cursor, again: _ } => {
             let joining = upstream.join_run(thread_id, run_id, cursor);
             match tokio::time::timeout(JOIN_TIMEOUT, joining).await {
                 Ok(Ok(opened)) => {
                     Ok(Reply { response: Response::Stream(opened), retry_after: None })
                 }
-                Ok(Err(error)) => failed(&error, Answer::NoStream(body_end(&error))),
+                Ok(Err(error)) => failed(&error, UpstreamAnswer::NoStream(body_end(&error))),
                 Err(_) => {
                     let seconds = JOIN_TIMEOUT.as_secs();
                     let end = BodyEnd::Cut(format!("no answer within {seconds} s"));
-                    Ok(Answer::NoStream(end).into())
+                    Ok(UpstreamAnswer::NoStream(end).into())
                 }
             }
         }
-        Request::State => match upstream.thread_state(thread_id).await {
-            Ok(Some(state)) => Ok(Answer::State(Some(state.into_string())).into()),
-            Ok(None) => Err(Refusal { answer: Box::new(Answer::State(None)), is_missing: true }),
+        UpstreamRequest::State => match upstream.thread_state(thread_id).await {
+            Ok(Some(state)) => Ok(UpstreamAnswer::State(Some(state.into_string())).into()),
+            Ok(None) => {
+                Err(Refusal { answer: Box::new(UpstreamAnswer::State(None)), is_missing: true })
+            }
             Err(error) if is_transient(&error) => {
-                failed(&error, Answer::NoState(error.to_string()))
+                failed(&error, UpstreamAnswer::NoState(error.to_string()))
             }
             Err(error) => {
                 tracing::warn!(thread_id, %error, "could not read a run's thread state");
-                failed(&error, Answer::State(None))
+                failed(&error, UpstreamAnswer::State(None))
             }
         },
-        Request::Record { run_id } => match upstream.run_record(thread_id, run_id).await {
-            Ok(record) => Ok(Answer::Record(Ok(record)).into()),
-            Err(error) => failed(&error, Answer::Record(Err(body_end(&error)))),
+        UpstreamRequest::Record { run_id } => match upstream.run_record(thread_id, run_id).await {
+            Ok(record) => Ok(UpstreamAnswer::Record(Ok(record)).into()),
+            Err(error) => failed(&error, UpstreamAnswer::Record(Err(body_end(&error)))),
         },
-        Request::EndStatus { seen, end } => {
+        UpstreamRequest::EndStatus { seen, end } => {
             let is_stopped = run.is_stopped();
             match gather(upstream, thread_id, seen, end, is_stopped).await {
                 Ok((record, facts)) => match ending(seen, end, &record, facts) {
-                    Ok(status) => Ok(Answer::EndStatus(status).into()),
+                    Ok(status) => Ok(UpstreamAnswer::EndStatus(status).into()),
                     Err(Missing(ending)) => {
-                        let answer = Answer::EndStatus(EndStatus::Ended(*ending)).into();
+                        let answer = UpstreamAnswer::EndStatus(EndStatus::Ended(*ending)).into();
                         Err(Refusal { answer, is_missing: true })
                     }
                 },
                 Err(error) => {
                     let status = EndStatus::Unknown(error.to_string());
-                    let reply = failed(&error, Answer::EndStatus(status));
+                    let reply = failed(&error, UpstreamAnswer::EndStatus(status));
                     // What is missing beside the run's record is hidden, not deleted.
                     reply.map_err(|refusal| Refusal { is_missing: false, ..refusal })
                 }
@@ -195,11 +200,11 @@ fn is_transient(error: &Error) -> bool {
 }
 
 /// The reply that a failed request means; or the refusal, if another caller's request may succeed.
-fn failed(error: &Error, answer: Answer) -> Result<Reply, Refusal> {
+fn failed(error: &Error, answer: UpstreamAnswer) -> Result<Reply, Refusal> {
     if error.depends_on_caller() {
         return Err(Refusal { answer: Box::new(answer), is_missing: error.is_not_found() });
     }
-    Ok(Reply { response: Response::Answer(answer), retry_after: error.retry_after() })
+    Ok(Reply { response: Response::UpstreamAnswer(answer), retry_after: error.retry_after() })
 }
 
 /// How a failed request counts as the end of a stream. A 4xx status is the server's decision; anything else
@@ -222,8 +227,8 @@ fn body_end(error: &Error) -> BodyEnd {
 
 // === impl Reply ===
 
-impl From<Answer> for Reply {
-    fn from(answer: Answer) -> Self {
-        Self { response: Response::Answer(answer), retry_after: None }
+impl From<UpstreamAnswer> for Reply {
+    fn from(answer: UpstreamAnswer) -> Self {
+        Self { response: Response::UpstreamAnswer(answer), retry_after: None }
     }
 }

@@ -46,7 +46,7 @@ use crate::runs::ending::{EndStatus, Ending, FinalState};
 use crate::runs::published::History;
 use crate::runs::reader::{Baseline, RunReader};
 use crate::runs::reading::tests::record;
-use crate::runs::reading::{Answer, Source};
+use crate::runs::reading::{Source, UpstreamAnswer};
 use crate::runs::{EventId, JoinedRun, Opened, OwnerPolicy, RunDecoder, Runs};
 use crate::sync::turns;
 use crate::upstream::Seed;
@@ -434,13 +434,15 @@ impl Server {
         let is_missing = status == 404;
         self.said().refusals += 1;
         let answer = match question {
-            Asked::Stream(_) => Answer::NoStream(BodyEnd::Refused),
-            Asked::State => Answer::State(None),
-            Asked::Record => Answer::Record(Err(BodyEnd::Refused)),
+            Asked::Stream(_) => UpstreamAnswer::NoStream(BodyEnd::Refused),
+            Asked::State => UpstreamAnswer::State(None),
+            Asked::Record => UpstreamAnswer::Record(Err(BodyEnd::Refused)),
             Asked::EndStatus { .. } if is_missing => {
-                Answer::EndStatus(EndStatus::Ended(StreamEnd::Gone.into()))
+                UpstreamAnswer::EndStatus(EndStatus::Ended(StreamEnd::Gone.into()))
             }
-            Asked::EndStatus { .. } => Answer::EndStatus(EndStatus::Unknown("401".to_owned())),
+            Asked::EndStatus { .. } => {
+                UpstreamAnswer::EndStatus(EndStatus::Unknown("401".to_owned()))
+            }
         };
         Err(Refusal { answer: Box::new(answer), is_missing })
     }
@@ -458,21 +460,23 @@ impl Server {
         said.failures += 1;
         let why = || BodyEnd::Cut("503".to_owned());
         let answer = match question {
-            Asked::Stream(_) => Answer::NoStream(why()),
-            Asked::State => Answer::NoState("503".to_owned()),
-            Asked::Record => Answer::Record(Err(why())),
+            Asked::Stream(_) => UpstreamAnswer::NoStream(why()),
+            Asked::State => UpstreamAnswer::NoState("503".to_owned()),
+            Asked::Record => UpstreamAnswer::Record(Err(why())),
             // The record of a run whose stream has ended may lag.
             Asked::EndStatus { .. } if is_over && waits == 1 => {
-                Answer::EndStatus(EndStatus::Lagging)
+                UpstreamAnswer::EndStatus(EndStatus::Lagging)
             }
-            Asked::EndStatus { .. } => Answer::EndStatus(EndStatus::Unknown("503".to_owned())),
+            Asked::EndStatus { .. } => {
+                UpstreamAnswer::EndStatus(EndStatus::Unknown("503".to_owned()))
+            }
         };
         let retry_after = (waits > 0).then(|| Duration::from_secs(waits));
-        Some(Reply { response: Response::Answer(answer), retry_after })
+        Some(Reply { response: Response::UpstreamAnswer(answer), retry_after })
     }
 
     fn answers(&self, question: Asked) -> Response {
-        Response::Answer(match question {
+        Response::UpstreamAnswer(match question {
             Asked::Stream(cursor) => {
                 return Response::Stream(RunStream {
                     run_id: Some("R".to_owned()),
@@ -481,9 +485,9 @@ impl Server {
                     affinity: None,
                 });
             }
-            Asked::State => Answer::State(Some(thread_state(&["hi"]))),
-            Asked::Record => Answer::Record(Ok(record(RunStatus::Running))),
-            Asked::EndStatus { is_whole } => Answer::EndStatus(if self.said().is_over {
+            Asked::State => UpstreamAnswer::State(Some(thread_state(&["hi"]))),
+            Asked::Record => UpstreamAnswer::Record(Ok(record(RunStatus::Running))),
+            Asked::EndStatus { is_whole } => UpstreamAnswer::EndStatus(if self.said().is_over {
                 // The state shows the rest of a stream that was not read to its end.
                 let state = || FinalState::OfRun(thread_state(&["hi", TEXT]));
                 let state = (!is_whole).then(state);
@@ -511,13 +515,16 @@ enum Asked {
 }
 
 /// The answer to a request in a schedule; `None` in other tests.
-pub(super) async fn asked(question: &Request, upstream: &Client) -> Option<Result<Reply, Refusal>> {
+pub(super) async fn asked(
+    question: &UpstreamRequest,
+    upstream: &Client,
+) -> Option<Result<Reply, Refusal>> {
     let (schedule, _) = TASK.with_borrow(Clone::clone)?;
     let asked = match question {
-        Request::Stream { cursor, .. } => Asked::Stream(cursor.clone()),
-        Request::State => Asked::State,
-        Request::Record { .. } => Asked::Record,
-        Request::EndStatus { seen, end } => Asked::EndStatus {
+        UpstreamRequest::Stream { cursor, .. } => Asked::Stream(cursor.clone()),
+        UpstreamRequest::State => Asked::State,
+        UpstreamRequest::Record { .. } => Asked::Record,
+        UpstreamRequest::EndStatus { seen, end } => Asked::EndStatus {
             is_whole: seen.coverage == Coverage::Whole && *end == BodyEnd::Clean,
         },
     };

@@ -2,8 +2,8 @@
 //! [`super`].
 
 use super::{
-    BodyEnd, Facts, Record, StateNeed, attributed, has_failed, needs_kept, parsed, state_need,
-    with_task,
+    BodyEnd, EndingFacts, RecordedOutcome, StateNeed, attributed, has_failed, needs_kept, parsed,
+    state_need, with_task,
 };
 use crate::runs::decoder::StreamSummary;
 use crate::runs::stored_decisions::stored_decisions;
@@ -17,21 +17,21 @@ pub(in crate::runs) async fn gather(
     seen: &StreamSummary,
     end: &BodyEnd,
     is_stopped: bool,
-) -> Result<(Record, Facts), Error> {
-    let mut facts = Facts { is_stopped, ..Facts::default() };
-    let Some(run_id) = &seen.run_id else { return Ok((Record::Unnamed, facts)) };
+) -> Result<(RecordedOutcome, EndingFacts), Error> {
+    let mut facts = EndingFacts { is_stopped, ..EndingFacts::default() };
+    let Some(run_id) = &seen.run_id else { return Ok((RecordedOutcome::Unnamed, facts)) };
     let record = match upstream.run_record(thread_id, run_id).await {
         Ok(record) => record,
         Err(Error::Status { code: 404, .. }) => {
             facts.of_thread = upstream.thread_state(thread_id).await?.map(AnswerText::into_string);
-            return Ok((Record::Deleted, facts));
+            return Ok((RecordedOutcome::Deleted, facts));
         }
         Err(error) => return Err(error),
     };
     if !record.status.is_live() && record.status != RunStatus::Unknown {
         read_beside(upstream, thread_id, seen, end, &record, &mut facts).await?;
     }
-    Ok((Record::Read(record), facts))
+    Ok((RecordedOutcome::Read(record), facts))
 }
 
 /// Reads what is needed beside the record of a run that is over.
@@ -41,7 +41,7 @@ async fn read_beside(
     seen: &StreamSummary,
     end: &BodyEnd,
     record: &RunRecord,
-    facts: &mut Facts,
+    facts: &mut EndingFacts,
 ) -> Result<(), Error> {
     if seen.error.is_none() && has_failed(seen, record.status, facts.is_stopped) {
         facts.error = error_of_thread(upstream, thread_id).await;
@@ -76,7 +76,7 @@ async fn read_state(
     upstream: &Client,
     thread_id: &str,
     run_id: &str,
-    facts: &mut Facts,
+    facts: &mut EndingFacts,
 ) -> Result<(), Error> {
     let Some(state) = upstream.thread_state(thread_id).await? else { return Ok(()) };
     let state = state.into_string();

@@ -34,7 +34,7 @@ fn partial() -> StreamSummary {
 }
 
 fn asks() -> StreamSummary {
-    StreamSummary { asks: Asks::AtRoot, ..whole() }
+    StreamSummary { asks: InterruptSeen::AtRoot, ..whole() }
 }
 
 fn fails() -> StreamSummary {
@@ -45,24 +45,24 @@ fn unbegun() -> StreamSummary {
     StreamSummary { has_begun: false, ..partial() }
 }
 
-fn nothing() -> Facts {
-    Facts::default()
+fn nothing() -> EndingFacts {
+    EndingFacts::default()
 }
 
-fn own(state: &str) -> Facts {
-    Facts { own: Some(state.to_owned()), ..nothing() }
+fn own(state: &str) -> EndingFacts {
+    EndingFacts { own: Some(state.to_owned()), ..nothing() }
 }
 
-fn of_thread() -> Facts {
-    Facts { of_thread: Some(OVER.to_owned()), ..nothing() }
+fn of_thread() -> EndingFacts {
+    EndingFacts { of_thread: Some(OVER.to_owned()), ..nothing() }
 }
 
-fn of_last_run() -> Facts {
-    Facts { error: Some(failure("OSError", "of the thread")), ..nothing() }
+fn of_last_run() -> EndingFacts {
+    EndingFacts { error: Some(failure("OSError", "of the thread")), ..nothing() }
 }
 
-fn stopped(facts: Facts) -> Facts {
-    Facts { is_stopped: true, ..facts }
+fn stopped(facts: EndingFacts) -> EndingFacts {
+    EndingFacts { is_stopped: true, ..facts }
 }
 
 fn cut() -> BodyEnd {
@@ -90,7 +90,12 @@ fn told(ending: &Ending) -> String {
     }
 }
 
-fn decided(seen: &StreamSummary, end: &BodyEnd, record: &Record, facts: Facts) -> String {
+fn decided(
+    seen: &StreamSummary,
+    end: &BodyEnd,
+    record: &RecordedOutcome,
+    facts: EndingFacts,
+) -> String {
     match ending(seen, end, record, facts) {
         Ok(EndStatus::Ended(ending)) => told(&ending),
         Ok(EndStatus::Running) => "running".to_owned(),
@@ -145,7 +150,7 @@ fn a_runs_end_follows_from_its_stream_its_record_and_its_state() {
         (Timeout, fails(), clean.clone(), nothing(), TIMED_OUT),
     ] {
         let what = format!("{status:?}, {end:?}, {seen:?}, {facts:?}");
-        let decided = decided(&seen, &end, &Record::Read(record(status)), facts);
+        let decided = decided(&seen, &end, &RecordedOutcome::Read(record(status)), facts);
         assert_eq!(decided, expected, "{what}");
     }
 }
@@ -154,17 +159,17 @@ fn a_runs_end_follows_from_its_stream_its_record_and_its_state() {
 fn without_a_record_the_stream_and_the_thread_decide() {
     let clean = BodyEnd::Clean;
     for (record, seen, facts, expected) in [
-        (Record::Unnamed, StreamSummary::default(), nothing(), "lost"),
-        (Record::Unnamed, fails(), nothing(), "failed ValueError: of the stream"),
-        (Record::Deleted, whole(), of_thread(), "cancelled, the thread's state"),
+        (RecordedOutcome::Unnamed, StreamSummary::default(), nothing(), "lost"),
+        (RecordedOutcome::Unnamed, fails(), nothing(), "failed ValueError: of the stream"),
+        (RecordedOutcome::Deleted, whole(), of_thread(), "cancelled, the thread's state"),
         (
-            Record::Deleted,
+            RecordedOutcome::Deleted,
             fails(),
             of_thread(),
             "failed ValueError: of the stream, the thread's state",
         ),
-        (Record::Deleted, whole(), nothing(), "missing: gone"),
-        (Record::Deleted, fails(), nothing(), "missing: failed ValueError: of the stream"),
+        (RecordedOutcome::Deleted, whole(), nothing(), "missing: gone"),
+        (RecordedOutcome::Deleted, fails(), nothing(), "missing: failed ValueError: of the stream"),
     ] {
         let what = format!("{record:?}, {seen:?}");
         assert_eq!(decided(&seen, &clean, &record, facts), expected, "{what}");
@@ -189,7 +194,7 @@ fn the_state_is_read_unless_the_stream_has_shown_it() {
             StateNeed::Whole,
         ),
         (
-            StreamSummary { asks: Asks::MaybeBelow, ..whole() },
+            StreamSummary { asks: InterruptSeen::MaybeBelow, ..whole() },
             &clean,
             Success,
             StateNeed::IfReadable,

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::{Bar, Run};
+use super::{RefusalCutoff, Run};
 use crate::metrics::{Charge, Metrics};
 use crate::runs::credential_ring::CredentialRing;
 use crate::sync::Mutex;
@@ -30,7 +30,7 @@ pub(in crate::runs) struct Broadcast {
     /// is gone, the readers' receivers are closed.
     changed: Weak<watch::Sender<()>>,
     /// The callers who read the run. `None` for an idle thread, which is not read any further.
-    pub(in crate::runs) credentials: Option<Arc<CredentialRing<Bar>>>,
+    pub(in crate::runs) credentials: Option<Arc<CredentialRing<RefusalCutoff>>>,
     /// Whether this is an idle thread, not a run of LangGraph.
     pub(in crate::runs) is_idle: bool,
     /// For the state of an idle thread.
@@ -91,7 +91,10 @@ impl Broadcast {
     }
 
     /// The same run, read with these credentials.
-    pub(in crate::runs) fn read_with(self, credentials: Arc<CredentialRing<Bar>>) -> Self {
+    pub(in crate::runs) fn read_with(
+        self,
+        credentials: Arc<CredentialRing<RefusalCutoff>>,
+    ) -> Self {
         Self { credentials: Some(credentials), ..self }
     }
 

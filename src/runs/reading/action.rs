@@ -7,34 +7,34 @@ use threadway_translate::langgraph::RunRecord;
 
 /// The driver's next action.
 #[derive(Debug)]
-pub(in crate::runs) enum Action {
-    Ask(Request),
+pub(in crate::runs) enum DriverAction {
+    Ask(UpstreamRequest),
     /// End the reading, with [`Reading::end`](super::Reading::end).
     End(ReadingEnd),
 }
 
 /// A request to the upstream, and the inputs that answer it.
 #[derive(Debug)]
-pub(in crate::runs) enum Request {
+pub(in crate::runs) enum UpstreamRequest {
     /// The run's stream after this cursor. Answered by
-    /// [`on_open`](super::Reading::on_open) or [`Answer::NoStream`].
+    /// [`on_open`](super::Reading::on_open) or [`UpstreamAnswer::NoStream`].
     Stream {
         run_id: String,
         cursor: String,
         /// Why the stream is joined again, if it is.
         again: Option<Rejoin>,
     },
-    /// The thread's state. Answered by [`Answer::State`] or [`Answer::NoState`].
+    /// The thread's state. Answered by [`UpstreamAnswer::State`] or [`UpstreamAnswer::NoState`].
     State,
-    /// The run's record. Answered by [`Answer::Record`].
+    /// The run's record. Answered by [`UpstreamAnswer::Record`].
     Record { run_id: String },
-    /// How the run ended, if it has. Answered by [`Answer::EndStatus`].
+    /// How the run ended, if it has. Answered by [`UpstreamAnswer::EndStatus`].
     EndStatus { seen: Box<StreamSummary>, end: BodyEnd },
 }
 
 /// The upstream's answer to a request, other than an open stream.
 #[derive(Debug)]
-pub(in crate::runs) enum Answer {
+pub(in crate::runs) enum UpstreamAnswer {
     /// The stream could not be opened.
     NoStream(BodyEnd),
     /// The thread's state; `None` if there is none.
@@ -55,9 +55,9 @@ pub(in crate::runs) enum ReadingEnd {
     OutOfReach(String),
 }
 
-// === impl Answer ===
+// === impl UpstreamAnswer ===
 
-impl Answer {
+impl UpstreamAnswer {
     /// The size in bytes of what has to be parsed.
     pub(in crate::runs) fn bytes(&self) -> usize {
         match self {

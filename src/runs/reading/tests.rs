@@ -125,7 +125,7 @@ struct Rig {
     now: Instant,
     events: Vec<RunEvent>,
     /// The request that has no answer yet.
-    asked: Option<Request>,
+    asked: Option<UpstreamRequest>,
     /// The end that the reading has reached, until its events are made.
     end: Option<ReadingEnd>,
     /// Every change of the phase so far.
@@ -193,11 +193,11 @@ impl Rig {
     /// Takes the next action, and checks that the reading waits for something that will come.
     fn take_action(&mut self) {
         match self.reading.poll_action() {
-            Some(Action::Ask(question)) => {
+            Some(DriverAction::Ask(question)) => {
                 assert!(self.asked.is_none(), "{question:?} beside {:?}", self.asked);
                 self.asked = Some(question);
             }
-            Some(Action::End(end)) => self.end = Some(end),
+            Some(DriverAction::End(end)) => self.end = Some(end),
             None => {}
         }
         assert!(self.reading.poll_action().is_none(), "an action is given once");
@@ -235,28 +235,32 @@ impl Rig {
     }
 
     fn opens_at(&mut self, date: Option<u64>) {
-        let Some(Request::Stream { .. }) = self.asked.take() else { panic!("no join") };
+        let Some(UpstreamRequest::Stream { .. }) = self.asked.take() else { panic!("no join") };
         self.decoder(|reading, now, _| reading.on_open(date, now));
     }
 
     /// The stream could not be opened.
     fn gives_none(&mut self, end: BodyEnd) {
-        let Some(Request::Stream { .. }) = self.asked.take() else { panic!("no join") };
+        let Some(UpstreamRequest::Stream { .. }) = self.asked.take() else { panic!("no join") };
         self.closes(end);
     }
 
     fn holds(&mut self, state: Option<&str>) {
-        let Some(Request::State) = self.asked.take() else { panic!("the state is not wanted") };
+        let Some(UpstreamRequest::State) = self.asked.take() else {
+            panic!("the state is not wanted")
+        };
         self.decoder(|reading, now, out| reading.on_state(state, now, out));
     }
 
     fn records(&mut self, record: Result<RunRecord, BodyEnd>) {
-        let Some(Request::Record { .. }) = self.asked.take() else { panic!("no record") };
+        let Some(UpstreamRequest::Record { .. }) = self.asked.take() else { panic!("no record") };
         self.decoder(|reading, now, _| reading.on_record(record, now));
     }
 
     fn looks(&mut self, status: EndStatus) {
-        let Some(Request::EndStatus { .. }) = self.asked.take() else { panic!("no status") };
+        let Some(UpstreamRequest::EndStatus { .. }) = self.asked.take() else {
+            panic!("no status")
+        };
         self.decoder(|reading, now, _| reading.on_end_status(status, now));
     }
 
@@ -270,7 +274,7 @@ impl Rig {
         }
     }
 
-    fn answers(&mut self, answer: Answer, retry_after: Option<Duration>) {
+    fn answers(&mut self, answer: UpstreamAnswer, retry_after: Option<Duration>) {
         assert!(self.asked.take().is_some(), "{answer:?} is not wanted");
         self.decoder(|reading, now, out| reading.on_answer(answer, retry_after, now, out));
     }
@@ -315,19 +319,19 @@ impl Rig {
     /// The input that the reading waits for, as text.
     fn next(&self) -> String {
         match (&self.asked, &self.end) {
-            (Some(Request::Stream { run_id, cursor, again }), _) => {
+            (Some(UpstreamRequest::Stream { run_id, cursor, again }), _) => {
                 assert_eq!(run_id, "R");
                 again.map_or_else(
                     || format!("the stream after {cursor}"),
                     |why| format!("the stream after {cursor} again: {why:?}"),
                 )
             }
-            (Some(Request::State), _) => "the state".to_owned(),
-            (Some(Request::Record { run_id }), _) => {
+            (Some(UpstreamRequest::State), _) => "the state".to_owned(),
+            (Some(UpstreamRequest::Record { run_id }), _) => {
                 assert_eq!(run_id, "R");
                 "the record".to_owned()
             }
-            (Some(Request::EndStatus { end, .. }), _) => format!("the status: {end:?}"),
+            (Some(UpstreamRequest::EndStatus { end, .. }), _) => format!("the status: {end:?}"),
             (None, Some(ReadingEnd::Ended(_))) => "the end".to_owned(),
             (None, Some(ReadingEnd::OutOfReach(why))) => format!("out of reach: {why}"),
             (None, None) => match self.reading.phase {
@@ -347,7 +351,9 @@ impl Rig {
     }
 
     fn seen(&self) -> &StreamSummary {
-        let Some(Request::EndStatus { seen, .. }) = &self.asked else { panic!("no status") };
+        let Some(UpstreamRequest::EndStatus { seen, .. }) = &self.asked else {
+            panic!("no status")
+        };
         seen
     }
 
@@ -659,20 +665,20 @@ fn an_answer_that_asks_for_a_wait_counts_when_the_wait_is_over() {
     let second = Duration::from_secs(1);
     for (asked, obeyed) in [(7 * second, 7 * second), (500 * second, 30 * second)] {
         let mut rig = Rig::joined(record(RunStatus::Running));
-        rig.answers(Answer::NoStream(BodyEnd::Refused), Some(asked));
+        rig.answers(UpstreamAnswer::NoStream(BodyEnd::Refused), Some(asked));
         assert_eq!(rig.pause(), obeyed);
         assert_eq!(rig.next(), "the status: Refused");
-        rig.answers(Answer::EndStatus(EndStatus::Unknown("429".to_owned())), Some(asked));
+        rig.answers(UpstreamAnswer::EndStatus(EndStatus::Unknown("429".to_owned())), Some(asked));
         assert_eq!(rig.pause(), obeyed);
         assert_eq!(rig.pause(), NO_PAUSE);
         assert_eq!(rig.next(), "the stream after -1 again: Cut");
     }
     // The record and the state of a run that is not joined.
     let mut rig = Rig::recorded();
-    rig.answers(Answer::NoState("503".to_owned()), Some(second));
+    rig.answers(UpstreamAnswer::NoState("503".to_owned()), Some(second));
     assert_eq!(rig.pause(), second);
     assert_eq!(rig.pause(), STATUS_INTERVAL);
-    rig.answers(Answer::Record(Err(cut())), Some(second));
+    rig.answers(UpstreamAnswer::Record(Err(cut())), Some(second));
     assert_eq!(rig.pause(), second);
     assert!(rig.pause() >= STATUS_INTERVAL);
 }
@@ -686,7 +692,7 @@ fn a_state_that_cannot_be_read_for_a_moment_is_read_again_for_a_minute() {
         assert_eq!(rig.next(), "the state");
         rig
     };
-    let failed = || Answer::NoState("503".to_owned());
+    let failed = || UpstreamAnswer::NoState("503".to_owned());
     let (mut away, second) = (rig(), Duration::from_secs(1));
     let began = away.now;
     for whole in [200, 400, 800, 1000, 1000] {
@@ -710,7 +716,7 @@ fn a_state_that_cannot_be_read_for_a_moment_is_read_again_for_a_minute() {
     let mut back = rig();
     back.answers(failed(), None);
     back.pause();
-    back.answers(Answer::State(Some(thread_state(&["hi"]))), None);
+    back.answers(UpstreamAnswer::State(Some(thread_state(&["hi"]))), None);
     assert_eq!(back.next(), "bytes");
     assert!(back.reading.decoder().knows_conversation());
 }
@@ -874,8 +880,8 @@ fn a_run_is_given_up_after_a_minute_out_of_sight() {
     rig.sends(&whole_run()[..3]);
     rig.closes(cut());
     let away = |rig: &mut Rig| match rig.asked {
-        Some(Request::Stream { .. }) => rig.gives_none(cut()),
-        Some(Request::EndStatus { .. }) => rig.looks(EndStatus::Unknown("503".to_owned())),
+        Some(UpstreamRequest::Stream { .. }) => rig.gives_none(cut()),
+        Some(UpstreamRequest::EndStatus { .. }) => rig.looks(EndStatus::Unknown("503".to_owned())),
         None => drop(rig.pause()),
         _ => panic!("{}", rig.next()),
     };
@@ -884,14 +890,14 @@ fn a_run_is_given_up_after_a_minute_out_of_sight() {
     while rig.now - began < UPSTREAM_PATIENCE.saturating_sub(2 * LONGEST_PAUSE) {
         away(&mut rig);
     }
-    while !matches!(rig.asked, Some(Request::EndStatus { .. })) {
+    while !matches!(rig.asked, Some(UpstreamRequest::EndStatus { .. })) {
         away(&mut rig);
     }
     rig.looks(EndStatus::Running);
     began = rig.now;
     let mut joins = 0;
     while rig.end.is_none() {
-        joins += u32::from(matches!(rig.asked, Some(Request::Stream { .. })));
+        joins += u32::from(matches!(rig.asked, Some(UpstreamRequest::Stream { .. })));
         away(&mut rig);
     }
     let after = rig.now - began;
@@ -1362,8 +1368,8 @@ fn a_record_that_is_out_of_reach_is_asked_for_a_second_later_at_the_earliest() {
     let mut rig = Rig::recorded();
     rig.holds(None);
     let away = |rig: &mut Rig| match rig.asked {
-        Some(Request::Record { .. }) => rig.records(Err(cut())),
-        Some(Request::EndStatus { .. }) => rig.looks(EndStatus::Unknown("503".to_owned())),
+        Some(UpstreamRequest::Record { .. }) => rig.records(Err(cut())),
+        Some(UpstreamRequest::EndStatus { .. }) => rig.looks(EndStatus::Unknown("503".to_owned())),
         None => assert!(rig.pause() >= STATUS_INTERVAL),
         _ => panic!("{}", rig.next()),
     };
@@ -1372,7 +1378,7 @@ fn a_record_that_is_out_of_reach_is_asked_for_a_second_later_at_the_earliest() {
     while rig.now - began < UPSTREAM_PATIENCE.saturating_sub(2 * LONGEST_PAUSE) {
         away(&mut rig);
     }
-    while !matches!(rig.asked, Some(Request::Record { .. })) {
+    while !matches!(rig.asked, Some(UpstreamRequest::Record { .. })) {
         away(&mut rig);
     }
     rig.records(Ok(record(RunStatus::Running)));
@@ -1563,8 +1569,8 @@ impl Rig {
     fn comes_to_a_join(&mut self) -> String {
         loop {
             match &self.asked {
-                Some(Request::Stream { cursor, .. }) => return cursor.clone(),
-                Some(Request::EndStatus { .. }) => self.looks(EndStatus::Running),
+                Some(UpstreamRequest::Stream { cursor, .. }) => return cursor.clone(),
+                Some(UpstreamRequest::EndStatus { .. }) => self.looks(EndStatus::Running),
                 Some(other) => panic!("{other:?} is asked"),
                 None if self.reading.takes_bytes() => return BEGINNING.to_owned(),
                 None => drop(self.pause()),
@@ -1578,7 +1584,7 @@ impl Rig {
 enum Comes {
     Parts(Vec<Sent>),
     Closed(BodyEnd),
-    Answer { state: bool, record: Result<RunStatus, BodyEnd>, status: u8, opens: bool },
+    UpstreamAnswer { state: bool, record: Result<RunStatus, BodyEnd>, status: u8, opens: bool },
     Time(u64),
 }
 
@@ -1623,7 +1629,7 @@ fn comes() -> impl Strategy<Value = Comes> {
         1 => failed.prop_map(Comes::Parts),
         3 => body_end().prop_map(Comes::Closed),
         8 => answer.prop_map(|(state, record, status, opens)| {
-            Comes::Answer { state, record, status, opens }
+            Comes::UpstreamAnswer { state, record, status, opens }
         }),
         4 => prop_oneof![0..50_u64, 0..5_000_u64, 0..90_000_u64].prop_map(Comes::Time),
     ]
@@ -1645,20 +1651,23 @@ fn any_rig() -> impl Strategy<Value = (bool, Capabilities, RunRecord)> {
 impl Rig {
     fn takes(&mut self, comes: Comes) {
         match (comes, &self.asked) {
-            (Comes::Answer { opens, .. }, Some(Request::Stream { .. })) => {
+            (Comes::UpstreamAnswer { opens, .. }, Some(UpstreamRequest::Stream { .. })) => {
                 if opens {
                     self.opens();
                 } else {
                     self.gives_none(cut());
                 }
             }
-            (Comes::Answer { state, .. }, Some(Request::State)) => {
+            (Comes::UpstreamAnswer { state, .. }, Some(UpstreamRequest::State)) => {
                 self.holds(state.then(|| thread_state(&["hi", "a"])).as_deref());
             }
-            (Comes::Answer { record: answer, .. }, Some(Request::Record { .. })) => {
+            (
+                Comes::UpstreamAnswer { record: answer, .. },
+                Some(UpstreamRequest::Record { .. }),
+            ) => {
                 self.records(answer.map(record));
             }
-            (Comes::Answer { status, .. }, Some(Request::EndStatus { .. })) => {
+            (Comes::UpstreamAnswer { status, .. }, Some(UpstreamRequest::EndStatus { .. })) => {
                 self.looks(match status {
                     0 => EndStatus::Ended(success()),
                     1..4 => EndStatus::Unknown("503".to_owned()),
@@ -1670,7 +1679,7 @@ impl Rig {
             (Comes::Parts(parts), None) if self.reading.takes_bytes() => self.sends(&parts),
             (Comes::Closed(end), None) if self.reading.takes_bytes() => self.closes(end),
             (Comes::Time(time), _) => self.passes(Duration::from_millis(time)),
-            (Comes::Answer { .. } | Comes::Parts(_) | Comes::Closed(_), _) => {}
+            (Comes::UpstreamAnswer { .. } | Comes::Parts(_) | Comes::Closed(_), _) => {}
         }
     }
 }
@@ -1721,10 +1730,10 @@ proptest! {
         let began = rig.now;
         while rig.end.is_none() {
             match rig.asked {
-                Some(Request::Stream { .. }) => rig.gives_none(cut()),
-                Some(Request::State) => rig.holds(None),
-                Some(Request::Record { .. }) => rig.records(Err(cut())),
-                Some(Request::EndStatus { .. }) => rig.looks(EndStatus::Unknown("503".to_owned())),
+                Some(UpstreamRequest::Stream { .. }) => rig.gives_none(cut()),
+                Some(UpstreamRequest::State) => rig.holds(None),
+                Some(UpstreamRequest::Record { .. }) => rig.records(Err(cut())),
+                Some(UpstreamRequest::EndStatus { .. }) => rig.looks(EndStatus::Unknown("503".to_owned())),
                 None => rig.passes(Duration::from_secs(1)),
             }
             prop_assert!(rig.now - began < 3 * UPSTREAM_PATIENCE, "{:?}", rig);

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{
-    Action, Beats, CATCH_UP, PARTLESS, PARTLESS_BEFORE_END, PARTLESS_JOIN, PROVEN, Phase, QUIET,
-    Reading, ReadingEnd, Request, SILENCE, SILENCE_WITHOUT_HEARTBEATS, STATUS_INTERVAL, Source,
-    StateReason, Streaming, TIMED_CATCH_UP, TIMED_QUIET,
+    Beats, CATCH_UP, DriverAction, PARTLESS, PARTLESS_BEFORE_END, PARTLESS_JOIN, PROVEN, Phase,
+    QUIET, Reading, ReadingEnd, SILENCE, SILENCE_WITHOUT_HEARTBEATS, STATUS_INTERVAL, Source,
+    StateReason, Streaming, TIMED_CATCH_UP, TIMED_QUIET, UpstreamRequest,
 };
 use crate::metrics::Rejoin;
 use crate::runs::batch::Events;
@@ -108,7 +108,7 @@ impl Reading {
         if let Phase::Streaming(stream) = self.phase {
             let reads = self.retry.state_reads(now);
             self.phase = Phase::ReadingState { stream, why, reads, again_at: None };
-            self.action = Some(Action::Ask(Request::State));
+            self.action = Some(DriverAction::Ask(UpstreamRequest::State));
         }
     }
 
@@ -121,7 +121,7 @@ impl Reading {
         self.is_joined = true;
         self.rejoin = Rejoin::Cut;
         let cursor = self.decoder.rejoin();
-        self.action = Some(Action::Ask(Request::Stream { run_id, cursor, again }));
+        self.action = Some(DriverAction::Ask(UpstreamRequest::Stream { run_id, cursor, again }));
     }
 
     /// Asks whether the run is over whose open stream brings heartbeats alone.
@@ -134,7 +134,7 @@ impl Reading {
         self.phase = Phase::CheckingBeat { stream };
         let seen = self.decoder.summary().into();
         let end = BodyEnd::Cut("the stream has heartbeats alone".to_owned());
-        self.action = Some(Action::Ask(Request::EndStatus { seen, end }));
+        self.action = Some(DriverAction::Ask(UpstreamRequest::EndStatus { seen, end }));
     }
 
     pub(super) fn read_record(&mut self) {
@@ -143,14 +143,14 @@ impl Reading {
             return self.check_end(BodyEnd::Clean);
         };
         self.phase = Phase::Polling;
-        self.action = Some(Action::Ask(Request::Record { run_id }));
+        self.action = Some(DriverAction::Ask(UpstreamRequest::Record { run_id }));
     }
 
     fn check_end(&mut self, end: BodyEnd) {
         let reads = EndReads::after(end.clone());
         self.phase = Phase::CheckingEnd { reads, again_at: None };
         let seen = self.decoder.summary().into();
-        self.action = Some(Action::Ask(Request::EndStatus { seen, end }));
+        self.action = Some(DriverAction::Ask(UpstreamRequest::EndStatus { seen, end }));
     }
 
     /// The stream has ended. It is joined again, or the upstream is asked whether the run is over.
@@ -183,7 +183,7 @@ impl Reading {
 
     pub(super) fn finish(&mut self, end: ReadingEnd) {
         self.phase = Phase::Over;
-        self.action = Some(Action::End(end));
+        self.action = Some(DriverAction::End(end));
     }
 
     /// How the stream's body ended, considering the bytes that were read of it.

@@ -2,10 +2,10 @@
 //! connection handles it.
 
 use super::Front;
-use super::remote::Remote;
+use super::remote::ClientConnection;
 use crate::metrics::Charge;
 use crate::server::gateway::RequestContext;
-use crate::server::observe::request_log::Action;
+use crate::server::observe::request_log::AuditedAction;
 use crate::server::reject::Reject;
 use http::StatusCode;
 use threadway_translate::acp::destination::session_of;
@@ -17,7 +17,7 @@ use threadway_translate::acp::rpc::{Code, Error, Incoming};
 pub(super) async fn admit(
     context: &RequestContext,
     front: &Front,
-    remote: &Remote,
+    remote: &ClientConnection,
     incoming: Incoming,
     charge: Charge,
 ) -> Result<(), Reject> {
@@ -54,17 +54,17 @@ pub(super) fn unknown_connection() -> Reject {
 }
 
 /// What the audit log calls a message. `None` for one that is not audited.
-fn action(incoming: &Incoming) -> Option<Action> {
+fn action(incoming: &Incoming) -> Option<AuditedAction> {
     match incoming {
         // A client is asked for permissions and answers only.
-        Incoming::Response { .. } => Some(Action::Resume),
+        Incoming::Response { .. } => Some(AuditedAction::Resume),
         Incoming::Request { method, params, .. } | Incoming::Notification { method, params } => {
-            Method::of(method)?.audit_action(params).map(Action::from)
+            Method::of(method)?.audit_action(params).map(AuditedAction::from)
         }
     }
 }
 
-impl From<AuditAction> for Action {
+impl From<AuditAction> for AuditedAction {
     fn from(action: AuditAction) -> Self {
         match action {
             AuditAction::Run => Self::Run,

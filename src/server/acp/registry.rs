@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::IDLE;
-use super::remote::{Remote, Works};
+use super::remote::{ClientConnection, RequestFutures};
 use crate::metrics::GaugeGuard;
 use crate::server::gateway::RequestContext;
 use crate::server::limits::rates::StreamSlot;
@@ -25,19 +25,19 @@ pub const UNREAD: Duration = Duration::from_mins(2);
 
 /// The connections over HTTP. Clones share them.
 #[derive(Clone, Default)]
-pub(in crate::server) struct Registry(Arc<Mutex<HashMap<String, Remote>>>);
+pub(in crate::server) struct Registry(Arc<Mutex<HashMap<String, ClientConnection>>>);
 
 // === impl Registry ===
 
 impl Registry {
     /// The connection of this id, if it is the caller's.
-    pub(super) fn find(&self, id: &str, context: &RequestContext) -> Option<Remote> {
+    pub(super) fn find(&self, id: &str, context: &RequestContext) -> Option<ClientConnection> {
         let found = self.0.lock().get(id).cloned();
         found.filter(|remote| remote.is_of(context))
     }
 
     /// Adds a connection, if there are fewer than `most`.
-    pub(super) fn insert(&self, remote: &Remote, most: usize) -> Result<(), Reject> {
+    pub(super) fn insert(&self, remote: &ClientConnection, most: usize) -> Result<(), Reject> {
         let mut connections = self.0.lock();
         if connections.len() >= most {
             return Err(Reject::new(
@@ -55,8 +55,8 @@ impl Registry {
     /// caller is not admitted any more.
     pub(super) async fn serve(
         self,
-        remote: Remote,
-        mut works: Works,
+        remote: ClientConnection,
+        mut works: RequestFutures,
         shutdown: CancellationToken,
         _held: (StreamSlot, GaugeGuard),
     ) {
@@ -97,9 +97,9 @@ impl fmt::Debug for Registry {
     }
 }
 
-// === impl Remote ===
+// === impl ClientConnection ===
 
-impl Remote {
+impl ClientConnection {
     /// When the connection is given up, if nothing happens until then.
     fn quiet_until(&self) -> Instant {
         let (readers, since) = self.activity();

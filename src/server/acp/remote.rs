@@ -19,11 +19,11 @@ use crate::upstream::Until;
 
 /// The work of a connection's requests, for its transport to poll. The connection limits how many
 /// requests are in progress, so the queue needs no limit of its own.
-pub(super) type Works = mpsc::UnboundedReceiver<Work>;
+pub(super) type RequestFutures = mpsc::UnboundedReceiver<Work>;
 
 /// One client's connection. Clones share it.
 #[derive(Clone)]
-pub(in crate::server) struct Remote(Arc<Inner>);
+pub(in crate::server) struct ClientConnection(Arc<Inner>);
 
 struct Inner {
     /// A random UUID. It finds a connection, and gives no access to it.
@@ -50,11 +50,11 @@ struct Activity {
 }
 
 /// A stream of a connection is read until this is dropped.
-pub(super) struct ReaderGuard(Remote);
+pub(super) struct ReaderGuard(ClientConnection);
 
-// === impl Remote ===
+// === impl ClientConnection ===
 
-impl Remote {
+impl ClientConnection {
     /// A connection of the call's caller, and the work that its transport is to poll.
     pub(super) fn new(
         context: &RequestContext,
@@ -62,7 +62,7 @@ impl Remote {
         authentication: Authentication,
         (outbox, holder): (Outbox, Holder),
         meter: AcpMeter,
-    ) -> (Self, Works) {
+    ) -> (Self, RequestFutures) {
         let (works, taken) = mpsc::unbounded_channel();
         let connection = Connection::counted(service, authentication, outbox.clone(), meter);
         let inner = Inner {
@@ -166,7 +166,7 @@ impl Drop for ReaderGuard {
     }
 }
 
-impl fmt::Debug for Remote {
+impl fmt::Debug for ClientConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote").field("connection", &self.0.connection).finish_non_exhaustive()
     }

@@ -17,17 +17,17 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 use tokio_util::sync::CancellationToken;
 
-use super::remote::{Remote, Works};
+use super::remote::{ClientConnection, RequestFutures};
 use super::{Front, IDLE, door};
 use crate::metrics::{self, GaugeGuard, Route};
 use crate::offload::offload;
-use crate::server::gateway::{Newest, RequestContext};
+use crate::server::gateway::{ReloadReceiver, RequestContext};
 use crate::server::limits::rates::Charge;
-use crate::server::observe::request_log::{Action, Facts};
+use crate::server::observe::request_log::{AuditedAction, RequestFacts};
 use crate::server::reject::Reject;
 use crate::server::upgrade::Upgraded;
 use crate::server::websocket::message::{
-    Done, OpeningRequest, PendingAnswer, SocketMessage, on_socket,
+    HandledMessage, OpeningRequest, PendingAnswer, SocketMessage, on_socket,
 };
 use crate::server::websocket::socket::{ClientFrames, End, Exchanged, MAX_REFUSED_FRAMES, Socket};
 use crate::sessions::{Outbox, Work};
@@ -45,11 +45,11 @@ const FORBIDDEN: CloseCode = CloseCode::Library(4403);
 const MAX_REASON_BYTES: usize = 123;
 
 /// A socket that was opened.
-pub(super) struct Opened {
-    pub(super) remote: Remote,
-    pub(super) works: Works,
+pub(super) struct OpenedAcpSocket {
+    pub(super) remote: ClientConnection,
+    pub(super) works: RequestFutures,
     pub(super) outbox: Outbox,
-    pub(super) front: Newest<Front>,
+    pub(super) front: ReloadReceiver<Front>,
     pub(super) opening: OpeningRequest,
     /// Counts the connection.
     pub(super) _counted: GaugeGuard,
@@ -62,7 +62,7 @@ pub(super) struct Opened {
 /// A socket that is served.
 struct SocketSession {
     socket: Socket,
-    opened: Opened,
+    opened: OpenedAcpSocket,
     shutdown: CancellationToken,
     works: FuturesUnordered<Work>,
     /// The message that is being admitted.
@@ -80,7 +80,7 @@ struct Admitting {
 }
 
 /// Serves a socket until its end.
-pub(super) async fn serve(opened: Opened, upgraded: Upgraded) {
+pub(super) async fn serve(opened: OpenedAcpSocket, upgraded: Upgraded) {
     let Upgraded { io, read, shutdown } = upgraded;
     let session = SocketSession {
         socket: Socket::new(io, read, opened.limit, opened.charge.another()).await,
@@ -116,7 +116,7 @@ impl SocketSession {
     /// Waits for the next thing that happens, and handles it. Returns how the socket ends, if it
     /// does.
     async fn step(&mut self) -> Result<Option<End>, Error> {
-        let Opened { remote, works, outbox, .. } = &mut self.opened;
+        let OpenedAcpSocket { remote, works, outbox, .. } = &mut self.opened;
         let (is_writing, ping_at) = (self.socket.is_writing(), self.socket.ping_at());
         let is_idle = remote.connection().is_idle();
         let until = remote.until();
@@ -220,17 +220,17 @@ impl SocketSession {
             // A socket cannot refuse a notification or a response, so only requests count.
             Incoming::Notification { .. } | Incoming::Response { .. } => (Charge::Nothing, None),
         };
-        let Opened { remote, front, opening, .. } = &self.opened;
+        let OpenedAcpSocket { remote, front, opening, .. } = &self.opened;
         let (remote, opening) = (remote.clone(), opening.clone());
         let front = Arc::clone(&front.borrow());
-        let facts = Facts { action: Some(Action::Call), ..Facts::default() };
+        let facts = RequestFacts { action: Some(AuditedAction::Call), ..RequestFacts::default() };
         let (route, done) = (Route::Acp, StatusCode::ACCEPTED);
         let message = SocketMessage { route, path: "/acp", charge, done, facts };
         let answer = Box::pin(async move {
             let handle = async |context: RequestContext| {
                 door::admit(&context, &front, &remote, incoming, held).await?;
                 // The connection's answer says whether LangGraph has accepted the caller.
-                Ok(Done { answer: (), ids: None, was_asked: false })
+                Ok(HandledMessage { answer: (), ids: None, was_asked: false })
             };
             on_socket(Arc::clone(&front.gateway), opening, message, handle).await.map(drop)
         });

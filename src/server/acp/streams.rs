@@ -11,7 +11,7 @@ use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderName};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::remote::{ReaderGuard, Remote};
+use super::remote::{ClientConnection, ReaderGuard};
 use super::{CONNECTION_ID, Front, accepted, connect, door, is_checked_by_langgraph};
 use crate::metrics::{Charge, Transport};
 use crate::offload::offload;
@@ -158,7 +158,7 @@ async fn initialize(
 }
 
 /// The caller's connection of this id. Another caller's is unknown.
-fn find(context: &RequestContext, front: &Front, id: &str) -> Result<Remote, Reject> {
+fn find(context: &RequestContext, front: &Front, id: &str) -> Result<ClientConnection, Reject> {
     front.registry.find(id, context).ok_or_else(door::unknown_connection)
 }
 
@@ -186,7 +186,7 @@ fn expect_one_session(headers: &HeaderMap, incoming: &Incoming) -> Result<(), Re
 
 /// Refuses a request of a client that does not read its messages. Its answers and notifications are
 /// taken, because they add no message.
-fn expect_reader(remote: &Remote, incoming: &Incoming) -> Result<(), Reject> {
+fn expect_reader(remote: &ClientConnection, incoming: &Incoming) -> Result<(), Reject> {
     match incoming {
         Incoming::Request { .. } if remote.outbox().is_overfull() => Err(Reject::too_many(
             "too_many_requests",
@@ -232,7 +232,7 @@ fn unknown_session() -> Reject {
 }
 
 /// A response with the messages of one stream, each as an event.
-fn streamed(remote: &Remote, reader: StreamReader) -> Response {
+fn streamed(remote: &ClientConnection, reader: StreamReader) -> Response {
     let reading = remote.reading();
     let events = stream::unfold((reader, reading), |(reader, reading)| async move {
         let bytes = next(&reader, &reading).await?;

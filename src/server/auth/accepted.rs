@@ -21,7 +21,7 @@ const SWEEP_PAUSE: Duration = Duration::from_secs(1);
 /// The credentials that LangGraph has accepted, at most [`MAX_CALLERS`]. Requests with others keep
 /// counting against their networks. Clones share the entries.
 #[derive(Clone, Default)]
-pub(super) struct Accepted(Arc<Mutex<Entries>>);
+pub(super) struct AcceptedCredentials(Arc<Mutex<Entries>>);
 
 #[derive(Default)]
 struct Entries {
@@ -30,9 +30,9 @@ struct Entries {
     swept_at: Option<Instant>,
 }
 
-// === impl Accepted ===
+// === impl AcceptedCredentials ===
 
-impl Accepted {
+impl AcceptedCredentials {
     pub(super) fn contains(&self, credentials: &Fingerprint) -> bool {
         self.lock().until.get(credentials).is_some_and(|until| *until > Instant::now())
     }
@@ -55,7 +55,7 @@ impl Accepted {
     }
 }
 
-impl fmt::Debug for Accepted {
+impl fmt::Debug for AcceptedCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Accepted")
     }
@@ -81,7 +81,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_acceptance_counts_for_an_hour_and_their_number_is_limited() {
-        let accepted = Accepted::default();
+        let accepted = AcceptedCredentials::default();
         let key = fingerprint_key();
         let of = |name: &str| Fingerprint::of(&key, [name]);
         accepted.insert(of("a"));

@@ -26,15 +26,15 @@ pub enum ThreadRoutePolicy {
 
 /// Checks whether a caller may use the routes of threads.
 #[derive(Clone, Debug)]
-pub(in crate::server) struct Access {
+pub(in crate::server) struct ThreadRouteAccess {
     routes: ThreadRoutePolicy,
     agents: Agents,
     proof: IsolationProof,
 }
 
-// === impl Access ===
+// === impl ThreadRouteAccess ===
 
-impl Access {
+impl ThreadRouteAccess {
     pub(in crate::server) fn new(
         routes: ThreadRoutePolicy,
         agents: &Agents,

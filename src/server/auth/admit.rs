@@ -18,7 +18,7 @@ use http::{HeaderMap, StatusCode};
 use ring::hmac;
 use tokio_util::sync::CancellationToken;
 
-use super::accepted::Accepted;
+use super::accepted::AcceptedCredentials;
 use super::isolation::IsolationProof;
 use super::{Auth, CredentialError, UpstreamAuth};
 use crate::audit::MAX_NAME_BYTES;
@@ -30,9 +30,9 @@ use crate::server::limits::caller_id::{CallerId, Fingerprint, fingerprint_key};
 use crate::server::limits::rates::{
     Callers, Charge, Exceeded, Rates, RequestRate, SlotId, StreamSlot,
 };
-use crate::server::observe::request_log::Record;
+use crate::server::observe::request_log::RequestRecord;
 use crate::server::reject::Reject;
-use crate::server::request::forward::Forward;
+use crate::server::request::forward::ForwardedHeaders;
 use crate::server::request::head::RequestHead;
 use crate::server::request::thread_name::ThreadNames;
 use crate::upstream::{Caller, Until};
@@ -56,7 +56,7 @@ pub(in crate::server) struct Admission {
     pub(in crate::server) rates: Rates,
     pub(in crate::server) state: CallerState,
     pub(in crate::server) proof: IsolationProof,
-    pub(in crate::server) forward: Forward,
+    pub(in crate::server) forward: ForwardedHeaders,
     /// The memory for clients, of which each caller has a share.
     pub(in crate::server) memory: Memory,
     /// Cancelled when a reload sets another `auth.mode`.
@@ -70,7 +70,7 @@ pub(in crate::server) struct CallerState {
     /// Counts wrong credentials, by network.
     failed: Callers,
     /// Credentials that LangGraph has accepted, where it checks them.
-    accepted: Accepted,
+    accepted: AcceptedCredentials,
     digest: hmac::Key,
     /// Limits log lines about refused pages, since anybody who opens a page can cause one.
     refused_pages: PageRefusals,
@@ -138,7 +138,7 @@ impl Admission {
         &self,
         head: RequestHead<'_>,
         arrival: Arrival,
-        record: &Record,
+        record: &RequestRecord,
     ) -> Result<Admitted, Reject> {
         let RequestHead { headers, peer, .. } = head;
         let consumed = match self.auth {

@@ -21,7 +21,7 @@ use super::Auth;
 use crate::agents::{Agents, Upstream};
 use crate::metrics::Metrics;
 use crate::server::reject::Reject;
-use crate::server::request::forward::Forward;
+use crate::server::request::forward::ForwardedHeaders;
 use crate::upstream::{Backoff, Caller, Client, Error, Identity, Seed, WeakClient, is_trace};
 
 /// How long all probes of an address may take together.
@@ -45,7 +45,7 @@ const SIGNATURE_CHARS: usize = 43;
 
 /// What an upstream does with invented credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Judgement {
+pub enum CredentialCheck {
     /// It refuses them, so it checks credentials.
     Refuses,
     /// It accepts them, so any caller sees every thread.
@@ -56,11 +56,11 @@ pub enum Judgement {
 }
 
 /// What a probe has found. `None` if the upstream is sent no credentials.
-type Found = Option<Result<Judgement, Error>>;
+type ProbeResult = Option<Result<CredentialCheck, Error>>;
 
 /// Credentials that nobody has, as the headers of one request.
 #[derive(Clone, Debug)]
-struct Invented(HeaderMap);
+struct FakeCredentials(HeaderMap);
 
 /// Whether upstreams are known to refuse invented credentials. The first request that needs this
 /// probes them. Once an address has refused, it is not probed again.
@@ -74,7 +74,7 @@ pub(in crate::server) struct IsolationProof(Arc<Proofs>);
 struct Proofs {
     upstreams: Box<[Arc<Candidate>]>,
     auth: Auth,
-    forward: Forward,
+    forward: ForwardedHeaders,
     blocked: Blocked,
     /// The probes that requests wait for. A client that gives up does not end them.
     probes: TaskTracker,
@@ -121,20 +121,20 @@ pub(in crate::server) enum Blocked {
 pub async fn judge(
     client: &Client,
     auth: &Auth,
-    forward: &Forward,
-) -> Option<Result<Judgement, Error>> {
+    forward: &ForwardedHeaders,
+) -> Option<Result<CredentialCheck, Error>> {
     let addresses = client.each_address();
     let judged = addresses.iter().map(|address| judge_address(address, auth, forward));
     // An address that accepts invented credentials comes first, then one that refuses them.
-    let rank = |judged: &Result<Judgement, Error>| match judged {
-        Ok(Judgement::Accepts { .. }) => 0,
-        Ok(Judgement::Refuses) => 1,
+    let rank = |judged: &Result<CredentialCheck, Error>| match judged {
+        Ok(CredentialCheck::Accepts { .. }) => 0,
+        Ok(CredentialCheck::Refuses) => 1,
         Err(_) => 2,
     };
     join_all(judged).await.into_iter().flatten().min_by_key(rank)
 }
 
-async fn judge_address(client: &Client, auth: &Auth, forward: &Forward) -> Found {
+async fn judge_address(client: &Client, auth: &Auth, forward: &ForwardedHeaders) -> ProbeResult {
     let invented = invented(auth, forward);
     if invented.is_empty() || client.identity() == Identity::Withheld {
         return None;
@@ -142,25 +142,25 @@ async fn judge_address(client: &Client, auth: &Auth, forward: &Forward) -> Found
     // The refusals of a probe must not count as refusals of callers.
     let client = client.clone().with_metrics(&Metrics::default());
     let judged = async {
-        for Invented(headers) in invented {
+        for FakeCredentials(headers) in invented {
             let names = headers.keys().cloned().collect();
             if client.called_by(&Caller::new(headers)).allows_thread_search().await? {
-                return Ok(Judgement::Accepts { headers: names });
+                return Ok(CredentialCheck::Accepts { headers: names });
             }
         }
-        Ok(Judgement::Refuses)
+        Ok(CredentialCheck::Refuses)
     };
     let judged = tokio::time::timeout(PROBE_TIMEOUT, judged).await;
     Some(judged.unwrap_or(Err(Error::Timeout { waited: PROBE_TIMEOUT })))
 }
 
-fn refuses(found: &Found) -> bool {
-    matches!(found, None | Some(Ok(Judgement::Refuses)))
+fn refuses(found: &ProbeResult) -> bool {
+    matches!(found, None | Some(Ok(CredentialCheck::Refuses)))
 }
 
 /// Probes each address of each upstream until the result is known, and logs a warning for each that
 /// accepts invented credentials.
-pub async fn warn(agents: Agents, auth: Auth, forward: Forward) {
+pub async fn warn(agents: Agents, auth: Auth, forward: ForwardedHeaders) {
     let at = |upstream: &Upstream| {
         let name = upstream.name.clone();
         let addresses = upstream.client.each_address().into_iter();
@@ -171,7 +171,7 @@ pub async fn warn(agents: Agents, auth: Auth, forward: Forward) {
         let mut away = Vec::new();
         for upstream in unknown {
             match judge(&upstream.client, &auth, &forward).await {
-                None | Some(Ok(Judgement::Refuses)) => {}
+                None | Some(Ok(CredentialCheck::Refuses)) => {}
                 Some(Ok(accepts)) => {
                     tracing::warn!(
                         upstream = upstream.name,
@@ -193,24 +193,24 @@ pub async fn warn(agents: Agents, auth: Auth, forward: Forward) {
 }
 
 /// The credentials to probe with: all that a caller could send without having good ones.
-fn invented(auth: &Auth, forward: &Forward) -> Vec<Invented> {
+fn invented(auth: &Auth, forward: &ForwardedHeaders) -> Vec<FakeCredentials> {
     let names = || forward.names().iter().filter(|name| !is_trace(name));
     let mut probes = match auth {
         Auth::None | Auth::Bearer(_) => return Vec::new(),
         // Every request carries a token of the issuer, so other headers alone are not probed.
-        Auth::Jwt(_) => vec![Invented::of([&AUTHORIZATION])],
+        Auth::Jwt(_) => vec![FakeCredentials::of([&AUTHORIZATION])],
         Auth::Upstream(_) => {
-            let each = names().map(|name| Invented::of([name]));
-            each.chain([Invented::token()]).collect()
+            let each = names().map(|name| FakeCredentials::of([name]));
+            each.chain([FakeCredentials::token()]).collect()
         }
     };
-    probes.push(Invented::of(names()));
+    probes.push(FakeCredentials::of(names()));
     probes
 }
 
-// === impl Invented ===
+// === impl FakeCredentials ===
 
-impl Invented {
+impl FakeCredentials {
     fn of<'a>(names: impl IntoIterator<Item = &'a HeaderName>) -> Self {
         let invented = |name: &HeaderName| {
             let secret = format!("threadway-probe-{}", Uuid::new_v4().simple());
@@ -229,9 +229,9 @@ impl Invented {
     }
 }
 
-// === impl Judgement ===
+// === impl CredentialCheck ===
 
-impl fmt::Display for Judgement {
+impl fmt::Display for CredentialCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refuses => f.write_str("the LangGraph server refuses invented credentials"),
@@ -255,7 +255,7 @@ impl IsolationProof {
     pub(in crate::server) fn new(
         agents: &Agents,
         auth: Auth,
-        forward: Forward,
+        forward: ForwardedHeaders,
         blocked: Blocked,
         tasks: TaskTracker,
     ) -> Self {
@@ -359,7 +359,7 @@ impl Proofs {
         let judged = addresses.iter().map(|at| judge_address(at, &self.auth, &self.forward));
         let found = join_all(judged).await;
         let accepts =
-            found.iter().any(|found| matches!(found, Some(Ok(Judgement::Accepts { .. }))));
+            found.iter().any(|found| matches!(found, Some(Ok(CredentialCheck::Accepts { .. }))));
         // An address that accepts speaks for all, unless the others have refused before.
         let is_proven = candidate.is_proven() || (!accepts && found.iter().any(refuses));
         remaining.addresses.clear();
@@ -383,7 +383,7 @@ impl Proofs {
 
     /// Logs what an address does with invented credentials. `is_proven` says whether its upstream is
     /// known to check credentials.
-    fn report(&self, upstream: &str, address: &Client, found: &Found, is_proven: bool) {
+    fn report(&self, upstream: &str, address: &Client, found: &ProbeResult, is_proven: bool) {
         let url = address.base();
         let effect = match self.blocked {
             _ if is_proven => "this address gets no requests of callers",
@@ -391,8 +391,8 @@ impl Proofs {
             Blocked::ThreadRoutePolicy => "no threads are listed",
         };
         match (found, self.blocked) {
-            (None | Some(Ok(Judgement::Refuses)), _) => {
-                tracing::debug!(upstream, %url, "{}", Judgement::Refuses);
+            (None | Some(Ok(CredentialCheck::Refuses)), _) => {
+                tracing::debug!(upstream, %url, "{}", CredentialCheck::Refuses);
             }
             (Some(Ok(accepts)), Blocked::Requests) => {
                 tracing::error!(upstream, %url, "{effect}: {accepts}; or use --insecure");

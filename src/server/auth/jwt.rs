@@ -111,11 +111,11 @@ pub struct Jwt {
 #[derive(Clone, Debug)]
 enum KeySource {
     Fixed(Arc<KeySet>),
-    Remote(Arc<Remote>),
+    RemoteKeySet(Arc<RemoteKeySet>),
 }
 
 /// Keys that are fetched.
-struct Remote {
+struct RemoteKeySet {
     key_sets: KeySets,
     /// Changes when a fetch ends, so that requests can wait for that.
     fetched: watch::Sender<Fetched>,
@@ -187,7 +187,7 @@ impl Jwt {
             }
             KeysFrom::Url { url, tls } => {
                 let key_sets = KeySets::new(url.clone(), tls)?;
-                KeySource::Remote(Arc::new(Remote::new(key_sets, None)))
+                KeySource::RemoteKeySet(Arc::new(RemoteKeySet::new(key_sets, None)))
             }
         };
         Ok(Self { expected, keys })
@@ -199,7 +199,7 @@ impl Jwt {
     pub(super) fn succeeding(self, old: &Self) -> Self {
         let is_same = self.expected == old.expected;
         let keys = match (&self.keys, &old.keys) {
-            (KeySource::Remote(new), KeySource::Remote(old))
+            (KeySource::RemoteKeySet(new), KeySource::RemoteKeySet(old))
                 if new.key_sets.url() == old.key_sets.url() =>
             {
                 let keys = old.fetched.borrow().keys.clone();
@@ -208,7 +208,7 @@ impl Jwt {
                 } else {
                     keys.map(|(keys, at)| (Arc::new(keys.renewed()), at))
                 };
-                KeySource::Remote(Arc::new(Remote::new(new.key_sets.clone(), keys)))
+                KeySource::RemoteKeySet(Arc::new(RemoteKeySet::new(new.key_sets.clone(), keys)))
             }
             (KeySource::Fixed(new), KeySource::Fixed(old)) if is_same => {
                 KeySource::Fixed(Arc::new(new.succeeding(old)))
@@ -225,7 +225,7 @@ impl Jwt {
     pub(super) fn withdraw(&self) {
         match &self.keys {
             KeySource::Fixed(keys) => keys.withdraw(),
-            KeySource::Remote(remote) => {
+            KeySource::RemoteKeySet(remote) => {
                 let keys = remote.fetched.borrow().keys.clone();
                 if let Some((keys, _)) = keys {
                     keys.withdraw();
@@ -239,15 +239,15 @@ impl Jwt {
         let header = TokenHeader::parse(token).ok_or(TokenError::Invalid)?;
         let keys = match &self.keys {
             KeySource::Fixed(keys) => Arc::clone(keys),
-            KeySource::Remote(remote) => remote.keys_for(&header).await?,
+            KeySource::RemoteKeySet(remote) => remote.keys_for(&header).await?,
         };
         Ok(keys.verify(token, &header, &self.expected)?)
     }
 }
 
-// === impl Remote ===
+// === impl RemoteKeySet ===
 
-impl Remote {
+impl RemoteKeySet {
     fn new(key_sets: KeySets, keys: Option<(Arc<KeySet>, Instant)>) -> Self {
         let fetched = watch::Sender::new(Fetched { keys, ended: 0 });
         Self { key_sets, fetched, fetching: Mutex::default() }
@@ -344,7 +344,7 @@ async fn fetch(key_sets: &KeySets) -> Option<KeySet> {
     }
 }
 
-impl fmt::Debug for Remote {
+impl fmt::Debug for RemoteKeySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote").field("key_sets", &self.key_sets).finish_non_exhaustive()
     }

@@ -1,7 +1,7 @@
 //! What is known of a request, for the operator's log and the audit log. It is collected while the
 //! request is handled, and written with the response.
 //!
-//! Whoever handles a request adds to its [`Record`] what it learns. So a refusal is logged with its
+//! Whoever handles a request adds to its [`RequestRecord`] what it learns. So a refusal is logged with its
 //! thread, although its response does not contain it.
 
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use http::{Method, StatusCode};
 use tokio::time::Instant;
 
 use super::RunIds;
-use crate::audit::{self, Audit, Outcome};
+use crate::audit::{self, Audit, AuditOutcome};
 use crate::metrics::Route;
 use crate::server::reject::{FaultToLog, Refused};
 use crate::server::request::query::param;
@@ -29,7 +29,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 
 /// An action that is audited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) enum Action {
+pub(in crate::server) enum AuditedAction {
     /// Starts a run.
     Run,
     /// Starts a run that answers the question of its thread.
@@ -51,9 +51,9 @@ pub(in crate::server) enum Action {
 
 /// What is known of a request.
 #[derive(Debug, Default)]
-pub(in crate::server) struct Facts {
+pub(in crate::server) struct RequestFacts {
     /// `None` for a request that is not audited.
-    pub(in crate::server) action: Option<Action>,
+    pub(in crate::server) action: Option<AuditedAction>,
     /// The caller, as the gateway's authentication names it.
     pub(in crate::server) caller: Option<Arc<str>>,
     /// The subject of the caller's token. It is written to the audit log only.
@@ -70,7 +70,7 @@ pub(in crate::server) struct Facts {
 
 /// What is known of a request, while it is handled. Clones share it.
 #[derive(Clone, Debug)]
-pub(in crate::server) struct Record(Arc<Mutex<Facts>>);
+pub(in crate::server) struct RequestRecord(Arc<Mutex<RequestFacts>>);
 
 /// The logs that requests are written to. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -82,14 +82,14 @@ pub(in crate::server) struct RequestLog {
 /// A request that is being handled.
 pub(in crate::server) struct RequestEntry {
     log: RequestLog,
-    pub(super) record: Record,
+    pub(super) record: RequestRecord,
     peer: Option<IpAddr>,
     is_answered: bool,
 }
 
 /// How a request ended, for the audit log.
 struct RequestEnd<'a> {
-    outcome: Outcome,
+    outcome: AuditOutcome,
     status: Option<u16>,
     code: Option<&'a str>,
     ids: Option<&'a RunIds>,
@@ -106,7 +106,7 @@ pub(in crate::server) struct RefusedRequest<'a> {
     pub(in crate::server) code: &'a str,
     /// `None` where a request was refused before it reached a route.
     pub(in crate::server) route: Option<Route>,
-    pub(in crate::server) facts: &'a Facts,
+    pub(in crate::server) facts: &'a RequestFacts,
     pub(in crate::server) peer: Option<IpAddr>,
     /// The fault of an upstream that is the cause.
     pub(in crate::server) fault: Option<&'a FaultToLog>,
@@ -119,9 +119,9 @@ struct Window {
     left_out: u64,
 }
 
-// === impl Action ===
+// === impl AuditedAction ===
 
-impl Action {
+impl AuditedAction {
     /// The action of a request for a route.
     fn of(path: &str, head: &Parts) -> Option<Self> {
         // A preflight does nothing.
@@ -178,14 +178,14 @@ impl Action {
     }
 }
 
-// === impl Facts ===
+// === impl RequestFacts ===
 
-impl Facts {
+impl RequestFacts {
     /// What the head of a request says. `path` is the route's, if there is one.
     pub(super) async fn of(path: Option<&str>, head: &mut Parts) -> Self {
         let mut facts = Self::default();
         let Some(path) = path else { return facts };
-        facts.action = Action::of(path, head);
+        facts.action = AuditedAction::of(path, head);
         // Fails if the path has no parameters, or if one is not UTF-8.
         if let Ok(params) = RawPathParams::from_request_parts(head, &()).await {
             for (name, value) in &params {
@@ -200,15 +200,15 @@ impl Facts {
     }
 }
 
-// === impl Record ===
+// === impl RequestRecord ===
 
-impl Record {
+impl RequestRecord {
     /// Adds to what is known.
-    pub(in crate::server) fn note(&self, add: impl FnOnce(&mut Facts)) {
+    pub(in crate::server) fn note(&self, add: impl FnOnce(&mut RequestFacts)) {
         add(&mut self.0.lock());
     }
 
-    fn take(&self) -> Facts {
+    fn take(&self) -> RequestFacts {
         std::mem::take(&mut *self.0.lock())
     }
 }
@@ -217,8 +217,8 @@ impl Record {
 
 impl RequestLog {
     /// Begins to handle a request.
-    pub(super) fn begin(&self, facts: Facts, peer: Option<IpAddr>) -> RequestEntry {
-        let record = Record(Arc::new(Mutex::new(facts)));
+    pub(super) fn begin(&self, facts: RequestFacts, peer: Option<IpAddr>) -> RequestEntry {
+        let record = RequestRecord(Arc::new(Mutex::new(facts)));
         RequestEntry { log: self.clone(), record, peer, is_answered: false }
     }
 }
@@ -251,12 +251,12 @@ impl RequestEntry {
         // A method that a route does not have is neither an action nor a denial of one.
         if !matches!(code, Some("wrong_method")) {
             let status = status.as_u16();
-            let outcome = Outcome::of(status);
+            let outcome = AuditOutcome::of(status);
             self.audit(&facts, &RequestEnd { outcome, status: Some(status), code, ids });
         }
     }
 
-    fn audit(&self, facts: &Facts, ending: &RequestEnd<'_>) {
+    fn audit(&self, facts: &RequestFacts, ending: &RequestEnd<'_>) {
         let (Some(audit), Some(action)) = (self.log.audit.get(), facts.action) else { return };
         let RequestEnd { outcome, status, code, ids } = *ending;
         let thread_id = facts.thread_id.as_deref().or_else(|| ids.map(|ids| &*ids.thread_id));
@@ -280,7 +280,7 @@ impl Drop for RequestEntry {
     fn drop(&mut self) {
         if !self.is_answered {
             let facts = self.record.take();
-            let outcome = Outcome::Left;
+            let outcome = AuditOutcome::Left;
             self.audit(&facts, &RequestEnd { outcome, status: None, code: None, ids: None });
         }
     }

@@ -46,7 +46,7 @@ const READ: [&str; 3] = ["accept", "origin", "sec-fetch-site"];
 
 /// Which headers of a request are forwarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Forward {
+pub struct ForwardedHeaders {
     names: Vec<HeaderName>,
     unknown: Option<OnThreadNotFound>,
 }
@@ -57,9 +57,9 @@ pub struct Forward {
 #[error("the name of a header that identifies the caller, such as x-tenant")]
 pub struct NotForwarded;
 
-// === impl Forward ===
+// === impl ForwardedHeaders ===
 
-impl Forward {
+impl ForwardedHeaders {
     /// Forwards one more header.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl Forward {
     }
 }
 
-impl Default for Forward {
+impl Default for ForwardedHeaders {
     fn default() -> Self {
         Self { names: ALWAYS.to_vec(), unknown: None }
     }
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_header_of_one_hop_is_never_forwarded() {
-        let mut forward = Forward::default();
+        let mut forward = ForwardedHeaders::default();
         for name in HOP.into_iter().chain(OWN).chain(["Transfer-Encoding", "", "a b"]) {
             assert_eq!(forward.allow(name), Err(NotForwarded), "{name}");
         }

@@ -9,9 +9,9 @@ use serde::de::DeserializeOwned;
 use crate::server::reject::Reject;
 
 /// The parameters of the path. A malformed one is an `invalid_request`.
-pub(in crate::server) struct InPath<T>(pub(in crate::server) T);
+pub(in crate::server) struct PathParams<T>(pub(in crate::server) T);
 
-impl<S, T> FromRequestParts<S> for InPath<T>
+impl<S, T> FromRequestParts<S> for PathParams<T>
 where
     S: Send + Sync,
     T: DeserializeOwned + Send,

@@ -20,7 +20,7 @@ use super::page::Page;
 use crate::metrics::{Charge, Metrics, Protocol};
 use crate::server::body::read_json;
 use crate::server::gateway::RequestContext;
-use crate::server::observe::request_log::Action;
+use crate::server::observe::request_log::AuditedAction;
 use crate::server::reject::Reject;
 use crate::server::request::query::param;
 use crate::server::request::weights::weighed;
@@ -55,7 +55,7 @@ enum Delivery {
 }
 
 /// A media type that events are sent as.
-struct Served {
+struct EventMediaType {
     /// Type and subtype.
     media: (&'static str, &'static str),
     form: Form,
@@ -70,20 +70,24 @@ enum Form {
 }
 
 /// In order of preference, for a client that names none of them.
-const SERVED: [Served; 4] = [
-    Served { media: ("text", "event-stream"), form: Form::Stream(Wire::Sse), is_for_any: true },
-    Served {
+const SERVED: [EventMediaType; 4] = [
+    EventMediaType {
+        media: ("text", "event-stream"),
+        form: Form::Stream(Wire::Sse),
+        is_for_any: true,
+    },
+    EventMediaType {
         media: ("application", "x-ndjson"),
         form: Form::Stream(Wire::Ndjson),
         is_for_any: true,
     },
-    Served {
+    EventMediaType {
         media: ("application", "vnd.ag-ui.event+proto"),
         form: Form::Stream(Wire::Proto),
         // The specification has `*/*` accept it too, but then `curl` would print binary.
         is_for_any: false,
     },
-    Served { media: ("application", "json"), form: Form::Array, is_for_any: true },
+    EventMediaType { media: ("application", "json"), form: Form::Array, is_for_any: true },
 ];
 
 /// How well a range of an `Accept` header fits a type. The greatest is chosen.
@@ -97,7 +101,7 @@ struct Fit {
 }
 
 /// One range of an `Accept` header.
-struct Range<'a> {
+struct MediaRange<'a> {
     kind: &'a str,
     subtype: &'a str,
     quality: u16,
@@ -129,7 +133,7 @@ impl EventsRequest {
         agent: &str,
         page: Page,
         request: Request,
-        action: fn(&Input) -> Action,
+        action: fn(&Input) -> AuditedAction,
     ) -> Result<(Self, InputRequest), Reject> {
         let (parts, body) = request.into_parts();
         let events = Self::of(parts)?;
@@ -146,7 +150,7 @@ impl EventsRequest {
         agent: &str,
         page: Page,
         body: (&[u8], Charge),
-        action: fn(&Input) -> Action,
+        action: fn(&Input) -> AuditedAction,
     ) -> Result<(Self, InputRequest), Reject> {
         let last = LastEvent::of_header(&self.headers).unwrap_or(LastEvent::None);
         let viewing = Viewing { last, is_inspected: page.inspects(self.uri.query()) };
@@ -212,15 +216,16 @@ pub(super) fn stream(headers: &HeaderMap) -> Result<Wire, Reject> {
 /// The form that a client accepts, of those that are served.
 fn chosen<'a>(
     headers: &HeaderMap,
-    served: impl IntoIterator<Item = &'a Served> + Clone,
+    served: impl IntoIterator<Item = &'a EventMediaType> + Clone,
 ) -> Result<Form, Reject> {
     let lines: Vec<_> = headers.get_all(ACCEPT).iter().map(HeaderValue::as_bytes).collect();
     let accept = String::from_utf8_lossy(&lines.join(&b","[..])).into_owned();
     if let Some(form) = best(&accept, served.clone()) {
         return Ok(form);
     }
-    let types =
-        served.into_iter().map(|Served { media: (kind, subtype), .. }| format!("{kind}/{subtype}"));
+    let types = served
+        .into_iter()
+        .map(|EventMediaType { media: (kind, subtype), .. }| format!("{kind}/{subtype}"));
     let message = format!(
         "`accept` allows none of the types that this route serves; name one of {}",
         types.collect::<Vec<_>>().join(", ")
@@ -228,9 +233,9 @@ fn chosen<'a>(
     Err(Reject::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", message))
 }
 
-fn best<'a>(accept: &str, served: impl IntoIterator<Item = &'a Served>) -> Option<Form> {
+fn best<'a>(accept: &str, served: impl IntoIterator<Item = &'a EventMediaType>) -> Option<Form> {
     let ranges = weighed(accept).filter_map(|(name, quality)| {
-        name.split_once('/').map(|(kind, subtype)| Range { kind, subtype, quality })
+        name.split_once('/').map(|(kind, subtype)| MediaRange { kind, subtype, quality })
     });
     let ranges: Vec<_> = ranges.collect();
     let mut served = served.into_iter();
@@ -265,17 +270,17 @@ fn wait(query: &str) -> Result<Option<Duration>, Reject> {
     Ok(Some(wait))
 }
 
-// === impl Served ===
+// === impl EventMediaType ===
 
-impl Served {
+impl EventMediaType {
     /// The range that names this type most exactly, and its position.
-    fn range<'r, 'a>(&self, ranges: &'r [Range<'a>]) -> Option<(usize, &'r Range<'a>)> {
+    fn range<'r, 'a>(&self, ranges: &'r [MediaRange<'a>]) -> Option<(usize, &'r MediaRange<'a>)> {
         let (kind, subtype) = self.media;
         let is = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
-        let named = |range: &Range<'_>| is(range.kind, kind) && is(range.subtype, subtype);
-        let of_kind = |range: &Range<'_>| is(range.kind, kind) && range.subtype == "*";
-        let any = |range: &Range<'_>| range.kind == "*" && range.subtype == "*";
-        let find = |fits: &dyn Fn(&Range<'_>) -> bool| {
+        let named = |range: &MediaRange<'_>| is(range.kind, kind) && is(range.subtype, subtype);
+        let of_kind = |range: &MediaRange<'_>| is(range.kind, kind) && range.subtype == "*";
+        let any = |range: &MediaRange<'_>| range.kind == "*" && range.subtype == "*";
+        let find = |fits: &dyn Fn(&MediaRange<'_>) -> bool| {
             ranges.iter().enumerate().find(|(_, range)| fits(range))
         };
         let wide = || find(&of_kind).or_else(|| find(&any)).filter(|_| self.is_for_any);
@@ -283,9 +288,9 @@ impl Served {
     }
 }
 
-// === impl Range ===
+// === impl MediaRange ===
 
-impl Range<'_> {
+impl MediaRange<'_> {
     fn is_exact(&self) -> bool {
         self.subtype != "*"
     }

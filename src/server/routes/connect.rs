@@ -10,14 +10,14 @@ use super::accept::EventsRequest;
 use super::page::Page;
 use crate::server::gateway::RequestContext;
 use crate::server::reject::Reject;
-use crate::server::request::query::InPath;
-use crate::server::service::connect::{self, Connected};
+use crate::server::request::query::PathParams;
+use crate::server::service::connect::{self, ConnectResponse};
 use crate::server::service::input::InputRequest;
 
 pub(super) async fn connect(
     context: RequestContext,
     State(page): State<Page>,
-    InPath(name): InPath<String>,
+    PathParams(name): PathParams<String>,
     request: Request,
 ) -> Result<Response, Reject> {
     let (events, request) =
@@ -32,9 +32,9 @@ pub(super) async fn respond(
     request: &InputRequest,
 ) -> Result<Response, Reject> {
     match connect::connect_to(context, request).await? {
-        Connected::Events(stream) => {
+        ConnectResponse::Events(stream) => {
             Box::pin(events.respond(&context.gateway.observer.metrics, *stream)).await
         }
-        Connected::NoMoreEvents => Ok(StatusCode::NO_CONTENT.into_response()),
+        ConnectResponse::NoMoreEvents => Ok(StatusCode::NO_CONTENT.into_response()),
     }
 }

@@ -15,24 +15,24 @@ use super::page::Page;
 use crate::metrics::Metrics;
 use crate::server::gateway::RequestContext;
 use crate::server::reject::{Refused, Reject};
-use crate::server::request::query::{InPath, param};
+use crate::server::request::query::{PathParams, param};
 use crate::server::response::{self, unbuffered};
-use crate::server::service::connect::{ConnectMode, Connected};
-use crate::server::service::events::{self, Asked};
+use crate::server::service::connect::{ConnectMode, ConnectResponse};
+use crate::server::service::events::{self, ThreadReadRequest};
 use crate::server::streams::last_event::LastEvent;
-use crate::server::streams::retry::Spread;
+use crate::server::streams::retry::RetryJitter;
 use crate::server::streams::wire::Wire;
 
 pub(in crate::server) async fn events(
     context: RequestContext,
     State(page): State<Page>,
-    InPath((name, client_thread)): InPath<(String, String)>,
+    PathParams((name, client_thread)): PathParams<(String, String)>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Reject> {
     let wire = accept::stream(&headers)?;
     let query = query.unwrap_or_default();
-    let asked = Asked {
+    let asked = ThreadReadRequest {
         agent: &name,
         client_thread: &client_thread,
         scope: scope(&query)?,
@@ -41,10 +41,10 @@ pub(in crate::server) async fn events(
         is_inspected: page.inspects(Some(&query)),
     };
     match events::events(&context, asked).await? {
-        Connected::Events(stream) => {
+        ConnectResponse::Events(stream) => {
             response::events(*stream, &context.gateway.observer.metrics).await
         }
-        Connected::NoMoreEvents => Ok(StatusCode::NO_CONTENT.into_response()),
+        ConnectResponse::NoMoreEvents => Ok(StatusCode::NO_CONTENT.into_response()),
     }
 }
 
@@ -66,7 +66,7 @@ pub(in crate::server) async fn defer(
     let refused = refusal.extensions_mut().remove::<Refused>();
     tracing::debug!(?refused, "a client is sent an empty stream, so that it reconnects later");
     let wire = Wire::Sse;
-    let spread = Spread::of(metrics.sse_clients());
+    let spread = RetryJitter::of(metrics.sse_clients());
     let mut empty = unbuffered(wire, Body::from(wire.beginning(spread)));
     if let Some(refused) = refused {
         empty.extensions_mut().insert(refused);

@@ -5,7 +5,7 @@ use axum::response::Response;
 
 use crate::server::gateway::RequestContext;
 use crate::server::reject::Reject;
-use crate::server::request::query::InPath;
+use crate::server::request::query::PathParams;
 use crate::server::response::uncached_json;
 use crate::server::service;
 
@@ -15,7 +15,7 @@ pub(super) async fn info(context: RequestContext) -> Result<Response, Reject> {
 
 pub(super) async fn capabilities(
     context: RequestContext,
-    InPath(name): InPath<String>,
+    PathParams(name): PathParams<String>,
 ) -> Result<Response, Reject> {
     service::info::capabilities(&context, &name).await.map(|can| uncached_json(&can))
 }

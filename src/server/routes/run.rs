@@ -9,10 +9,10 @@ use http::{HeaderValue, Method};
 use super::accept::EventsRequest;
 use super::page::Page;
 use super::tanstack::TanStackQuery;
-use crate::server::gateway::{Gateway, Newest, RequestContext};
+use crate::server::gateway::{Gateway, ReloadReceiver, RequestContext};
 use crate::server::reject::Reject;
-use crate::server::request::query::InPath;
-use crate::server::service::run::{self, Wanted};
+use crate::server::request::query::PathParams;
+use crate::server::service::run::{self, RunIntent};
 use crate::server::streams::wire::Wire;
 use crate::server::upgrade::is_upgrade;
 use crate::server::websocket;
@@ -20,12 +20,12 @@ use crate::server::websocket;
 pub(super) async fn run(
     context: RequestContext,
     State(page): State<Page>,
-    InPath(name): InPath<String>,
+    PathParams(name): PathParams<String>,
     request: Request,
 ) -> Result<Response, Reject> {
     let (events, request) =
         EventsRequest::read(&context, &name, page, request, run::action).await?;
-    let stream = run::start(&context, &request, Wanted::Run).await?;
+    let stream = run::start(&context, &request, RunIntent::Run).await?;
     Box::pin(events.respond(&context.gateway.observer.metrics, stream)).await
 }
 
@@ -33,8 +33,8 @@ pub(super) async fn run(
 /// client, which loads threads and joins runs here.
 pub(super) async fn socket_or_query(
     context: RequestContext,
-    State(newest): State<Newest<Gateway>>,
-    InPath(name): InPath<String>,
+    State(newest): State<ReloadReceiver<Gateway>>,
+    PathParams(name): PathParams<String>,
     request: Request,
 ) -> Result<Response, Reject> {
     if is_upgrade(request.headers()) && request.method() == Method::GET {
@@ -52,8 +52,8 @@ pub(super) async fn socket_or_query(
 /// `GET .../run/ws`: opens a socket.
 pub(super) async fn socket(
     context: RequestContext,
-    State(newest): State<Newest<Gateway>>,
-    InPath(name): InPath<String>,
+    State(newest): State<ReloadReceiver<Gateway>>,
+    PathParams(name): PathParams<String>,
     request: Request,
 ) -> Result<Response, Reject> {
     websocket::open(&context, newest, &name, Wire::Events, request).await

@@ -17,7 +17,7 @@ use crate::server::body::read_json;
 use crate::server::gateway::RequestContext;
 use crate::server::reject::Reject;
 use crate::server::service;
-use crate::server::service::run::Wanted;
+use crate::server::service::run::RunIntent;
 use threadway_translate::json::{self, Members};
 
 /// What the body of a request asks for.
@@ -52,7 +52,7 @@ pub(in crate::server) async fn single_route(
             let events = EventsRequest::of(parts)?;
             let (events, request) =
                 events.with_input(&context, &agent, page, body, service::run::action)?;
-            let stream = service::run::start(&context, &request, Wanted::Run).await?;
+            let stream = service::run::start(&context, &request, RunIntent::Run).await?;
             Box::pin(events.respond(&context.gateway.observer.metrics, stream)).await
         }
         Envelope::Connect { agent, input } => {

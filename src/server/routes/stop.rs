@@ -6,7 +6,7 @@ use axum::response::Response;
 use crate::server::body::read_body;
 use crate::server::gateway::RequestContext;
 use crate::server::reject::Reject;
-use crate::server::request::query::InPath;
+use crate::server::request::query::PathParams;
 use crate::server::response::{about_thread, uncached_json};
 use crate::server::service::stop::stop_thread;
 
@@ -15,7 +15,7 @@ const MAX_BODY_BYTES: usize = 4 * 1024;
 
 pub(super) async fn stop(
     context: RequestContext,
-    InPath((name, client_thread)): InPath<(String, String)>,
+    PathParams((name, client_thread)): PathParams<(String, String)>,
     request: Request,
 ) -> Result<Response, Reject> {
     let (parts, body) = request.into_parts();

@@ -20,9 +20,9 @@ use http::Method;
 use crate::server::body::read_json;
 use crate::server::gateway::RequestContext;
 use crate::server::observe::RunIds;
-use crate::server::observe::request_log::Action;
+use crate::server::observe::request_log::AuditedAction;
 use crate::server::reject::{self, Reject};
-use crate::server::request::query::{InPath, param};
+use crate::server::request::query::{PathParams, param};
 use crate::server::response::{about_thread, large_json, uncached_json};
 use crate::server::service::threads::inspect::{self, ThreadPart};
 use crate::server::service::threads::{change, list, no_agent};
@@ -66,7 +66,7 @@ async fn listed(context: &RequestContext, query: &str) -> Result<Response, Rejec
 
 pub(super) async fn change(
     context: RequestContext,
-    InPath(client_thread): InPath<String>,
+    PathParams(client_thread): PathParams<String>,
     request: Request,
 ) -> Result<Response, Reject> {
     answered(change::change(&context, &client_thread, &read(&context, request).await?).await)
@@ -74,7 +74,7 @@ pub(super) async fn change(
 
 pub(super) async fn archive(
     context: RequestContext,
-    InPath(client_thread): InPath<String>,
+    PathParams(client_thread): PathParams<String>,
     request: Request,
 ) -> Result<Response, Reject> {
     answered(change::archive(&context, &client_thread, &read(&context, request).await?).await)
@@ -82,7 +82,7 @@ pub(super) async fn archive(
 
 pub(super) async fn delete(
     context: RequestContext,
-    InPath(client_thread): InPath<String>,
+    PathParams(client_thread): PathParams<String>,
     request: Request,
 ) -> Result<Response, Reject> {
     answered(change::delete(&context, &client_thread, &read(&context, request).await?).await)
@@ -97,7 +97,7 @@ async fn read(context: &RequestContext, request: Request) -> Result<Vec<u8>, Rej
 
 pub(super) async fn inspect(
     context: RequestContext,
-    InPath((client_thread, part)): InPath<(String, String)>,
+    PathParams((client_thread, part)): PathParams<(String, String)>,
     RawQuery(query): RawQuery,
     request: Request,
 ) -> Result<Response, Reject> {
@@ -126,7 +126,7 @@ pub(super) async fn resource(
     };
     let is_part = matches!(*segments, ["threads", _, _]);
     context.record.note(|facts| {
-        facts.action = Action::on_threads(&method, is_part);
+        facts.action = AuditedAction::on_threads(&method, is_part);
         if let ["threads", thread, ..] = *segments {
             facts.thread = Some(thread.to_owned());
         }

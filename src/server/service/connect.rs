@@ -7,7 +7,7 @@ use crate::metrics::Resume;
 use crate::offload::offload;
 use crate::server::gateway::RequestContext;
 use crate::server::limits::rates::StreamSlot;
-use crate::server::observe::request_log::Action;
+use crate::server::observe::request_log::AuditedAction;
 use crate::server::reject::Reject;
 use crate::server::service::input::InputRequest;
 use crate::server::streams::event_stream::EventStream;
@@ -25,12 +25,12 @@ pub(in crate::server) enum ConnectMode {
 }
 
 /// What the audit log calls a connect.
-pub(in crate::server) fn action(_: &Input) -> Action {
-    Action::Connect
+pub(in crate::server) fn action(_: &Input) -> AuditedAction {
+    AuditedAction::Connect
 }
 
 /// What a client gets that may see the thread.
-pub(in crate::server) enum Connected {
+pub(in crate::server) enum ConnectResponse {
     Events(Box<EventStream>),
     /// It has the end of its run.
     NoMoreEvents,
@@ -40,7 +40,7 @@ pub(in crate::server) enum Connected {
 pub(in crate::server) async fn connect_to(
     context: &RequestContext,
     request: &InputRequest,
-) -> Result<Connected, Reject> {
+) -> Result<ConnectResponse, Reject> {
     let mut last = request.last.clone();
     if last == LastEvent::None {
         let input = &request.input;
@@ -50,7 +50,9 @@ pub(in crate::server) async fn connect_to(
         return no_more_events(context, &request.thread).await;
     }
     let slot = context.slot()?;
-    show(context, request, &last, slot).await.map(|stream| Connected::Events(Box::new(stream)))
+    show(context, request, &last, slot)
+        .await
+        .map(|stream| ConnectResponse::Events(Box::new(stream)))
 }
 
 /// Sends a client its thread as it is, and the thread's live run.
@@ -89,9 +91,9 @@ pub(super) async fn read(
 pub(super) async fn no_more_events(
     context: &RequestContext,
     thread: &Thread,
-) -> Result<Connected, Reject> {
+) -> Result<ConnectResponse, Reject> {
     let checked = thread.of_known_agent(thread.check_visibility()).await;
     checked.map_err(|refusal| context.refuse_read(&refusal, thread))?;
     context.gateway.observer.metrics.resumed(Resume::Ended);
-    Ok(Connected::NoMoreEvents)
+    Ok(ConnectResponse::NoMoreEvents)
 }

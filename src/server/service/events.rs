@@ -1,6 +1,6 @@
 //! Connects to a thread without an input: its live run, or every later one too.
 
-use super::connect::{self, ConnectMode, Connected};
+use super::connect::{self, ConnectMode, ConnectResponse};
 use crate::server::gateway::RequestContext;
 use crate::server::observe::RunIds;
 use crate::server::reject::Reject;
@@ -12,7 +12,7 @@ use crate::threads::AtShutdown;
 use threadway_translate::agui::{ClientMessages, Projector};
 
 /// What a client reads of a thread.
-pub(in crate::server) struct Asked<'a> {
+pub(in crate::server) struct ThreadReadRequest<'a> {
     /// The client's name for the agent.
     pub(in crate::server) agent: &'a str,
     pub(in crate::server) client_thread: &'a str,
@@ -26,9 +26,9 @@ pub(in crate::server) struct Asked<'a> {
 /// Connects a client to a thread. At a shutdown its stream is broken off.
 pub(in crate::server) async fn events(
     context: &RequestContext,
-    asked: Asked<'_>,
-) -> Result<Connected, Reject> {
-    let Asked { agent, client_thread, scope, last, wire, is_inspected } = asked;
+    asked: ThreadReadRequest<'_>,
+) -> Result<ConnectResponse, Reject> {
+    let ThreadReadRequest { agent, client_thread, scope, last, wire, is_inspected } = asked;
     let agent = context.agent_inspected(agent, is_inspected)?;
     let thread = context.thread(agent, client_thread)?;
     if last.is_end() && scope == ConnectMode::Once {
@@ -44,5 +44,5 @@ pub(in crate::server) async fn events(
     let reader = reader.at_shutdown(AtShutdown::BreakOff);
     let (ids, answers) = (RunIds::of(&thread), context.answers());
     let stream = EventStream { reader, encoder, slot, ids, answers };
-    Ok(Connected::Events(Box::new(stream)))
+    Ok(ConnectResponse::Events(Box::new(stream)))
 }

@@ -1,7 +1,7 @@
 //! The agents, in the form that CopilotKit's client reads, and what one agent can do.
 
 use super::bool_json;
-use crate::agents::{Agent, InputKeys, Listed, Listing};
+use crate::agents::{Agent, InputKeys, ListedAgent, Listing};
 use crate::server::gateway::RequestContext;
 use crate::server::reject::Reject;
 use threadway_translate::agui::{self, AgentDescription, GatewayFeatures};
@@ -100,16 +100,17 @@ fn thread_endpoints(has_threads: bool) -> Json {
         .finish()
 }
 
-fn capabilities_json(agent: &Listed, keys: &InputKeys, offers: GatewayFeatures) -> Json {
-    let Listed { id: _, name, description, graph_id, assistant_id: _, is_of_graph: _ } = agent;
+fn capabilities_json(agent: &ListedAgent, keys: &InputKeys, offers: GatewayFeatures) -> Json {
+    let ListedAgent { id: _, name, description, graph_id, assistant_id: _, is_of_graph: _ } = agent;
     let description = description.as_deref();
     agui::capabilities(&AgentDescription { name, description, graph_id, keys }, offers)
 }
 
 /// An agent as CopilotKit's client reads it. Inputs that do not reach the agent are listed under a
 /// member of the gateway's own, `threadway`, which that client ignores.
-fn agent_json(agent: &Listed, capabilities: &Json, losses: &[String]) -> Json {
-    let Listed { id: _, name, description, graph_id: _, assistant_id: _, is_of_graph: _ } = agent;
+fn agent_json(agent: &ListedAgent, capabilities: &Json, losses: &[String]) -> Json {
+    let ListedAgent { id: _, name, description, graph_id: _, assistant_id: _, is_of_graph: _ } =
+        agent;
     let json = ObjectWriter::new()
         .string("name", name)
         .string("className", CLASS_NAME)

@@ -6,7 +6,7 @@ use crate::offload::offload;
 use crate::server::gateway::RequestContext;
 use crate::server::limits::rates::StreamSlot;
 use crate::server::observe::RunIds;
-use crate::server::observe::request_log::Action;
+use crate::server::observe::request_log::AuditedAction;
 use crate::server::reject::Reject;
 use crate::server::request::thread_name::expect_short;
 use crate::server::streams::encoder::Encoder;
@@ -47,7 +47,7 @@ impl InputRequest {
         context: &RequestContext,
         agent: &str,
         (input, charge): (&[u8], Charge),
-        action: fn(&Input) -> Action,
+        action: fn(&Input) -> AuditedAction,
         Viewing { last, is_inspected }: Viewing,
         wire: impl FnOnce(Version) -> Result<Wire, Reject>,
     ) -> Result<Self, Reject> {

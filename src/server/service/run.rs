@@ -2,7 +2,7 @@
 
 use super::connect;
 use crate::server::gateway::{Gateway, RequestContext};
-use crate::server::observe::request_log::Action;
+use crate::server::observe::request_log::AuditedAction;
 use crate::server::reject::Reject;
 use crate::server::service::input::InputRequest;
 use crate::server::streams::encoder::Encoder;
@@ -12,13 +12,13 @@ use crate::threads::ThreadReader;
 use threadway_translate::agui::{Input, Projector, RequestPlanner};
 
 /// What the audit log calls a run.
-pub(in crate::server) fn action(input: &Input) -> Action {
-    if input.is_answer() { Action::Resume } else { Action::Run }
+pub(in crate::server) fn action(input: &Input) -> AuditedAction {
+    if input.is_answer() { AuditedAction::Resume } else { AuditedAction::Run }
 }
 
 /// What the client of a request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) enum Wanted {
+pub(in crate::server) enum RunIntent {
     Run,
     /// The rest of a run. None may be started.
     Replay,
@@ -29,17 +29,17 @@ pub(in crate::server) enum Wanted {
 pub(in crate::server) async fn start(
     context: &RequestContext,
     request: &InputRequest,
-    wanted: Wanted,
+    wanted: RunIntent,
 ) -> Result<EventStream, Reject> {
     let InputRequest { input, thread, wire, .. } = request;
     let gateway = &*context.gateway;
     let slot = context.slot()?;
     let started = started_before(context, request);
     if let Some((reader, encoder)) = Box::pin(started).await? {
-        context.record.note(|facts| facts.action = Some(Action::Connect));
+        context.record.note(|facts| facts.action = Some(AuditedAction::Connect));
         return Ok(request.stream(context, reader, encoder, slot));
     }
-    if wanted == Wanted::Replay {
+    if wanted == RunIntent::Replay {
         return Err(Reject::unknown_run());
     }
     let asking = RequestPlanner {

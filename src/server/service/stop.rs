@@ -4,7 +4,7 @@ use serde_json::value::RawValue;
 
 use crate::server::gateway::RequestContext;
 use crate::server::observe::RunIds;
-use crate::server::observe::request_log::Action;
+use crate::server::observe::request_log::AuditedAction;
 use crate::server::reject::Reject;
 use crate::server::request::thread_name::expect_id;
 use threadway_translate::json::{self, Json, ObjectWriter};
@@ -17,7 +17,7 @@ pub(in crate::server) async fn stop_thread(
     body: &[u8],
 ) -> Result<(Json, RunIds), Reject> {
     context.record.note(|facts| {
-        facts.action = Some(Action::Stop);
+        facts.action = Some(AuditedAction::Stop);
         facts.thread = Some(client_thread.to_owned());
     });
     let wanted = wanted_run(body)?;

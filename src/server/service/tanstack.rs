@@ -18,7 +18,7 @@ use crate::server::streams::event_stream::EventStream;
 use crate::server::streams::last_event::LastEvent;
 use crate::server::streams::wire::Wire;
 use crate::threads::{Thread, ThreadReader};
-use crate::upstream::Line;
+use crate::upstream::QueueClass;
 use threadway_translate::agui::{self, Client, Projector, RunId, Version, Window};
 use threadway_translate::json::{self, ObjectWriter};
 
@@ -169,7 +169,8 @@ async fn find(
     let candidates: Vec<_> = candidates.iter().map(String::as_str).collect();
     let mut visible = 0;
     for ids in candidates.chunks(CANDIDATES_AT_ONCE) {
-        let listed = agent.upstream.in_turn(Line::Looks, agent.upstream.listed_threads(ids)).await;
+        let listed =
+            agent.upstream.in_turn(QueueClass::Looks, agent.upstream.listed_threads(ids)).await;
         let listed =
             listed.map_err(|error| context.upstream_failed(&error, agent.upstream.caller()))?;
         for listed in listed {

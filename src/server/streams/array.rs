@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::frames::{EncodedEvent, EventFrames};
 use super::outgoing::{Mark, Outgoing, SHARED_FROM};
-use super::unread::Answers;
+use super::unread::UnreadAnswers;
 use crate::metrics::Full;
 use crate::offload::offload;
 use crate::runs::EventId;
@@ -66,7 +66,7 @@ pub(in crate::server) struct Collected {
 pub(in crate::server) async fn collect(
     mut events: EventFrames,
     until: Option<Instant>,
-    answers: &Answers,
+    answers: &UnreadAnswers,
 ) -> Result<Collected, Full> {
     let mut array = Array::default();
     let mut charge = answers.charge();

@@ -12,8 +12,8 @@ use tokio_util::sync::ReusableBoxFuture;
 
 use super::encoder::Encoder;
 use super::outgoing::Outgoing;
-use super::retry::Spread;
-use super::unread::{Answers, TRACKED_FROM};
+use super::retry::RetryJitter;
+use super::unread::{TRACKED_FROM, UnreadAnswers};
 use super::wire::Wire;
 use crate::metrics::{Full, Metrics, Protocol, StreamEnd, StreamMeter};
 use crate::offload::offload;
@@ -37,13 +37,13 @@ pub(in crate::server) struct RunBody {
     /// Bytes that are ready to be sent.
     out: Outgoing,
     /// Counts the bytes until they are taken.
-    answers: Answers,
+    answers: UnreadAnswers,
     /// When the gateway read the upstream's bytes that the oldest of `out` was made of. `None` for
     /// bytes from before this stream began, which say nothing about latency.
     read_at: Option<Instant>,
     silence: Pin<Box<Sleep>>,
     /// The spread that the client's `retry:` was taken from.
-    spread: Spread,
+    spread: RetryJitter,
     /// The caller's slot, released when the body is dropped.
     _slot: Option<StreamSlot>,
     began_at: Instant,
@@ -87,7 +87,7 @@ impl RunBody {
     pub(super) fn new(
         reader: ThreadReader,
         encoder: Encoder,
-        answers: Answers,
+        answers: UnreadAnswers,
         metrics: &Metrics,
     ) -> Self {
         let protocol = match encoder.wire() {
@@ -104,12 +104,12 @@ impl RunBody {
         protocol: Protocol,
         reader: ThreadReader,
         encoder: Encoder,
-        answers: Answers,
+        answers: UnreadAnswers,
         metrics: &Metrics,
     ) -> Self {
         let reader = Box::new(reader);
         let meter = metrics.stream(protocol);
-        let spread = Spread::of(metrics.sse_clients());
+        let spread = RetryJitter::of(metrics.sse_clients());
         let mut out = Outgoing::default();
         out.own().extend(encoder.wire().beginning(spread));
         Self {
@@ -158,7 +158,7 @@ impl RunBody {
             let Some(events) = events else {
                 self.state = PullState::Over;
                 if self.end == StreamEnd::BrokenOff {
-                    self.renew_retry(Spread::is_exceeded_by);
+                    self.renew_retry(RetryJitter::is_exceeded_by);
                 }
                 break;
             };
@@ -184,8 +184,8 @@ impl RunBody {
     }
 
     /// Sends a new `retry:` if the number of streams has changed enough for `is_due`.
-    fn renew_retry(&mut self, is_due: fn(Spread, Spread) -> bool) {
-        let spread = Spread::of(self.meter.sse_clients());
+    fn renew_retry(&mut self, is_due: fn(RetryJitter, RetryJitter) -> bool) {
+        let spread = RetryJitter::of(self.meter.sse_clients());
         if is_due(self.spread, spread) {
             self.spread = spread;
             self.encoder.wire().retry(spread, self.out.own());
@@ -195,7 +195,7 @@ impl RunBody {
     fn poll_silence(&mut self, cx: &mut Context<'_>) {
         while self.silence.as_mut().poll(cx).is_ready() {
             self.encoder.wire().keep_alive(self.out.own());
-            self.renew_retry(Spread::is_outdated_by);
+            self.renew_retry(RetryJitter::is_outdated_by);
             self.silence.as_mut().reset(Instant::now() + KEEP_ALIVE);
         }
     }

@@ -3,7 +3,7 @@
 use super::body::RunBody;
 use super::encoder::Encoder;
 use super::frames::EventFrames;
-use super::unread::Answers;
+use super::unread::UnreadAnswers;
 use crate::metrics::{Full, Metrics, Protocol};
 use crate::server::limits::rates::StreamSlot;
 use crate::server::observe::RunIds;
@@ -17,7 +17,7 @@ pub(in crate::server) struct EventStream {
     pub(in crate::server) slot: StreamSlot,
     pub(in crate::server) ids: RunIds,
     /// The caller's unread answers.
-    pub(in crate::server) answers: Answers,
+    pub(in crate::server) answers: UnreadAnswers,
 }
 
 // === impl EventStream ===

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use memchr::memchr2;
 
-use super::unread::{Answers, TRACKED_FROM};
+use super::unread::{TRACKED_FROM, UnreadAnswers};
 use crate::metrics::Full;
 use threadway_translate::agui::Event;
 
@@ -102,7 +102,7 @@ impl Outgoing {
     }
 
     /// Has the large parts count as unread answers. On an error nothing is left to send.
-    pub(super) fn hold(&mut self, answers: &Answers) -> Result<(), Full> {
+    pub(super) fn hold(&mut self, answers: &UnreadAnswers) -> Result<(), Full> {
         if self.own.len() >= TRACKED_FROM {
             self.cut();
         }

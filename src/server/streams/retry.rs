@@ -19,11 +19,11 @@ const LONGEST_RETRY: Duration = Duration::from_mins(1);
 
 /// The time in which the clients of a replica return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) struct Spread(Duration);
+pub(in crate::server) struct RetryJitter(Duration);
 
-// === impl Spread ===
+// === impl RetryJitter ===
 
-impl Spread {
+impl RetryJitter {
     /// The time for so many clients.
     pub(in crate::server) fn of(clients: u32) -> Self {
         let needed = Duration::from_secs(1) * clients / RECONNECTS_PER_SECOND;
@@ -60,10 +60,10 @@ mod tests {
     #[test]
     fn few_clients_return_after_three_seconds_and_many_over_a_longer_time() {
         for clients in [0, 1, 225] {
-            assert_eq!(Spread::of(clients).retry(), RETRY, "{clients}");
+            assert_eq!(RetryJitter::of(clients).retry(), RETRY, "{clients}");
         }
         for (clients, longest) in [(1_200, 16), (1_000_000, 60)] {
-            let spread = Spread::of(clients);
+            let spread = RetryJitter::of(clients);
             assert_eq!(spread.retry_by(0), RETRY);
             let last = spread.retry_by(u16::MAX);
             let longest = Duration::from_secs(longest);
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_spread_is_outdated_by_twice_or_half_the_clients() {
-        let of = Spread::of;
+        let of = RetryJitter::of;
         assert!(of(1).is_outdated_by(of(450)) && of(1_200).is_outdated_by(of(600)));
         assert!(!of(1).is_outdated_by(of(225)) && !of(1_000).is_outdated_by(of(1_200)));
         assert!(of(1).is_exceeded_by(of(450)) && !of(1_200).is_exceeded_by(of(600)));

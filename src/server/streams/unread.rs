@@ -32,7 +32,7 @@ const SAMPLE_BYTES: usize = 64;
 
 /// The parts that readers have yet to take. Clones share them.
 #[derive(Clone)]
-pub(in crate::server) struct Unread(Arc<Parts>);
+pub(in crate::server) struct UnreadParts(Arc<Parts>);
 
 struct Parts {
     memory: Memory,
@@ -54,25 +54,25 @@ struct Taken(Arc<Part>);
 
 /// One caller's unread answers.
 #[derive(Clone, Debug)]
-pub(in crate::server) struct Answers {
-    unread: Unread,
+pub(in crate::server) struct UnreadAnswers {
+    unread: UnreadParts,
     holder: Holder,
 }
 
-// === impl Unread ===
+// === impl UnreadParts ===
 
-impl Unread {
+impl UnreadParts {
     pub(in crate::server) fn new(memory: Memory) -> Self {
         let (hasher, known) = (RandomState::new(), Mutex::default());
         Self(Arc::new(Parts { memory, hasher, known }))
     }
 
-    pub(in crate::server) fn of(&self, holder: Holder) -> Answers {
-        Answers { unread: self.clone(), holder }
+    pub(in crate::server) fn of(&self, holder: Holder) -> UnreadAnswers {
+        UnreadAnswers { unread: self.clone(), holder }
     }
 }
 
-impl fmt::Debug for Unread {
+impl fmt::Debug for UnreadParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Unread")
     }
@@ -94,9 +94,9 @@ impl Parts {
     }
 }
 
-// === impl Answers ===
+// === impl UnreadAnswers ===
 
-impl Answers {
+impl UnreadAnswers {
     /// The bytes as a reader is to hold them. Fails if there is no room for them.
     pub(in crate::server) fn hold(&self, bytes: Bytes) -> Result<Bytes, Full> {
         if bytes.len() < TRACKED_FROM {
@@ -148,15 +148,15 @@ mod tests {
 
     const MB: usize = 1024 * 1024;
 
-    fn held(unread: &Unread) -> usize {
+    fn held(unread: &UnreadParts) -> usize {
         unread.0.memory.held()
     }
 
     #[test]
     fn equal_parts_are_held_once_until_the_last_reader_has_taken_them() {
-        let unread = Unread::new(Metrics::default().memory().clone());
+        let unread = UnreadParts::new(Metrics::default().memory().clone());
         let (one, two) = (unread.of(Holder::Caller(1)), unread.of(Holder::Caller(2)));
-        let hold = |answers: &Answers, byte: u8| answers.hold(vec![byte; MB].into()).unwrap();
+        let hold = |answers: &UnreadAnswers, byte: u8| answers.hold(vec![byte; MB].into()).unwrap();
         let (first, second) = (hold(&one, b'a'), hold(&two, b'a'));
         assert_eq!((first.as_ptr(), held(&unread)), (second.as_ptr(), MB));
         let other = hold(&two, b'b');
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn parts_that_differ_anywhere_are_two() {
-        let unread = Unread::new(Metrics::default().memory().clone());
+        let unread = UnreadParts::new(Metrics::default().memory().clone());
         let answers = unread.of(Holder::Caller(1));
         let plain = answers.hold(vec![b'a'; MB].into()).unwrap();
         for at in [0, 70, MB / 2 + 7, MB - 1] {
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_reader_without_room_holds_nothing() {
-        let unread = Unread::new(Metrics::default().memory().clone());
+        let unread = UnreadParts::new(Metrics::default().memory().clone());
         let answers = unread.of(Holder::Stranger);
         let parts: Vec<_> = (0..)
             .map(|byte| answers.hold(vec![byte; 4 * MB].into()))

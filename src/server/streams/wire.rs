@@ -2,7 +2,7 @@
 
 use http::HeaderValue;
 
-use super::retry::Spread;
+use super::retry::RetryJitter;
 use threadway_translate::sse;
 
 /// How events are framed.
@@ -45,14 +45,14 @@ impl Wire {
     }
 
     /// The first bytes of a response: with SSE, when the client reconnects.
-    pub(in crate::server) fn beginning(self, spread: Spread) -> Vec<u8> {
+    pub(in crate::server) fn beginning(self, spread: RetryJitter) -> Vec<u8> {
         let mut out = Vec::new();
         self.retry(spread, &mut out);
         out
     }
 
     /// Appends when the client reconnects, if the framing can say so.
-    pub(super) fn retry(self, spread: Spread, out: &mut Vec<u8>) {
+    pub(super) fn retry(self, spread: RetryJitter, out: &mut Vec<u8>) {
         match self {
             Self::Sse => sse::encode_retry(out, spread.retry()),
             Self::Ndjson | Self::Events | Self::Chunks | Self::ChunkLines | Self::Proto => {}

@@ -11,8 +11,8 @@ use crate::metrics::Route;
 use crate::server::auth::admit::Arrival;
 use crate::server::gateway::{Gateway, RequestContext};
 use crate::server::limits::rates::{Charge, StreamSlot};
-use crate::server::observe::request_log::Facts;
-use crate::server::observe::{Asked, Observation, OpenSpan, RunIds};
+use crate::server::observe::request_log::RequestFacts;
+use crate::server::observe::{Observation, ObservedRequest, OpenSpan, RunIds};
 use crate::server::reject::Reject;
 use crate::server::request::head::RequestHead;
 
@@ -42,12 +42,12 @@ pub(in crate::server) struct SocketMessage {
     /// The status that stands for success.
     pub(in crate::server) done: StatusCode,
     /// What is known of the message at its beginning.
-    pub(in crate::server) facts: Facts,
+    pub(in crate::server) facts: RequestFacts,
 }
 
 /// What was done for a message.
 #[derive(Debug)]
-pub(in crate::server) struct Done<T> {
+pub(in crate::server) struct HandledMessage<T> {
     pub(in crate::server) answer: T,
     /// The thread and the run that the answer is about.
     pub(in crate::server) ids: Option<RunIds>,
@@ -64,11 +64,11 @@ pub(in crate::server) async fn on_socket<T, F>(
     handle: impl FnOnce(RequestContext) -> F,
 ) -> Result<(T, Option<OpenSpan>), Reject>
 where
-    F: Future<Output = Result<Done<T>, Reject>>,
+    F: Future<Output = Result<HandledMessage<T>, Reject>>,
 {
     let OpeningRequest { mut headers, peer, slot } = opening;
     let SocketMessage { route, path, charge, done, facts } = message;
-    let asked = Asked { method: &Method::POST, path: Some(path), peer, facts };
+    let asked = ObservedRequest { method: &Method::POST, path: Some(path), peer, facts };
     let observation = Observation::begin(&gateway.observer, &gateway.log, asked, &mut headers);
     let record = observation.record();
     let handled = async {
@@ -86,7 +86,7 @@ where
         handled
     };
     match handled.await {
-        Ok(Done { answer, ids, .. }) => {
+        Ok(HandledMessage { answer, ids, .. }) => {
             Ok((answer, observation.answered(route, done, None, ids.as_ref())))
         }
         Err(reject) => {

@@ -15,11 +15,11 @@ use tokio_util::sync::CancellationToken;
 use super::frame::{self, ClientFrame};
 use super::message::PendingAnswer;
 use super::socket::{End, MAX_REFUSED_FRAMES, Socket};
-use super::turn::{self, ActiveTurn, Ask, TurnStep, next_answer, next_step};
-use super::{Opened, Replay};
+use super::turn::{self, ActiveTurn, TurnRequest, TurnStep, next_answer, next_step};
+use super::{OpenedWebSocket, Replay};
 use crate::metrics::Charge;
 use crate::offload::offload;
-use crate::server::service::run::Wanted;
+use crate::server::service::run::RunIntent;
 use crate::server::streams::last_event::LastEvent;
 use crate::server::streams::unread::TRACKED_FROM;
 use crate::server::upgrade::Upgraded;
@@ -35,7 +35,7 @@ const MAX_WAITING: usize = 1;
 /// A socket that is open.
 struct SocketSession {
     socket: Socket,
-    opened: Opened,
+    opened: OpenedWebSocket,
     shutdown: CancellationToken,
     turn: Option<ActiveTurn>,
     /// The turns that wait, each with the charge of its message.
@@ -56,7 +56,7 @@ fn large(length: usize) -> usize {
 }
 
 /// Serves a socket until its end.
-pub(super) async fn serve(opened: Opened, upgraded: Upgraded) {
+pub(super) async fn serve(opened: OpenedWebSocket, upgraded: Upgraded) {
     let Upgraded { io, read, shutdown } = upgraded;
     let charge = opened.charge.another();
     let socket = Socket::new(io, read, opened.limit, charge).await;
@@ -156,7 +156,7 @@ impl SocketSession {
                 self.socket.flush().await?;
             }
             TurnStep::Refused(reject) => {
-                let is_replay = turn.wanted == Wanted::Replay;
+                let is_replay = turn.wanted == RunIntent::Replay;
                 self.end_turn();
                 self.send_error(reject.code(), reject.message(), false).await?;
                 if is_replay {
@@ -167,7 +167,7 @@ impl SocketSession {
                 }
             }
             TurnStep::Over => {
-                let is_replay = turn.wanted == Wanted::Replay;
+                let is_replay = turn.wanted == RunIntent::Replay;
                 self.end_turn();
                 if is_replay && !self.shutdown.is_cancelled() {
                     return Ok(Some(End::closed(CloseCode::Normal, "the run is over")));
@@ -234,7 +234,7 @@ impl SocketSession {
         let ClientFrame::Turn { thread_id, run_id: _, last_event_id } = frame else { return };
         self.thread_id = Some(thread_id);
         let (input, last) = (Bytes::from(text), LastEvent::parse(last_event_id.as_deref()));
-        let ask = Ask { input, charge, last, wanted: Wanted::Run };
+        let ask = TurnRequest { input, charge, last, wanted: RunIntent::Run };
         self.turn = Some(ActiveTurn::begin(&self.opened, ask));
     }
 
@@ -249,7 +249,7 @@ impl SocketSession {
         self.thread_id = Some(thread_id);
         let (input, charge) = (input.get().to_owned().into(), self.opened.charge.another());
         let last = LastEvent::parse(Some(&offset));
-        let ask = Ask { input, charge, last, wanted: Wanted::Replay };
+        let ask = TurnRequest { input, charge, last, wanted: RunIntent::Replay };
         self.turn = Some(ActiveTurn::begin(&self.opened, ask));
     }
 

@@ -75,7 +75,7 @@ pub(in crate::server) enum Exchanged {
 }
 
 /// What a client has sent after the gateway's close frame.
-enum Answer {
+enum CloseReply {
     Close,
     None,
 }
@@ -252,14 +252,14 @@ impl Socket {
             self.stream.close(Some(CloseFrame { code, reason })).await?;
             while let Some(message) = self.stream.next().await {
                 if let Message::Close(_) = message? {
-                    return Ok(Answer::Close);
+                    return Ok(CloseReply::Close);
                 }
             }
-            Ok::<_, Error>(Answer::None)
+            Ok::<_, Error>(CloseReply::None)
         };
         // A client that is gone does not answer. One whose frame is too large answers after it.
         match tokio::time::timeout(CLOSE_TIMEOUT, closed).await {
-            Ok(Ok(Answer::Close)) => {}
+            Ok(Ok(CloseReply::Close)) => {}
             _ => linger::linger(self.stream.get_mut().io(), linger::TIME, shutdown).await,
         }
     }

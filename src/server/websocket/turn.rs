@@ -6,17 +6,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::Opened;
-use super::message::{Done, PendingAnswer, SocketMessage, on_socket};
+use super::OpenedWebSocket;
+use super::message::{HandledMessage, PendingAnswer, SocketMessage, on_socket};
 use crate::metrics::{Charge, Full, Route};
 use crate::server::body::expect_message;
 use crate::server::gateway::RequestContext;
 use crate::server::limits::rates;
 use crate::server::observe::OpenSpan;
-use crate::server::observe::request_log::{Action, Facts};
+use crate::server::observe::request_log::{AuditedAction, RequestFacts};
 use crate::server::reject::Reject;
 use crate::server::service::input::{InputRequest, Viewing};
-use crate::server::service::run::{self, Wanted};
+use crate::server::service::run::{self, RunIntent};
 use crate::server::service::stop::stop_thread;
 use crate::server::streams::frames::{EncodedEvent, EventFrames};
 use crate::server::streams::last_event::LastEvent;
@@ -25,7 +25,7 @@ use crate::server::streams::wire::Wire;
 /// A turn, from its message to the end of its stream.
 pub(super) struct ActiveTurn {
     progress: Progress,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: RunIntent,
     /// Whether its client was sent any of its events.
     pub(super) has_sent: bool,
 }
@@ -46,24 +46,24 @@ pub(super) enum TurnStep {
 }
 
 /// What a turn asks for.
-pub(super) struct Ask {
+pub(super) struct TurnRequest {
     /// A `RunAgentInput`.
     pub(super) input: Bytes,
     /// The charge of the message.
     pub(super) charge: Charge,
     pub(super) last: LastEvent,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: RunIntent,
 }
 
 // === impl ActiveTurn ===
 
 impl ActiveTurn {
     /// Begins a turn on a socket.
-    pub(super) fn begin(opened: &Opened, ask: Ask) -> Self {
-        let Opened { gateway, agent, wire, opening, .. } = opened;
+    pub(super) fn begin(opened: &OpenedWebSocket, ask: TurnRequest) -> Self {
+        let OpenedWebSocket { gateway, agent, wire, opening, .. } = opened;
         let (agent, wire, wanted) = (agent.clone(), *wire, ask.wanted);
         let path = "/agui/agent/{agent}/run";
-        let facts = Facts { action: Some(Action::Run), ..facts(&agent) };
+        let facts = RequestFacts { action: Some(AuditedAction::Run), ..facts(&agent) };
         let answer = message(Route::Run, path, facts);
         let handle = move |context| turn(context, agent, wire, ask);
         let gateway = Arc::clone(&gateway.borrow());
@@ -73,27 +73,27 @@ impl ActiveTurn {
 }
 
 /// Stops the live run of a thread, as the stop route does. `body` is what that route takes.
-pub(super) fn stop(opened: &Opened, thread_id: String, body: String) -> PendingAnswer<()> {
-    let Opened { gateway, agent, opening, .. } = opened;
+pub(super) fn stop(opened: &OpenedWebSocket, thread_id: String, body: String) -> PendingAnswer<()> {
+    let OpenedWebSocket { gateway, agent, opening, .. } = opened;
     let (agent, opening) = (agent.clone(), opening.clone());
     let gateway = Arc::clone(&gateway.borrow());
     let path = "/agui/agent/{agent}/stop/{thread}";
     let thread = Some(thread_id.clone());
-    let facts = Facts { action: Some(Action::Stop), thread, ..facts(&agent) };
+    let facts = RequestFacts { action: Some(AuditedAction::Stop), thread, ..facts(&agent) };
     Box::pin(async move {
         let handle = async |context: RequestContext| {
             let (_, ids) = stop_thread(&context, &agent, &thread_id, body.as_bytes()).await?;
-            Ok(Done { answer: (), ids: Some(ids), was_asked: true })
+            Ok(HandledMessage { answer: (), ids: Some(ids), was_asked: true })
         };
         on_socket(gateway, opening, message(Route::Stop, path, facts), handle).await.map(drop)
     })
 }
 
-fn facts(agent: &str) -> Facts {
-    Facts { agent: Some(agent.to_owned()), ..Facts::default() }
+fn facts(agent: &str) -> RequestFacts {
+    RequestFacts { agent: Some(agent.to_owned()), ..RequestFacts::default() }
 }
 
-fn message(route: Route, path: &'static str, facts: Facts) -> SocketMessage {
+fn message(route: Route, path: &'static str, facts: RequestFacts) -> SocketMessage {
     SocketMessage { route, path, charge: rates::Charge::Request, done: StatusCode::OK, facts }
 }
 
@@ -102,9 +102,9 @@ async fn turn(
     context: RequestContext,
     agent: String,
     wire: Wire,
-    ask: Ask,
-) -> Result<Done<EventFrames>, Reject> {
-    let Ask { input, charge, last, wanted } = ask;
+    ask: TurnRequest,
+) -> Result<HandledMessage<EventFrames>, Reject> {
+    let TurnRequest { input, charge, last, wanted } = ask;
     expect_message(&context, input.len(), context.gateway.limits.body_bytes).await?;
     let viewing = Viewing { last, is_inspected: false };
     let body = (&*input, charge);
@@ -112,7 +112,7 @@ async fn turn(
     let stream = Box::pin(run::start(&context, &request, wanted)).await?;
     let ids = Some(stream.ids.clone());
     let answer = stream.into_frames(&context.gateway.observer.metrics).await?;
-    Ok(Done { answer, ids, was_asked: true })
+    Ok(HandledMessage { answer, ids, was_asked: true })
 }
 
 /// Waits for the next step of a turn; for ever without a turn. May be dropped while it waits.

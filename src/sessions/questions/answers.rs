@@ -20,7 +20,7 @@ pub(in crate::sessions) struct PromptAnswer {
 
 /// The answers to the questions of a run, and the questions that are still open.
 #[derive(Default)]
-pub(in crate::sessions) struct Answers {
+pub(in crate::sessions) struct QuestionAnswers {
     object: ObjectWriter,
     /// The answer to a question without an id in LangGraph. Such a question is the only one.
     bare: Option<Json>,
@@ -28,7 +28,7 @@ pub(in crate::sessions) struct Answers {
     pub(super) waiting: Vec<OpenQuestion>,
 }
 
-impl Answers {
+impl QuestionAnswers {
     /// Adds a question with its answer. Without an answer the question stays open.
     pub(super) fn add(&mut self, waiting: OpenQuestion, answer: Option<Json>) {
         let OpenQuestion { question, decided, is_asked_in_text: _ } = &waiting;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{STOP_WAIT, Turn, Whose};
+use super::{PromptTurn, STOP_WAIT, Whose};
 use crate::offload::offload;
 use crate::runs::{Batch, UPSTREAM_PATIENCE};
 use crate::sessions::session::{ClientView, OpenQuestion};
@@ -20,7 +20,7 @@ const AWAY_BEFORE_NOTICE: Duration = Duration::from_secs(5);
 
 /// Which updates of what is read are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::sessions) enum Sending {
+pub(in crate::sessions) enum UpdateFilter {
     All,
     /// The client has the history already, so only open calls are sent. Their later updates will be
     /// sent, and ACP wants each after its call.
@@ -33,7 +33,7 @@ pub(super) enum ShowEnd {
     Stopped,
 }
 
-impl Turn {
+impl PromptTurn {
     /// Sends the client what the thread has and it has not. Returns the thread's open questions.
     pub(super) async fn catch_up(&self, view: &mut ClientView) -> Result<Vec<OpenQuestion>, Error> {
         if !self.session.has_thread().await {
@@ -68,7 +68,7 @@ impl Turn {
     /// ended. The client of a resumed session has the thread already.
     pub(super) async fn show_thread(&self, view: &mut ClientView) -> Result<Outcome, Error> {
         let reader = self.link.read(&self.session).await?;
-        let sending = if view.is_synced { Sending::All } else { Sending::OpenCalls };
+        let sending = if view.is_synced { UpdateFilter::All } else { UpdateFilter::OpenCalls };
         let (mut reader, outcome) = self.send_history(view, reader, sending, Whose::Others).await?;
         match outcome {
             Some(outcome) => Ok(outcome),
@@ -82,7 +82,7 @@ impl Turn {
         &self,
         view: &mut ClientView,
         mut reader: ThreadReader,
-        sending: Sending,
+        sending: UpdateFilter,
         whose: Whose,
     ) -> Result<(ThreadReader, Option<Outcome>), Error> {
         while let Some(events) = reader.next().await {
@@ -115,7 +115,7 @@ impl Turn {
             let Some(events) = self.next_events(run).await else {
                 return Outcome::Idle { pending_calls: Vec::new(), error: None };
             };
-            match self.project(view, &events, Sending::All, whose) {
+            match self.project(view, &events, UpdateFilter::All, whose) {
                 None => {}
                 // The run goes on. What was missed is read from the thread.
                 Some(outcome) if is_too_slow(&outcome) => {
@@ -163,7 +163,7 @@ impl Turn {
         &self,
         view: &mut ClientView,
         events: &Batch,
-        sending: Sending,
+        sending: UpdateFilter,
         whose: Whose,
     ) -> Option<Outcome> {
         let Self { link, session, .. } = self;
@@ -173,7 +173,7 @@ impl Turn {
             *self.running() = Some(run_id.to_string());
         }
         let memory_bytes = events.iter().map(RunEvent::memory_bytes).sum();
-        let is_sent = |update: &Update<'_>| sending == Sending::All || is_open_call(update);
+        let is_sent = |update: &Update<'_>| sending == UpdateFilter::All || is_open_call(update);
         offload(memory_bytes, || {
             let project = |event: &RunEvent, emit: &mut dyn FnMut(&Update<'_>)| {
                 view.projector.project(event, emit);

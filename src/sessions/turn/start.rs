@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use super::Turn;
+use super::PromptTurn;
 use crate::sessions::Service;
 use crate::sync::Guard;
 use crate::threads::{Refusal, Thread, ThreadReader};
@@ -16,7 +16,7 @@ use threadway_translate::run::{NewRun, RunConfig, Start};
 
 /// What a turn's run begins with.
 #[derive(Clone)]
-pub(in crate::sessions) enum Beginning {
+pub(in crate::sessions) enum TurnStart {
     /// This, whatever the thread holds: answers, or the first prompt of a new thread.
     Fixed(Start),
     /// A prompt. The thread decides what goes up with it.
@@ -34,17 +34,17 @@ pub(super) enum Started {
 /// A run that is being started. If the turn stops meanwhile, the run is stopped as soon as it has
 /// started.
 struct Starting<'a> {
-    turn: &'a Turn,
+    turn: &'a PromptTurn,
     /// `None` once the run has started.
     asked: Option<JoinHandle<Result<ThreadReader, Refusal>>>,
     name: &'a str,
 }
 
-impl Turn {
+impl PromptTurn {
     /// Starts a run, unless the turn is stopped first.
     pub(super) async fn start(
         &self,
-        beginning: Beginning,
+        beginning: TurnStart,
         kept: &[String],
     ) -> Result<Started, Error> {
         let new = self.new_run(beginning.start(), kept);
@@ -58,8 +58,8 @@ impl Turn {
         let name = run.name.clone();
         let started = async move {
             match beginning {
-                Beginning::Fixed(_) => thread.start(run).await,
-                Beginning::Prompt(prompt) => {
+                TurnStart::Fixed(_) => thread.start(run).await,
+                TurnStart::Prompt(prompt) => {
                     let started = thread.ask(&PromptPlanner { prompt, run }).await?;
                     // Without a run, the thread is shown first, as one with another run is.
                     started.ok_or(Refusal::Busy)
@@ -122,9 +122,9 @@ impl Turn {
     }
 }
 
-// === impl Beginning ===
+// === impl TurnStart ===
 
-impl Beginning {
+impl TurnStart {
     /// The start of a run that begins with this alone.
     fn start(&self) -> Start {
         match self {
@@ -134,7 +134,7 @@ impl Beginning {
     }
 }
 
-impl From<Start> for Beginning {
+impl From<Start> for TurnStart {
     fn from(start: Start) -> Self {
         Self::Fixed(start)
     }

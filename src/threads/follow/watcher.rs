@@ -17,7 +17,7 @@ use super::{FollowKey, FollowedThread, LastLook, RecentRuns};
 use crate::agents::AgentServer;
 use crate::metrics::GaugeGuard;
 use crate::runs::{self, IdleThread, Lender, Run};
-use crate::upstream::{AnswerText, Client, Error, RunFilter, StateText, Turn};
+use crate::upstream::{AnswerText, Client, Error, QueuePermit, RunFilter, StateText};
 use threadway_translate::langgraph::{
     Capabilities, RunRecord, RunStatus, StoredDecisions, ThreadState,
 };
@@ -66,7 +66,7 @@ struct LastIdle {
 }
 
 /// What a look has found.
-enum Found {
+enum LookResult {
     /// A run to relay.
     Run(RunRecord),
     /// No run to relay. The idle thread is up to date.
@@ -104,7 +104,7 @@ impl Watcher {
     }
 
     /// Sets the runs for the first look, and the turn in which they were listed.
-    pub(super) fn begin_with(&mut self, first: Option<(RecentRuns, Turn)>) {
+    pub(super) fn begin_with(&mut self, first: Option<(RecentRuns, QueuePermit)>) {
         let (first, turn) = first.unzip();
         self.first = first;
         self.schedule.begin_in(turn);
@@ -160,12 +160,12 @@ impl Watcher {
         let found = self.look_for_any(look, cause).await;
         permit.record(&found);
         match found {
-            Ok(Found::Run(run)) => {
+            Ok(LookResult::Run(run)) => {
                 drop(turn);
                 let has_ended = self.relay(&run).await;
                 self.schedule.relay_ended(has_ended);
             }
-            Ok(Found::Idle(outcome)) => {
+            Ok(LookResult::Idle(outcome)) => {
                 self.schedule.look_ended(Some(outcome));
                 if is_first {
                     self.open_lifecycle().await;
@@ -209,7 +209,7 @@ impl Watcher {
 
     /// Looks with the credentials of one follower after the other, until the upstream accepts some.
     /// The streams of those it refuses end, if it accepts others.
-    async fn look_for_any(&mut self, look: u64, cause: Cause) -> Result<Found, Error> {
+    async fn look_for_any(&mut self, look: u64, cause: Cause) -> Result<LookResult, Error> {
         let followers = Arc::clone(&self.thread.followers);
         let mut refused = Vec::new();
         // A ring is never empty.
@@ -251,14 +251,14 @@ impl Watcher {
     }
 
     /// Finds the next run to relay. Without one, brings the idle thread up to date.
-    async fn look(&mut self, look: u64, cause: Cause) -> Result<Found, Error> {
+    async fn look(&mut self, look: u64, cause: Cause) -> Result<LookResult, Error> {
         self.schedule.look_began();
         let mut read = None;
         if cause == Cause::SlowInterval && self.can_compare_states() {
             let state = self.read_state().await?;
             let known = self.idle.as_ref().and_then(|idle| idle.state);
             if known == state.as_deref().map(digest_of_state) {
-                return Ok(Found::Idle(self.complete(true)));
+                return Ok(LookResult::Idle(self.complete(true)));
             }
             read = Some(state);
         }
@@ -276,7 +276,7 @@ impl Watcher {
         {
             let run = Arc::clone(run);
             self.publish(LastLook::Idle { look, run });
-            return Ok(Found::Idle(LookOutcome::Partial { state_due: self.state_due }));
+            return Ok(LookResult::Idle(LookOutcome::Partial { state_due: self.state_due }));
         }
         let body = match read {
             Some(body) => body,
@@ -300,7 +300,7 @@ impl Watcher {
             self.thread.sequence().push(Arc::clone(&run));
         }
         self.publish(LastLook::Idle { look, run });
-        Ok(Found::Idle(self.complete(exists)))
+        Ok(LookResult::Idle(self.complete(exists)))
     }
 
     fn complete(&self, exists: bool) -> LookOutcome {
@@ -349,10 +349,10 @@ impl Watcher {
         self.schedule.open_lifecycle(&self.upstream, self.server, &self.key.thread_id).await;
     }
 
-    async fn whole_run(&self, listed: RunRecord) -> Result<Found, Error> {
+    async fn whole_run(&self, listed: RunRecord) -> Result<LookResult, Error> {
         let runs = self.shared.runs.with_emit(self.key.emit);
         let whole = runs.full_record(&self.upstream, &self.key.thread_id, listed);
-        whole.await.map(Found::Run)
+        whole.await.map(LookResult::Run)
     }
 
     /// The oldest finished run that was not relayed, or else the running one.

@@ -10,7 +10,7 @@ use super::super::Shared;
 use super::super::pace::{Health, LOOK_INTERVAL, Lane, Pace, Permit, PollMethod};
 use super::{PollState, PolledThread, report_not_polled};
 use crate::metrics::LookReason;
-use crate::upstream::{Access, BaseUrl, Client, Error, MAX_THREAD_PAGE};
+use crate::upstream::{BaseUrl, Client, Error, MAX_THREAD_PAGE, UpstreamCredentials};
 use threadway_translate::langgraph::ThreadMark;
 
 /// How many polls in a row may fail, while the server may work, before the watchers look at their
@@ -34,7 +34,7 @@ pub(super) struct Poller {
     shared: Arc<Shared>,
     pace: Arc<Pace>,
     base: BaseUrl,
-    access: Access,
+    access: UpstreamCredentials,
     number: u64,
     /// The last mark of each thread, by the number of the subscription.
     marks: HashMap<u64, String>,
@@ -82,7 +82,7 @@ impl Poller {
     pub(super) fn new(
         shared: &Arc<Shared>,
         upstream: &Client,
-        access: Access,
+        access: UpstreamCredentials,
         number: u64,
     ) -> Self {
         let pace = shared.paces.of(upstream, shared.runs.metrics());

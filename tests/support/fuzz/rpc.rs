@@ -8,7 +8,7 @@ use agent_client_protocol_schema::v1::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use threadway_translate::acp::prompt::{Accepts, Command, Prompt};
+use threadway_translate::acp::prompt::{AcceptedContent, Prompt, SlashCommand};
 use threadway_translate::acp::rpc::{self, Error, Incoming, Malformed};
 use threadway_translate::json::{self, Json};
 
@@ -95,14 +95,14 @@ fn check_params(method: &str, params: &Json) {
 
 /// Checks that a prompt becomes a message, or is refused without a quote.
 fn check_prompt(request: &PromptRequest) {
-    let review = Command {
+    let review = SlashCommand {
         name: "review".to_owned(),
         description: String::new(),
         hint: None,
         prompt: Some("Review {args}.".to_owned()),
     };
-    let all = Accepts { image: true, audio: true, embedded_context: true };
-    let none = Accepts { image: false, audio: false, embedded_context: false };
+    let all = AcceptedContent { image: true, audio: true, embedded_context: true };
+    let none = AcceptedContent { image: false, audio: false, embedded_context: false };
     for accepts in [all, none] {
         match Prompt::read(&request.prompt, accepts, std::slice::from_ref(&review)) {
             Ok(prompt) => {

@@ -42,7 +42,7 @@ pub(super) struct Calls {
 
 /// A decision about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CallDecision {
     /// The call takes place.
     Allowed,
     /// The call does not take place.
@@ -323,14 +323,19 @@ impl Calls {
     }
 
     /// A person has decided about a call.
-    pub(super) fn decide(&mut self, id: &str, verdict: Verdict, emit: &mut dyn FnMut(&Update<'_>)) {
+    pub(super) fn decide(
+        &mut self,
+        id: &str,
+        verdict: CallDecision,
+        emit: &mut dyn FnMut(&Update<'_>),
+    ) {
         let Some(call) = self.known.get_mut(id).filter(|call| call.waits()) else { return };
         let status = match (verdict, call.origin) {
-            (Verdict::Allowed, CallOrigin::Conversation) => ToolStatus::InProgress,
-            (Verdict::Allowed, CallOrigin::Question) => ToolStatus::Completed,
-            (Verdict::Rejected, CallOrigin::Question) => ToolStatus::Failed,
+            (CallDecision::Allowed, CallOrigin::Conversation) => ToolStatus::InProgress,
+            (CallDecision::Allowed, CallOrigin::Question) => ToolStatus::Completed,
+            (CallDecision::Rejected, CallOrigin::Question) => ToolStatus::Failed,
             // The result of the call will say so.
-            (Verdict::Rejected, CallOrigin::Conversation) => return,
+            (CallDecision::Rejected, CallOrigin::Conversation) => return,
         };
         call.stage = match call.origin {
             CallOrigin::Conversation => Stage::InProgress,

@@ -47,14 +47,14 @@ pub enum Rule {
 
 /// An answer that holds for later calls of a tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Remembered {
+pub struct RememberedAnswer {
     /// The tool.
     pub name: String,
     /// The arguments as JSON. Empty if they do not matter.
     pub args: String,
     /// Which calls of the tool.
     #[serde(default)]
-    pub calls: Calls,
+    pub calls: CallScope,
     /// The answer.
     pub decision: Always,
 }
@@ -63,7 +63,7 @@ pub struct Remembered {
 /// same arguments only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Calls {
+pub enum CallScope {
     /// Those with the same arguments.
     #[default]
     Same,
@@ -149,21 +149,21 @@ pub fn may_cover_tool(action: &Action, profile: &GraphProfile) -> bool {
 pub fn decided(
     action: &Action,
     profile: &GraphProfile,
-    remembered: &[Remembered],
+    remembered: &[RememberedAnswer],
     rules: &[&Rules],
 ) -> Option<Decision> {
     let tool = action.name.decode();
-    let known = |calls: Calls| {
-        let is_meant = |known: &&Remembered| {
+    let known = |calls: CallScope| {
+        let is_meant = |known: &&RememberedAnswer| {
             known.calls == calls
                 && known.name == *tool
-                && (calls == Calls::All || json::same(&known.args, action.args.get()))
+                && (calls == CallScope::All || json::same(&known.args, action.args.get()))
         };
         remembered.iter().rfind(is_meant).map(|known| known.decision)
     };
     let of_rules = rules.iter().find_map(|rules| rules.of(&tool));
-    let of_tool = || known(Calls::All).filter(|_| may_cover_tool(action, profile));
-    let rule = match known(Calls::Same) {
+    let of_tool = || known(CallScope::All).filter(|_| may_cover_tool(action, profile));
+    let rule = match known(CallScope::Same) {
         Some(always) => Rule::from(always),
         None => match (of_tool(), of_rules) {
             (Some(Always::Allow), Some(Rule::Reject)) => Rule::Reject,
@@ -257,14 +257,14 @@ fn may(action: &Action, what: DecisionKind) -> bool {
         || action.decisions.iter().any(|allowed| names.contains(&&**allowed))
 }
 
-// === impl Remembered ===
+// === impl RememberedAnswer ===
 
-impl Remembered {
+impl RememberedAnswer {
     /// The answer to calls like this one.
-    pub fn new(action: &Action, calls: Calls, decision: Always) -> Self {
+    pub fn new(action: &Action, calls: CallScope, decision: Always) -> Self {
         let args = match calls {
-            Calls::Same => action.args.get().to_owned(),
-            Calls::All => String::new(),
+            CallScope::Same => action.args.get().to_owned(),
+            CallScope::All => String::new(),
         };
         Self { name: action.name.decode().into_owned(), args, calls, decision }
     }
@@ -273,8 +273,8 @@ impl Remembered {
     pub(super) fn key(&self) -> String {
         let tool = Digest::default().text(&self.name);
         let calls = match self.calls {
-            Calls::Same => tool.json(&self.args),
-            Calls::All => tool,
+            CallScope::Same => tool.json(&self.args),
+            CallScope::All => tool,
         };
         format!("{:016x}", calls.finish())
     }
@@ -300,15 +300,15 @@ impl Offer {
     }
 
     /// What the offer remembers of a call. `None` if it is about this call only.
-    pub fn remembers(self, action: &Action) -> Option<Remembered> {
+    pub fn remembers(self, action: &Action) -> Option<RememberedAnswer> {
         let (calls, always) = match self {
-            Self::AllowAlways => (Calls::Same, Always::Allow),
-            Self::AllowTool => (Calls::All, Always::Allow),
-            Self::RejectAlways => (Calls::Same, Always::Reject),
-            Self::RejectTool => (Calls::All, Always::Reject),
+            Self::AllowAlways => (CallScope::Same, Always::Allow),
+            Self::AllowTool => (CallScope::All, Always::Allow),
+            Self::RejectAlways => (CallScope::Same, Always::Reject),
+            Self::RejectTool => (CallScope::All, Always::Reject),
             Self::Allow | Self::Edit | Self::Respond | Self::Reject => return None,
         };
-        Some(Remembered::new(action, calls, always))
+        Some(RememberedAnswer::new(action, calls, always))
     }
 
     /// The option in ACP's form.
@@ -364,7 +364,7 @@ mod tests {
         }
     }
 
-    fn decided(action: &Action, known: &[Remembered], rules: &[&Rules]) -> Option<Decision> {
+    fn decided(action: &Action, known: &[RememberedAnswer], rules: &[&Rules]) -> Option<Decision> {
         super::decided(action, &GraphProfile::default(), known, rules)
     }
 
@@ -389,8 +389,8 @@ mod tests {
     fn an_answer_for_good_holds_for_exactly_these_arguments() {
         let call = action(&[], r#"{"to":"a","n":1}"#);
         let mut remembered = PermanentAnswers::default();
-        remembered.add(Remembered::new(&call, Calls::Same, Always::Reject));
-        remembered.add(Remembered::new(&call, Calls::Same, Always::Allow));
+        remembered.add(RememberedAnswer::new(&call, CallScope::Same, Always::Reject));
+        remembered.add(RememberedAnswer::new(&call, CallScope::Same, Always::Allow));
         assert_eq!(remembered.all().len(), 1);
         let spelled_otherwise = action(&[], r#"{"n": 1, "to": "a"}"#);
         let reject = rules(&[("*", Rule::Reject)]);
@@ -399,7 +399,7 @@ mod tests {
         assert_eq!(decided_about(&action(&[], r#"{"to":"b","n":1}"#), &[]), None);
         for at in 0..MAX_REMEMBERED {
             let call = action(&[], &format!(r#"{{"at":{at}}}"#));
-            remembered.add(Remembered::new(&call, Calls::Same, Always::Allow));
+            remembered.add(RememberedAnswer::new(&call, CallScope::Same, Always::Allow));
         }
         assert_eq!(remembered.all().len(), MAX_REMEMBERED);
         assert_eq!(decided(&call, remembered.all(), &[]), None);
@@ -444,8 +444,9 @@ mod tests {
             let name = Text::new(tool);
             Action { name, ..action(&[], args) }
         };
-        let of_tool = |always| Remembered::new(&call("pay", "{}"), Calls::All, always);
-        let of_call = Remembered::new(&call("pay", r#"{"n":1}"#), Calls::Same, Always::Reject);
+        let of_tool = |always| RememberedAnswer::new(&call("pay", "{}"), CallScope::All, always);
+        let of_call =
+            RememberedAnswer::new(&call("pay", r#"{"n":1}"#), CallScope::Same, Always::Reject);
         let reject = rules(&[("pay", Rule::Reject)]);
         let ask = rules(&[("*", Rule::Ask)]);
         let allow = rules(&[("*", Rule::Allow)]);
@@ -463,7 +464,7 @@ mod tests {
             (
                 "pay",
                 "",
-                vec![Remembered { calls: Calls::Same, ..of_tool(Always::Allow) }],
+                vec![RememberedAnswer { calls: CallScope::Same, ..of_tool(Always::Allow) }],
                 &ask,
                 &None,
             ),
@@ -482,7 +483,7 @@ mod tests {
         assert_eq!(known, [of_tool(Always::Reject)]);
         let stored = serde_json::to_string(known).unwrap();
         assert_eq!(stored, r#"[{"name":"pay","args":"","calls":"all","decision":"reject"}]"#);
-        assert_eq!(serde_json::from_str::<Vec<Remembered>>(&stored).unwrap(), known);
+        assert_eq!(serde_json::from_str::<Vec<RememberedAnswer>>(&stored).unwrap(), known);
     }
 
     #[test]
@@ -513,7 +514,7 @@ mod tests {
                     [Offer::AllowTool, Offer::RejectTool].map(|offer| offered.contains(&offer));
                 assert_eq!(by_tool, [expected; 2], "{tool} {args}");
                 // An answer that was stored earlier does not hold for a tool that is excluded now.
-                let known = [Remembered::new(&action, Calls::All, Always::Allow)];
+                let known = [RememberedAnswer::new(&action, CallScope::All, Always::Allow)];
                 let decided = super::decided(&action, profile, &known, &[]);
                 assert_eq!(decided.is_some(), expected, "{tool} {args}");
             }

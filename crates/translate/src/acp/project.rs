@@ -15,7 +15,7 @@ use indexmap::IndexSet;
 use children::Children;
 use message::{ChunkKind, MessageState, SentMessage, chunk_kind};
 
-use super::call::{CallResult, Calls, Verdict};
+use super::call::{CallDecision, CallResult, Calls};
 use super::notice::{Notice, SUMMARY};
 use super::plan::PlanState;
 use super::profile::GraphProfile;
@@ -301,7 +301,7 @@ impl Projector {
         interrupt_id: &Id,
         at: usize,
         action: &Action,
-        verdict: Verdict,
+        verdict: CallDecision,
         emit: EmitOptions<'_>,
     ) {
         let call_id = call_id_of(interrupt_id, at, action);

@@ -10,7 +10,7 @@ use crate::langgraph::{self, Media, MediaKind, MediaSource, ModelInput};
 
 /// The kinds of content that a graph's model takes, besides text and links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Accepts {
+pub struct AcceptedContent {
     /// Images.
     pub image: bool,
     /// Recordings.
@@ -30,7 +30,7 @@ pub struct MediaIn {
 
 /// A slash command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Command {
+pub struct SlashCommand {
     /// The name, without the slash.
     pub name: String,
     /// What it does.
@@ -54,16 +54,16 @@ pub struct Prompt {
 /// The placeholder for the input in a command's prompt.
 pub const ARGS: &str = "{args}";
 
-impl Default for Accepts {
+impl Default for AcceptedContent {
     /// Text and the contents of files: these are text too.
     fn default() -> Self {
         Self { image: false, audio: false, embedded_context: true }
     }
 }
 
-// === impl Accepts ===
+// === impl AcceptedContent ===
 
-impl Accepts {
+impl AcceptedContent {
     /// The same, and the media that a model is known to take.
     #[must_use]
     pub fn with_model(self, model: ModelInput) -> Self {
@@ -90,9 +90,9 @@ impl MediaIn {
     }
 }
 
-// === impl Command ===
+// === impl SlashCommand ===
 
-impl Command {
+impl SlashCommand {
     /// The command as it is sent to the client.
     pub fn offered(&self) -> update::AvailableCommand {
         let Self { name, description, hint, prompt: _ } = self;
@@ -113,8 +113,8 @@ impl Prompt {
     /// accepted.
     pub fn read(
         blocks: &[ContentBlock],
-        accepts: Accepts,
-        commands: &[Command],
+        accepts: AcceptedContent,
+        commands: &[SlashCommand],
     ) -> Result<Self, Error> {
         let mut typed = Joined::default();
         let mut pieces = Pieces::default();
@@ -204,7 +204,7 @@ impl Prompt {
 }
 
 /// The prompt of the command that a text block is. `None` if it is none.
-fn expanded(typed: &str, commands: &[Command]) -> Option<String> {
+fn expanded(typed: &str, commands: &[SlashCommand]) -> Option<String> {
     let line = typed.trim().strip_prefix('/')?;
     let (name, args) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let prompt = commands.iter().find(|command| command.name == name)?.prompt.as_ref()?;
@@ -327,17 +327,18 @@ impl Pieces {
 mod tests {
     use super::*;
 
-    const ALL: Accepts = Accepts { image: true, audio: true, embedded_context: true };
+    const ALL: AcceptedContent =
+        AcceptedContent { image: true, audio: true, embedded_context: true };
 
-    fn read(blocks: &str, accepts: Accepts) -> Result<String, Error> {
+    fn read(blocks: &str, accepts: AcceptedContent) -> Result<String, Error> {
         let blocks: Vec<ContentBlock> = serde_json::from_str(blocks).unwrap();
-        let review = Command {
+        let review = SlashCommand {
             name: "review".to_owned(),
             description: String::new(),
             hint: None,
             prompt: Some("Review {args} well.".to_owned()),
         };
-        let plain = Command { name: "plain".to_owned(), prompt: None, ..review.clone() };
+        let plain = SlashCommand { name: "plain".to_owned(), prompt: None, ..review.clone() };
         let prompt = Prompt::read(&blocks, accepts, &[review, plain])?;
         Ok(prompt.content.get().to_owned())
     }
@@ -346,7 +347,7 @@ mod tests {
     fn text_and_links_are_one_string() {
         let blocks = r#"[{"type":"text","text":"Explain "},
             {"type":"resource_link","name":"a.rs","uri":"file:///w/a.rs"},{"type":"text","text":", please"}]"#;
-        let read = read(blocks, Accepts::default());
+        let read = read(blocks, AcceptedContent::default());
         assert_eq!(read.unwrap(), r#""Explain [a.rs](file:///w/a.rs), please""#);
     }
 
@@ -355,7 +356,7 @@ mod tests {
         let blocks = r#"[{"type":"resource","resource":{"uri":"file:///w/a.rs","text":"fn a() {}"}},
             {"type":"text","text":" is odd"}]"#;
         assert_eq!(
-            read(blocks, Accepts::default()).unwrap(),
+            read(blocks, AcceptedContent::default()).unwrap(),
             concat!(
                 r#"[{"type":"text","text":"[a.rs](file:///w/a.rs) is odd"},"#,
                 r#"{"type":"text","text":"\n\n<file uri=\"file:///w/a.rs\">\nfn a() {}\n</file>"}]"#
@@ -384,7 +385,7 @@ mod tests {
             (r#"{"type":"image","data":"","mimeType":"image/png"}"#, "images"),
             (r#"{"type":"audio","data":"","mimeType":"audio/wav"}"#, "audio"),
         ] {
-            let error = read(&format!("[{block}]"), Accepts::default()).unwrap_err();
+            let error = read(&format!("[{block}]"), AcceptedContent::default()).unwrap_err();
             assert_eq!(error.code, Code::InvalidParams);
             assert!(error.message.contains(kind), "{error}");
         }

@@ -49,7 +49,7 @@ use std::fmt::Debug;
 pub(crate) use self::chunk::is_made_up;
 use self::dialect_event::DialectEvent;
 pub(super) use self::events::may_have_token;
-use super::{Body, MessagesKey, Part};
+use super::{MessagesKey, Part, PartPayload};
 
 /// Declares what there is once for each dialect, from lines `module: Machine`.
 macro_rules! dialects {
@@ -203,15 +203,15 @@ struct Context<'c> {
 
 impl<'a> RawPart<'_, 'a> {
     /// The part with this body.
-    pub(super) fn with(&self, body: Body<'a>) -> Part<'a> {
-        let is_mended = matches!(&body, Body::Values(values) if values.is_mended);
+    pub(super) fn with(&self, body: PartPayload<'a>) -> Part<'a> {
+        let is_mended = matches!(&body, PartPayload::Values(values) if values.is_mended);
         let is_enveloped = self.wrapping == Wrapping::Opened;
         Part { namespace: self.namespace.clone(), body, is_mended, is_enveloped }
     }
 
     /// The part with what a dialect has read of it; a malformed one of the mode, if that is nothing.
     fn said(&self, part: Option<impl Into<AnyPart<'a>>>, mode: &'static str) -> Part<'a> {
-        let said = part.map(|part| Body::Said(Said(part.into())));
-        self.with(said.unwrap_or(Body::Malformed(mode)))
+        let said = part.map(|part| PartPayload::Said(Said(part.into())));
+        self.with(said.unwrap_or(PartPayload::Malformed(mode)))
     }
 }

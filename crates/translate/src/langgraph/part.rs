@@ -15,7 +15,7 @@ pub struct Part<'a> {
     /// The subgraph that sent the part, as `node:task|node:task`. Empty for the root graph.
     pub namespace: Cow<'a, str>,
     /// The payload.
-    pub body: Body<'a>,
+    pub body: PartPayload<'a>,
     /// Whether values were replaced that JSON does not have: null is in the place of `NaN` and
     /// `Infinity`, and U+FFFD in that of half a surrogate pair in a key of the state.
     pub is_mended: bool,
@@ -40,7 +40,7 @@ pub enum StreamForm {
 
 /// The payload of a part, by the stream mode that made it.
 #[derive(Debug)]
-pub enum Body<'a> {
+pub enum PartPayload<'a> {
     /// `metadata`: the run's id, and the number of the attempt.
     Metadata {
         /// LangGraph's run id.
@@ -82,7 +82,10 @@ impl StreamForm {
         scratch: &'a mut String,
     ) -> Part<'a> {
         let part = Part::parse_in(*self, key, frame, scratch);
-        let is_sign = !matches!(part.body, Body::Metadata { .. } | Body::Error(_) | Body::Silent);
+        let is_sign = !matches!(
+            part.body,
+            PartPayload::Metadata { .. } | PartPayload::Error(_) | PartPayload::Silent
+        );
         if *self == Self::Unknown && part.is_enveloped {
             *self = Self::Enveloped;
         } else if *self == Self::Unknown && is_sign {
@@ -135,7 +138,7 @@ impl<'a> Part<'a> {
             return read(scratch);
         }
         let part = read(data);
-        if matches!(part.body, Body::Malformed(_))
+        if matches!(part.body, PartPayload::Malformed(_))
             && let Some(mended) = json::mend_numbers(data)
         {
             *scratch = mended;
@@ -162,36 +165,40 @@ pub fn has_values(frame: &Frame<'_>) -> Option<bool> {
 }
 
 /// Reads a part of a mode that no dialect has.
-fn body<'a>(raw: &RawPart<'_, 'a>) -> Body<'a> {
+fn body<'a>(raw: &RawPart<'_, 'a>) -> PartPayload<'a> {
     let (data, key, place) = (raw.data, raw.key, GraphLevel::of(&raw.namespace, ""));
     match raw.mode {
-        "values" => with(data, |raw| Values::open(raw, key, place), Body::Values, "values"),
-        "updates" => with(data, |raw| Updates::open(raw, key, place), Body::Updates, "updates"),
-        "custom" => with(data, Some, Body::Custom, "custom"),
-        "tasks" => serde_json::from_str(data).map_or(Body::Malformed("tasks"), Body::Task),
-        "metadata" => run_metadata(data).unwrap_or(Body::Malformed("metadata")),
-        "error" => Body::Error(RunError::parse(data)),
-        "checkpoints" | "debug" | "tools" | "lifecycle" | "feedback" | "end" => Body::Silent,
-        _ => Body::Unknown,
+        "values" => with(data, |raw| Values::open(raw, key, place), PartPayload::Values, "values"),
+        "updates" => {
+            with(data, |raw| Updates::open(raw, key, place), PartPayload::Updates, "updates")
+        }
+        "custom" => with(data, Some, PartPayload::Custom, "custom"),
+        "tasks" => {
+            serde_json::from_str(data).map_or(PartPayload::Malformed("tasks"), PartPayload::Task)
+        }
+        "metadata" => run_metadata(data).unwrap_or(PartPayload::Malformed("metadata")),
+        "error" => PartPayload::Error(RunError::parse(data)),
+        "checkpoints" | "debug" | "tools" | "lifecycle" | "feedback" | "end" => PartPayload::Silent,
+        _ => PartPayload::Unknown,
     }
 }
 
 fn with<'a, T>(
     data: &'a str,
     open: impl FnOnce(&'a RawValue) -> Option<T>,
-    wrap: impl FnOnce(T) -> Body<'a>,
+    wrap: impl FnOnce(T) -> PartPayload<'a>,
     mode: &'static str,
-) -> Body<'a> {
+) -> PartPayload<'a> {
     let value = serde_json::from_str::<&RawValue>(data).ok();
-    value.and_then(open).map_or(Body::Malformed(mode), wrap)
+    value.and_then(open).map_or(PartPayload::Malformed(mode), wrap)
 }
 
-fn run_metadata(data: &str) -> Option<Body<'_>> {
+fn run_metadata(data: &str) -> Option<PartPayload<'_>> {
     let members: json::Members<'_> = serde_json::from_str(data).ok()?;
     // The end mark of a thread's stream has a status and no attempt.
     match members.get("status") {
-        Some(_) => Some(Body::Silent),
-        None => Some(Body::Metadata {
+        Some(_) => Some(PartPayload::Silent),
+        None => Some(PartPayload::Metadata {
             run_id: members.string("run_id")?,
             attempt: members.number("attempt").unwrap_or(1),
         }),

@@ -34,7 +34,7 @@ use super::{Harness, Id, Message, RunEvent, View};
 use crate::json;
 use crate::langgraph::dialect::Dialects;
 use crate::langgraph::{
-    Body, MessagesKey, Part, RunError, StoredDecision, Task, ThreadState, Updates, Values,
+    MessagesKey, Part, PartPayload, RunError, StoredDecision, Task, ThreadState, Updates, Values,
     is_internal_node,
 };
 
@@ -337,37 +337,42 @@ impl Translator {
     fn translate(&mut self, part: &Part<'_>) {
         let namespace = &*part.namespace;
         let may_gather = match &part.body {
-            Body::Values(_) => !namespace.is_empty(),
-            Body::Said(_) | Body::Updates(_) | Body::Custom(_) | Body::Error(_) => false,
-            Body::Task(_)
-            | Body::Interrupts(_)
-            | Body::Metadata { .. }
-            | Body::Silent
-            | Body::Unknown
-            | Body::Malformed(_) => true,
+            PartPayload::Values(_) => !namespace.is_empty(),
+            PartPayload::Said(_)
+            | PartPayload::Updates(_)
+            | PartPayload::Custom(_)
+            | PartPayload::Error(_) => false,
+            PartPayload::Task(_)
+            | PartPayload::Interrupts(_)
+            | PartPayload::Metadata { .. }
+            | PartPayload::Silent
+            | PartPayload::Unknown
+            | PartPayload::Malformed(_) => true,
         };
         if !may_gather {
             self.show_gathered();
         }
         match &part.body {
-            Body::Said(said) => {
+            PartPayload::Said(said) => {
                 let assembler = &mut self.assembler;
                 self.dialects.translate(said, namespace, &self.messages_key, |dialect, event| {
                     assembler.take(dialect, event);
                 });
             }
-            Body::Values(values) => self.on_values(namespace, values),
-            Body::Updates(updates) => self.on_updates(namespace, updates),
-            Body::Custom(value) => {
+            PartPayload::Values(values) => self.on_values(namespace, values),
+            PartPayload::Updates(updates) => self.on_updates(namespace, updates),
+            PartPayload::Custom(value) => {
                 let Assembler { steps, out, .. } = &mut self.assembler;
                 let agent = steps.enter_subgraph(namespace, None, out);
                 out.custom("langgraph.custom", json::Json::from(*value), agent.as_ref());
             }
-            Body::Task(task) => self.on_task(namespace, task),
-            Body::Interrupts(interrupts) => self.questions.on_list(namespace, Some(interrupts)),
-            Body::Error(error) => self.error = Some(error.clone()),
-            Body::Metadata { .. } => self.on_metadata(),
-            Body::Silent | Body::Unknown | Body::Malformed(_) => {}
+            PartPayload::Task(task) => self.on_task(namespace, task),
+            PartPayload::Interrupts(interrupts) => {
+                self.questions.on_list(namespace, Some(interrupts));
+            }
+            PartPayload::Error(error) => self.error = Some(error.clone()),
+            PartPayload::Metadata { .. } => self.on_metadata(),
+            PartPayload::Silent | PartPayload::Unknown | PartPayload::Malformed(_) => {}
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::support::acp::{self, Session};
 use crate::support::acp_schema::Schema;
 use serde_json::{Value, json};
-use threadway_translate::acp::{GraphProfile, Paths, PlanForm, Projector, Verdict};
+use threadway_translate::acp::{CallDecision, GraphProfile, Paths, PlanForm, Projector};
 use threadway_translate::json::{Text, TextBuf};
 use threadway_translate::langgraph::{Finish, Media, MediaKind, MediaSource, ThreadState};
 use threadway_translate::run::{
@@ -479,7 +479,7 @@ fn an_approval_is_about_the_call_that_was_announced() {
             "locations": [{"path": "/tmp/x"}], "rawInput": args,
         })
     );
-    let allowed = Verdict::Allowed;
+    let allowed = CallDecision::Allowed;
     projector.decide(&id("i"), 0, &asked, allowed, &mut |update| session.push(update));
     session
         .extend(acp::project(&mut projector, &[started(), result("c", "gone", false), finished()]));
@@ -504,7 +504,7 @@ fn a_call_that_is_rejected_never_shows_as_in_progress() {
     session.extend(acp::project(&mut projector, [&ended(Outcome::Interrupted(Vec::new()))]));
     let asked = action("delete", &args, Some("c"));
     projector.ask(&id("i"), 0, &asked, &mut |update| session.push(update));
-    let rejected = Verdict::Rejected;
+    let rejected = CallDecision::Rejected;
     projector.decide(&id("i"), 0, &asked, rejected, &mut |update| session.push(update));
     let rest = [started(), result("c", "User rejected the tool call", true), finished()];
     session.extend(acp::project(&mut projector, &rest));
@@ -530,7 +530,8 @@ fn what_was_asked_is_the_content_of_the_permission_until_the_call_is_over() {
         serde_json::to_value(&call.content).unwrap(),
         json!([{"type": "content", "content": {"type": "text", "text": text}}, diff])
     );
-    projector.decide(&id("i"), 0, &asked, Verdict::Allowed, &mut |update| session.push(update));
+    projector
+        .decide(&id("i"), 0, &asked, CallDecision::Allowed, &mut |update| session.push(update));
     session
         .extend(acp::project(&mut projector, &[started(), result("e", "ok", false), finished()]));
     checked(&session);
@@ -563,8 +564,9 @@ fn a_call_that_a_person_changes_is_shown_as_it_runs() {
             let card = projector.ask(&id("i"), 0, &asked, &mut |update| session.push(update));
             let args = threadway_translate::json::raw(new.to_string());
             projector.change(&id("i"), 0, &asked, &args, &mut |update| session.push(update));
-            projector
-                .decide(&id("i"), 0, &asked, Verdict::Allowed, &mut |update| session.push(update));
+            projector.decide(&id("i"), 0, &asked, CallDecision::Allowed, &mut |update| {
+                session.push(update);
+            });
             let shown = |session: &Session| {
                 let call = &session.calls()[&card.tool_call_id];
                 ["title", "locations", "content", "rawInput"].map(|name| call.get(name).clone())
@@ -609,7 +611,7 @@ fn an_action_that_is_no_call_is_announced_by_its_question() {
         let call = projector.ask(&id("i"), at, asked, &mut |update| session.push(update));
         assert_eq!(call.tool_call_id, format!("i:{at}"));
     }
-    let allowed = Verdict::Allowed;
+    let allowed = CallDecision::Allowed;
     projector.decide(&id("i"), 0, &asked[0], allowed, &mut |update| session.push(update));
     projector.settle(&mut |update| session.push(update));
     projector.settle(&mut |update| session.push(update));

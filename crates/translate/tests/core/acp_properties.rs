@@ -13,7 +13,7 @@ use crate::support::capture::Capture;
 use crate::support::generate::{self, any_end, fold, known_end, run_events};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use threadway_translate::acp::Verdict;
+use threadway_translate::acp::CallDecision;
 use threadway_translate::json::{self, Text, TextBuf};
 use threadway_translate::langgraph::Finish;
 use threadway_translate::run::{
@@ -132,7 +132,7 @@ enum Step {
     TakeBack,
     Subagent,
     Ask,
-    Decide(Verdict),
+    Decide(CallDecision),
     /// The turn is stopped.
     Settle,
     /// The run ends, and another begins.
@@ -151,8 +151,8 @@ fn step() -> impl Strategy<Value = Step> {
         Just(Step::TakeBack),
         Just(Step::Subagent),
         Just(Step::Ask),
-        Just(Step::Decide(Verdict::Allowed)),
-        Just(Step::Decide(Verdict::Rejected)),
+        Just(Step::Decide(CallDecision::Allowed)),
+        Just(Step::Decide(CallDecision::Rejected)),
         Just(Step::Settle),
         any::<bool>().prop_map(|is_interrupted| Step::Ended { is_interrupted }),
     ]
@@ -237,7 +237,7 @@ proptest! {
                 kept: None,
             };
             let question = Id::from("q");
-            may_run[at] |= matches!(step, Step::Decide(Verdict::Allowed) | Step::Subagent);
+            may_run[at] |= matches!(step, Step::Decide(CallDecision::Allowed) | Step::Subagent);
             let told = session.updates.len();
             match step {
                 Step::Ask => {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use threadway_translate::acp::{self, GraphProfile, Projector, Update, Verdict};
+use threadway_translate::acp::{self, CallDecision, GraphProfile, Projector, Update};
 use threadway_translate::json::{self, Text, TextBuf};
 use threadway_translate::run::{
     Action, Content, Finish, Id, Message, Outcome, Role, RunEvent, Subagent, Viewer, resync,
@@ -324,7 +324,7 @@ fn a_question_of_a_subagent_is_asked_in_its_session_and_it_goes_on_there() {
     assert_eq!(projector.session_of(&question, 0, &delete), Some("S:a1"));
     let of_root = action("delete_file", &json!({"path": "/a"}), "c1");
     assert_eq!(projector.session_of(&question, 0, &of_root), None);
-    let allowed = Verdict::Allowed;
+    let allowed = CallDecision::Allowed;
     projector.decide(&question, 0, &delete, allowed, &mut |update| shown.push(update));
     let last = shown.of("S:a1").last().copied().cloned().unwrap();
     assert_eq!((&last["toolCallId"], &last["status"]), (&json!("i1"), &json!("in_progress")));

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::super::{Action, Machine};
+use super::super::{Machine, MachineAction};
 
 /// How many pieces of text a run has.
 const PIECES: usize = 4;
@@ -177,7 +177,7 @@ impl World {
     fn act(&mut self) {
         for action in self.machine.actions() {
             match action {
-                Action::ToGateway(line) => {
+                MachineAction::ToGateway(line) => {
                     assert!(line.ends_with('\n') && line.matches('\n').count() == 1, "{line}");
                     let line: Value = serde_json::from_str(&line).unwrap();
                     self.sent.push(line.clone());
@@ -185,9 +185,9 @@ impl World {
                         self.to_gateway.push_back(line);
                     }
                 }
-                Action::ToEditor(line) => self.editor(&line),
-                Action::Warn(_) => {}
-                Action::Disconnect(_) => self.cut(),
+                MachineAction::ToEditor(line) => self.editor(&line),
+                MachineAction::Warn(_) => {}
+                MachineAction::Disconnect(_) => self.cut(),
             }
         }
     }

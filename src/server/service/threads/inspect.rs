@@ -15,7 +15,7 @@ use crate::server::streams::encoder::Encoder;
 use crate::server::streams::outgoing::Outgoing;
 use crate::server::streams::wire::Wire;
 use crate::threads::ThreadReader;
-use crate::upstream::Line;
+use crate::upstream::QueueClass;
 use threadway_translate::agui::{Client, Projector};
 use threadway_translate::json::{self, Json, Members, ObjectWriter};
 
@@ -70,7 +70,7 @@ async fn last_agent(context: &RequestContext, client_thread: &str) -> Result<Age
             refused = refused.or(Some(reject));
             continue;
         }
-        let found = match client.in_turn(Line::Looks, client.listed_thread(&id)).await {
+        let found = match client.in_turn(QueueClass::Looks, client.listed_thread(&id)).await {
             Ok(found) => found,
             // Another upstream may have the thread.
             Err(error) => {

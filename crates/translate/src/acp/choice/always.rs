@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::acp::permission::{MAX_REMEMBERED, Remembered};
+use crate::acp::permission::{MAX_REMEMBERED, RememberedAnswer};
 use crate::json::{self, Json};
 
 /// The permanent answers of a session, at most [`MAX_REMEMBERED`].
@@ -11,7 +11,7 @@ use crate::json::{self, Json};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PermanentAnswers {
     /// The oldest first.
-    answers: Vec<Remembered>,
+    answers: Vec<RememberedAnswer>,
     /// Where each is stored.
     places: Vec<Place>,
 }
@@ -32,7 +32,7 @@ impl PermanentAnswers {
         let answer = |(key, value): (&str, &Json)| {
             let value: &RawValue = value;
             let number = json::members(value)?.number("number").unwrap_or(0);
-            let answer: Remembered = serde_json::from_str(value.get()).ok()?;
+            let answer: RememberedAnswer = serde_json::from_str(value.get()).ok()?;
             Some((Place { number, key: key.to_owned() }, answer))
         };
         let mut all: Vec<_> = stored.filter_map(answer).collect();
@@ -53,13 +53,13 @@ impl PermanentAnswers {
     }
 
     /// The answers, the oldest first.
-    pub fn all(&self) -> &[Remembered] {
+    pub fn all(&self) -> &[RememberedAnswer] {
         &self.answers
     }
 
     /// Adds an answer. It replaces an older one about the same calls, and beyond the limit the
     /// oldest.
-    pub fn add(&mut self, answer: Remembered) {
+    pub fn add(&mut self, answer: RememberedAnswer) {
         let number = self.places.last().map_or(0, |last| last.number.saturating_add(1));
         let key = answer.key();
         let replaced = self.answers.iter().position(|known| known.key() == key);

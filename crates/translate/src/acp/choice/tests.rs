@@ -1,7 +1,7 @@
 //! Tests of what a session chooses from, and what it keeps.
 
 use super::*;
-use crate::acp::permission::{Always, Calls, MAX_REMEMBERED, Remembered};
+use crate::acp::permission::{Always, CallScope, MAX_REMEMBERED, RememberedAnswer};
 use crate::langgraph::ConfigChoice;
 
 fn raw(text: &str) -> Json {
@@ -265,10 +265,10 @@ fn what_is_kept_is_read_again_whatever_else_stands_there() {
     choices.set("model", raw("2"));
     choices.fields.insert("other".to_owned(), Fields::from([("a".to_owned(), raw("1"))]));
     choices.fields.swap_indices(0, 1);
-    let answer = |args: &str| Remembered {
+    let answer = |args: &str| RememberedAnswer {
         name: "rm".to_owned(),
         args: args.to_owned(),
-        calls: Calls::Same,
+        calls: CallScope::Same,
         decision: Always::Reject,
     };
     let mut always = PermanentAnswers::default();
@@ -337,10 +337,10 @@ fn changes_of_two_clients_are_both_kept() {
 
 #[test]
 fn permanent_answers_keep_their_keys_and_take_those_of_the_oldest() {
-    let answer = |at: usize, decision| Remembered {
+    let answer = |at: usize, decision| RememberedAnswer {
         name: "rm".to_owned(),
         args: format!(r#"{{"at":{at}}}"#),
-        calls: Calls::Same,
+        calls: CallScope::Same,
         decision,
     };
     let mut always = PermanentAnswers::default();

@@ -14,7 +14,9 @@ use serde_json::value::RawValue;
 use super::dialect_event::{Cost, DialectEvent, Edge, MessageId, Piece, Producer};
 use super::{Context, Dialect, RawPart, Wrapping};
 use crate::json::{self, Members, Text};
-use crate::langgraph::{Body, CallChunk, CallMetadata, Finish, Part, RawInterrupt, Reasoning};
+use crate::langgraph::{
+    CallChunk, CallMetadata, Finish, Part, PartPayload, RawInterrupt, Reasoning,
+};
 
 /// The machine of the newer protocol.
 #[derive(Debug, Default)]
@@ -293,28 +295,28 @@ impl<'a> Envelope<'a> {
             key: raw.key,
             wrapping: Wrapping::Opened,
         };
-        let Some(data) = data else { return inner.with(Body::Malformed("event")) };
+        let Some(data) = data else { return inner.with(PartPayload::Malformed("event")) };
         match inner.mode {
             "messages" => {
                 let event = MessageEvent::parse(data).map(Box::new);
                 inner.said(event.map(ProtocolPart::Message), "messages")
             }
             "lifecycle" => match Lifecycle::parse(data).map(ProtocolPart::Lifecycle) {
-                None => inner.with(Body::Silent),
+                None => inner.with(PartPayload::Silent),
                 lifecycle => inner.said(lifecycle, "lifecycle"),
             },
             "input.requested" => inner.with(input_requested(data)),
             // The newer protocol wraps what a node wrote.
             "custom" => {
                 let payload = json::members(data).and_then(|members| members.get("payload"));
-                inner.with(Body::Custom(payload.unwrap_or(data)))
+                inner.with(PartPayload::Custom(payload.unwrap_or(data)))
             }
             _ => Part::read(&inner),
         }
     }
 }
 
-fn input_requested(data: &RawValue) -> Body<'_> {
+fn input_requested(data: &RawValue) -> PartPayload<'_> {
     let members = json::members(data).unwrap_or_default();
     let interrupt = members.string("interrupt_id").map(|id| RawInterrupt {
         id,
@@ -322,7 +324,7 @@ fn input_requested(data: &RawValue) -> Body<'_> {
         response_schema: None,
     });
     match interrupt {
-        Some(interrupt) => Body::Interrupts(vec![interrupt]),
-        None => Body::Malformed("input.requested"),
+        Some(interrupt) => PartPayload::Interrupts(vec![interrupt]),
+        None => PartPayload::Malformed("input.requested"),
     }
 }

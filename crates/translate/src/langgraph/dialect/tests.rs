@@ -3,7 +3,7 @@
 use super::dialect_event::{Cost, DialectEvent, MessageId, Piece};
 use super::{DialectName, Dialects};
 use crate::json::Text;
-use crate::langgraph::{Body, MessagesKey, Part};
+use crate::langgraph::{MessagesKey, Part, PartPayload};
 use crate::sse::Decoder;
 
 /// What a stream yields: the dialect, the namespace, and what is said.
@@ -15,7 +15,7 @@ fn events_of(parts: &[(&str, &str)]) -> Vec<(DialectName, String, String)> {
     let (mut dialects, mut events) = (Dialects::default(), Vec::new());
     while let Some(frame) = decoder.next_frame().unwrap() {
         let part = Part::parse(&frame, &mut scratch);
-        let Body::Said(said) = &part.body else { panic!("no dialect has {part:?}") };
+        let PartPayload::Said(said) = &part.body else { panic!("no dialect has {part:?}") };
         let key = MessagesKey::default();
         dialects.translate(said, &part.namespace, &key, |dialect, event| {
             let (namespace, said) = described(event);

@@ -1,6 +1,6 @@
 //! Whether the stream is known from the run's beginning.
 
-use crate::langgraph::{Body, CallMetadata, Part};
+use crate::langgraph::{CallMetadata, Part, PartPayload};
 
 /// Whether the stream is known from the run's beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,9 +31,9 @@ impl Beginning {
     }
 
     /// Notes the first part of a stream that was joined.
-    pub(in crate::run) fn note_first(&mut self, first: &Body<'_>) {
+    pub(in crate::run) fn note_first(&mut self, first: &PartPayload<'_>) {
         if let Self::Unsure { has_values } = *self {
-            *self = if matches!(first, Body::Metadata { .. }) {
+            *self = if matches!(first, PartPayload::Metadata { .. }) {
                 Self::Heard
             } else {
                 Self::missed(has_values)
@@ -46,8 +46,8 @@ impl Beginning {
     /// one, so they count only if the stream has no `values`.
     pub(in crate::run) fn note_boundary(&mut self, part: &Part<'_>) {
         let Self::Missed { has_values, .. } = *self else { return };
-        let is_boundary = matches!(part.body, Body::Values(_))
-            || (matches!(part.body, Body::Updates(_)) && !has_values);
+        let is_boundary = matches!(part.body, PartPayload::Values(_))
+            || (matches!(part.body, PartPayload::Updates(_)) && !has_values);
         if is_boundary && part.namespace.is_empty() {
             *self = Self::Heard;
         }
