@@ -4,14 +4,15 @@
 import { exec } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { parseArgs } from "node:util";
-import { TIMEOUT_MS } from "../src/http.mjs";
+import { TIMEOUT_MS, reach } from "../src/http.mjs";
 import { junit, markdown, plainLine, summary, tapLine, count } from "../src/report.mjs";
 import { CASES, REQUIREMENTS, chosen, runAll } from "../src/runner.mjs";
 
 const HELP = `usage: threadway-conformance [OPTION...] URL [CASE...]
 
 Checks the AG-UI server that answers a POST of a RunAgentInput at URL. A CASE is an id such as T14 or T14.2; A names all cases of
-AG-UI 1.0, T all of the resumable transport. Exits with 1 if a MUST is not fulfilled, with 2 if the arguments are wrong.
+AG-UI 1.0, T all of the resumable transport. Exits with 1 if a MUST is not fulfilled, with 2 if the arguments are wrong or no
+server listens.
 
 The agent has to answer within seconds. The suite starts some 40 runs.
 
@@ -146,6 +147,9 @@ const options = {
   seed: number(values.seed, "seed", 1 + Math.floor(Math.random() * 1e6)),
 };
 
+for (const target of [options.run, options.ask, options.replica, ...options.also]) {
+  if (target !== undefined) await reach(target).catch((failure) => fail(`no server listens at ${target}: ${failure.message}`));
+}
 let printed = 0;
 if (values.tap) process.stdout.write(`TAP version 14\n1..${cases.length}\n`);
 const results = await runAll(cases, options, (result) => {

@@ -25,6 +25,9 @@ const SHUTDOWN_MS = 15_000;
 
 const startsOver = ({ told }) => told[0]?.event.type === "RUN_STARTED";
 const shown = ({ status, type, body }) => `${status} ${type} ${JSON.stringify(body.slice(0, 160))}`;
+/** An answer that starts over; `what` names the request. */
+const mustStartOver = (answer, what) => must(answer.status === 200 && startsOver(answer), () => `${what} is answered with ${shown(answer)} instead of starting over: 200, and RUN_STARTED first`);
+const mustBeNothing = (answer, what) => must(answer.status === 204 && answer.body === "", () => `${what} is answered with ${shown(answer)} instead of 204 without a body`);
 const terminals = (events) => events.filter(isTerminal);
 
 /** The findings of one requirement about the ids of recorded streams. */
@@ -93,12 +96,13 @@ const shutdown = (context) =>
     const { input, answer } = await context.live(4);
     if (answer.ending) throw new Skip("the run was over before the shutdown");
     const watched = (await context.isOffered("events")) ? await context.resume("events", input, answer.told[1].id) : undefined;
-    await watched?.until(({ told }) => told.length >= 2);
+    const connected = (await context.isOffered("connect")) ? await context.post(context.urls.connect, context.input({ threadId: input.threadId, messages: [] })) : undefined;
+    await Promise.all([watched, connected].map((stream) => stream?.until(({ told }) => told.length >= 2)));
     shutdown();
-    await Promise.all([answer.read(SHUTDOWN_MS), watched?.read(SHUTDOWN_MS)]);
+    await Promise.all([answer, watched, connected].map((stream) => stream?.read(SHUTDOWN_MS)));
     // A server may also let its runs end before it stops.
     if (lastOf(answer.told).type === "RUN_FINISHED") throw new Skip("the run was over before the server had stopped");
-    return { input, answer, watched };
+    return { input, answer, watched, connected };
   });
 
 function replicaOf(context, target) {
@@ -172,13 +176,12 @@ const cutCase = (options) => async (context) => {
   const routes = options.routes ?? (await context.routes());
   const { input, frames, cuts, tries } = await cutAgain(context, { ...options, routes });
   if (cuts === 0) throw new Skip("the run had no byte to cut at");
-  const { findings } = judge(frames.map(({ event }) => event), { input });
   // A stream that starts over begins a run again: that is this transport's, and not AG-UI's. What an uncut run violates too is
   // not due to the cuts.
-  const uncut = judge((await context.plain()).answer.events, { input: (await context.plain()).input }).findings;
-  const known = new Set(["A12", "A47", ...uncut.map(({ requirement }) => requirement)]);
-  const fault = findings.find(({ requirement }) => !known.has(requirement));
-  must(!fault, () => `${fault.requirement}, event ${fault.at}: ${fault.saw}`);
+  const uncut = await context.plain();
+  const known = new Set(["A12", "A47", ...judge(uncut.answer.events, { input: uncut.input }).findings.map(({ requirement }) => requirement)]);
+  const fault = judge(frames.map(({ event }) => event), { input }).findings.find(({ requirement }) => !known.has(requirement));
+  must(!fault, () => `the events before and after the cuts, event ${fault.at}, violate ${fault.requirement} of AG-UI: ${fault.saw}`);
   const thread = await ranOnce(context, input, frames);
   return `${cuts} cuts, ${tries} resumptions by ${[...new Set(routes)].join(", ")}, ${frames.length} events${thread}`;
 };
@@ -190,10 +193,11 @@ async function again(context, more) {
   const { runId } = first.input;
   const input = context.next(first, { runId, forwardedProps: { lastEventId: first.answer.told.at(-1).id } });
   const answer = await context.posted(context.urls.run, input, more);
-  must(answer.events.some(({ type }) => type === "RUN_STARTED"), `the POST is answered with ${shown(answer)}`);
+  const expected = "instead of a run of its own: RUN_STARTED, new messages and an end";
+  must(answer.events.some(({ type }) => type === "RUN_STARTED"), `a POST with ${more.lastEventId === "" ? "an empty" : "no"} Last-Event-ID, whose forwardedProps.lastEventId is the end of an earlier run of its runId, is answered with ${shown(answer)} ${expected}`);
   const before = new Set(input.messages.map(({ id }) => id));
   const now = hold(answer.events, input).messages.find(({ id, role }) => role === "assistant" && !before.has(id));
-  must(now, `the POST starts no run: ${types(answer.events)}`);
+  must(now, `the POST is sent ${types(answer.events)} without a new message ${expected}`);
   return `a second run under the same runId: ${answer.told.length} events`;
 }
 
@@ -265,8 +269,28 @@ export const TRANSPORT_CASES = [
       const once = one.told.find(({ id }) => !common.some((frame) => frame.id === id));
       if (!once) return `${common.length} ids, each of which can be resumed`;
       const answer = await context.resumed("connect", input, once.id);
-      must(startsOver(answer), `a client that sends the id ${once.id} of a snapshot does not start over: ${shown(answer)}`);
+      mustStartOver(answer, `connect with the id ${once.id} of a snapshot`);
       return `${one.told.length - common.length} ids that are used once, ${common.length} that can be resumed`;
+    },
+  },
+  {
+    requirement: "T8",
+    title: "clients of a live run that start over share no id but those that can be resumed",
+    async run(context) {
+      await context.needs("ids");
+      const { input, answer } = await context.live(4);
+      const [one, two] = [await context.resume("post", input, UNKNOWN), await context.resume("post", input, UNKNOWN)];
+      if (answer.ending) throw new Skip(OVER);
+      await Promise.all([answer, one, two].map((reading) => reading.read(context.options.timeout)));
+      const known = new Set([...answer.told, ...two.told].map(({ id }) => id));
+      const common = one.told.filter(({ id }) => two.told.some((frame) => frame.id === id) && !answer.told.some((frame) => frame.id === id));
+      for (const { id, event } of common) {
+        const again = await context.resumed("post", input, id);
+        must(!startsOver(again), `the id ${id} (${event.type}) is in two responses of a live run, and cannot be resumed`);
+      }
+      const once = one.told.filter(({ id }) => !known.has(id));
+      if (once.length > 0) mustStartOver(await context.resumed("post", input, once[0].id), `a POST with the id ${once[0].id} of the ${once[0].event.type} of a client that started over`);
+      return `${once.length} ids that are used once, ${one.told.length - once.length} that can be resumed`;
     },
   },
 
@@ -329,7 +353,7 @@ export const TRANSPORT_CASES = [
       const saw = [];
       for (const route of await context.routes()) {
         const answer = await context.resumed(route, input, UNKNOWN);
-        must(answer.status === 200 && startsOver(answer), `${route} with an unknown id is answered with ${shown(answer)}`);
+        mustStartOver(answer, `${route} with an unknown id`);
         saw.push(`${route}: ${answer.told.length} events`);
       }
       return saw.join(", ");
@@ -387,10 +411,11 @@ export const TRANSPORT_CASES = [
     title: "a client of a live run starts over",
     async run(context) {
       await context.needs("ids");
+      const routes = (await context.routes()).filter((route) => route !== "query");
       const { input, answer } = await context.live(4);
       await answer.until(({ events }) => events.some(({ type }) => type === "TEXT_MESSAGE_CONTENT"), context.options.timeout);
-      const routes = (await context.routes()).filter((route) => route !== "query");
       const others = [];
+      const notes = new Set();
       for (const route of routes) {
         const other = await context.resume(route, input, UNKNOWN);
         if (!answer.ending) others.push([route, other]);
@@ -400,13 +425,12 @@ export const TRANSPORT_CASES = [
       for (const [route, other] of others) {
         const first = other.told[0]?.event;
         must(first?.type === "RUN_STARTED" && first.runId === input.runId, `${route} with an unknown id begins with ${JSON.stringify(first)?.slice(0, 160)}`);
-        const { findings } = judge(other.events, { input: { threadId: input.threadId } });
-        must(findings.length === 0, () => `${route}: ${findings[0].requirement}: ${findings[0].saw}`);
+        notes.add(await context.checkLawful(`${route} with an unknown id`, other.events, { input: { threadId: input.threadId } }));
         const [mine, theirs] = [hold(answer.events, input), hold(other.events, input)];
         const texts = (held) => held.messages.filter(({ role }) => role === "assistant").map(({ content = "" }) => content).filter(Boolean);
         must(equal(texts(mine), texts(theirs)), () => `${route}: the client that starts over reads ${JSON.stringify(texts(theirs)).slice(0, 160)} instead of ${JSON.stringify(texts(mine)).slice(0, 160)}`);
       }
-      return others.map(([route, other]) => `${route}: ${types(other.events, 4)}`).join("; ");
+      return `${others.map(([route, other]) => `${route}: ${types(other.events, 4)}`).join("; ")}${[...notes].join("")}`;
     },
   },
   {
@@ -490,6 +514,26 @@ export const TRANSPORT_CASES = [
     },
   },
   {
+    requirement: "T21",
+    title: "of two runs with one `runId`, a repeat gets the newest",
+    async run(context) {
+      await context.needs("ids");
+      const first = await context.recorded("a run", context.urls.run, context.input());
+      const input = context.next(first, { runId: first.input.runId });
+      const second = await context.posted(context.urls.run, input);
+      const before = new Set([...input.messages, ...first.answer.events.map(({ messageId }) => ({ id: messageId }))].map(({ id }) => id));
+      const said = hold(second.events, input).messages.find(({ id, role }) => role === "assistant" && !before.has(id));
+      if (!said) throw new Skip("the server starts no second run under one runId: T23");
+      const again = await context.resumed("post", input, UNKNOWN);
+      mustStartOver(again, "a POST with an unknown id");
+      const last = again.told.at(-1).id;
+      must(last !== first.answer.told.at(-1).id, `the repeat of the second run ends with the id ${last} of the first run's end`);
+      const shows = hold(again.events, { messages: [] }).messages.some(({ id }) => id === said.id);
+      must(shows, `the repeat of the second run shows nothing of the message ${said.id} of that run: ${types(again.events)}`);
+      return `the second run: ${types(again.events)}`;
+    },
+  },
+  {
     requirement: "T22",
     async run(context) {
       await context.needs("ids");
@@ -515,8 +559,13 @@ export const TRANSPORT_CASES = [
       must(again.status === 200, `the repeat after the end is answered with ${shown(again)}`);
       must(again.told.length === 1 && again.told[0].event.type === end.event.type, `the repeat after the end is sent ${types(again.events)}`);
       must(again.told[0].id !== end.id, `the end is sent again under the same id ${end.id}, which clients drop`);
-      const third = await context.resumed("post", input, again.told[0].id);
-      must(third.told.length === 1 && isTerminal(third.told[0].event), `a second repeat after the end is sent ${types(third.events)}`);
+      const other = again.told[0].id;
+      const third = await context.resumed("post", input, other);
+      must(third.told.length === 1 && isTerminal(third.told[0].event), `a second repeat, with the id ${other} of the repeated end, is answered with ${shown(third)} instead of the end alone`);
+      must(third.told[0].id !== other, `a second repeat is sent the end under its own id ${other}, which clients drop`);
+      for (const route of (await context.routes()).filter((route) => route !== "post")) {
+        mustBeNothing(await context.resumed(route, input, other), `${route} with the id ${other} of the repeated end`);
+      }
       return `${end.event.type} again, twice`;
     },
   },
@@ -548,12 +597,21 @@ export const TRANSPORT_CASES = [
       const first = other.events[0]?.type;
       must(first === "RUN_STARTED", `connect begins with ${first}`);
       const before = other.events.slice(0, other.events.findIndex(({ type }) => /_CONTENT$|_ARGS$/.test(type)));
-      must(before.some(({ type }) => type === "STATE_SNAPSHOT") && before.some(({ type }) => type === "MESSAGES_SNAPSHOT"), `connect begins with ${types(other.events)}`);
+      for (const type of ["STATE_SNAPSHOT", "MESSAGES_SNAPSHOT"]) {
+        must(before.some((event) => event.type === type), `connect to a live run begins without ${type}: ${types(other.events)}`);
+      }
       must(isTerminal(lastOf(other.told)), `connect to a live run ends with ${lastOf(other.told)?.type}`);
       await context.checkHeld(hold(other.events, { messages: [] }), input.threadId);
-      const { findings } = judge(other.events, { input: { threadId: input.threadId } });
-      must(findings.length === 0, () => `${findings[0].requirement}: ${findings[0].saw}`);
-      return types(other.events, 5);
+      const note = await context.checkLawful("connect to a live run", other.events, { input: { threadId: input.threadId } });
+      return `${types(other.events, 5)}${note}`;
+    },
+  },
+  {
+    requirement: "T26",
+    title: "an idle thread is shown as the client of an uncut run holds it",
+    async run(context) {
+      await context.needs("connect");
+      return `${await context.uncutThread()} messages`;
     },
   },
   {
@@ -602,6 +660,25 @@ export const TRANSPORT_CASES = [
     },
   },
   {
+    requirement: "T28",
+    title: "after the end of an idle thread there is nothing",
+    async run(context) {
+      await context.needs("ids", "connect");
+      const { input } = await context.alone();
+      const routes = (await context.routes()).filter((route) => route !== "post");
+      const sources = [["connect", await context.posted(context.urls.connect, context.input({ threadId: input.threadId, messages: [] }))]];
+      if (routes.includes("events")) sources.push(["events", await context.got(context.events(input.threadId))]);
+      for (const [source, idle] of sources) {
+        const last = idle.told.at(-1);
+        must(last?.id, `the last event that ${source} sends of an idle thread has no id: ${shown(idle)}`);
+        for (const route of routes) {
+          mustBeNothing(await context.resumed(route, input, last.id), `${route} with the id ${last.id} of the ${last.event.type} with which ${source} closes an idle thread`);
+        }
+      }
+      return `204 by ${routes.join(", ")}`;
+    },
+  },
+  {
     requirement: "T29",
     async run(context) {
       await context.needs("connect");
@@ -618,6 +695,29 @@ export const TRANSPORT_CASES = [
     },
   },
   {
+    requirement: "T29",
+    title: "after the end of a missing thread there is nothing",
+    async run(context) {
+      await context.needs("ids", "connect");
+      const input = context.input({ messages: [] });
+      const routes = (await context.routes()).filter((route) => route !== "post");
+      const sources = [["connect", () => context.posted(context.urls.connect, input)]];
+      if (routes.includes("events")) sources.push(["events", () => context.got(context.events(input.threadId))]);
+      const saw = [];
+      for (const [source, read] of sources) {
+        const missing = await read();
+        saw.push(`${source}: ${missing.status}`);
+        if (missing.status === 404) continue;
+        const last = missing.told.at(-1);
+        must(last?.id, `the last event that ${source} sends of a missing thread has no id: ${shown(missing)}`);
+        for (const route of routes) {
+          mustBeNothing(await context.resumed(route, input, last.id), `${route} with the id ${last.id} of the ${last.event.type} with which ${source} closes a missing thread`);
+        }
+      }
+      return saw.join(", ");
+    },
+  },
+  {
     requirement: "T30",
     async run(context) {
       await context.needs("ids", "connect");
@@ -626,8 +726,36 @@ export const TRANSPORT_CASES = [
       const saw = [];
       for (const route of (await context.routes()).filter((route) => route !== "post")) {
         const after = await context.resumed(route, input, end);
-        must(after.status === 204 && after.body === "", `${route} after the end is answered with ${shown(after)}`);
+        mustBeNothing(after, `${route} after the end of a run`);
         saw.push(`${route}: 204`);
+      }
+      return saw.join(", ");
+    },
+  },
+  {
+    requirement: "T30",
+    title: "after the end of an older run there is nothing",
+    async run(context) {
+      await context.needs("ids", "connect");
+      const { input, answer } = await context.plain();
+      await context.second();
+      const routes = (await context.routes()).filter((route) => route !== "post");
+      for (const route of routes) mustBeNothing(await context.resumed(route, input, answer.told.at(-1).id), `${route} after the end of an older run`);
+      return `204 by ${routes.join(", ")}`;
+    },
+  },
+  {
+    requirement: "T56",
+    async run(context) {
+      await context.needs("ids", "connect");
+      const { input, answer } = await context.plain();
+      await context.second();
+      const { id, event } = answer.told[Math.floor(answer.told.length / 2)];
+      const saw = [];
+      for (const route of (await context.routes()).filter((route) => route !== "post")) {
+        const over = await context.resumed(route, input, id);
+        mustStartOver(over, `${route} with the id ${id} of a ${event.type} inside of an older run`);
+        saw.push(`${route}: ${await context.checkHeld(hold(over.events, { messages: [] }), input.threadId)} messages`);
       }
       return saw.join(", ");
     },
@@ -670,9 +798,8 @@ export const TRANSPORT_CASES = [
         const count = follower.events.filter((event) => event.type === "RUN_STARTED" && event.runId === runId).length;
         must(count === 1, `a follower saw ${count} starts of the run ${runId}: ${types(follower.events.filter(({ type }) => type.startsWith("RUN_")))}`);
       }
-      const { findings } = judge(follower.events, { input: { threadId: input.threadId }, isOpen: true });
-      must(findings.length === 0, () => `${findings[0].requirement}, event ${findings[0].at}: ${findings[0].saw}`);
-      return `2 runs on one stream, ${follower.told.length} events`;
+      const note = await context.checkLawful("a followed thread", follower.events, { input: { threadId: input.threadId }, isOpen: true });
+      return `2 runs on one stream, ${follower.told.length} events${note}`;
     },
   },
   {
@@ -691,6 +818,26 @@ export const TRANSPORT_CASES = [
       follower.leave();
       must(follower.events[0]?.runId === more.runId, `then it is sent ${types(follower.events)}`);
       return `silence for ${QUIET_MS} ms, then the next run`;
+    },
+  },
+  {
+    requirement: "T33",
+    title: "after the end of an idle thread a follower gets silence too",
+    isLong: true,
+    async run(context) {
+      await context.needs("ids", "follow");
+      const { input } = await context.alone();
+      const url = context.events(input.threadId, "?follow=thread");
+      const first = await context.get(url);
+      await first.until(({ events }) => events.some(isTerminal), context.options.timeout);
+      first.leave();
+      const last = first.told.at(-1);
+      must(isTerminal(last?.event), `a follower of an idle thread is sent ${types(first.events)}, and no end`);
+      const follower = await context.get(url, { lastEventId: last.id });
+      await follower.until(({ told }) => told.length > 0, QUIET_MS);
+      follower.leave();
+      must(follower.status === 200 && follower.told.length === 0, `a follower with the id ${last.id} of the end of an idle thread is answered with ${shown(follower)} instead of silence`);
+      return `silence for ${QUIET_MS} ms`;
     },
   },
   {
@@ -847,10 +994,9 @@ export const TRANSPORT_CASES = [
         must(last, `array ${requests} has no last-event-id`);
       }
       must(isTerminal(events.at(-1)), `${requests} arrays have no end`);
-      const { findings } = judge(events, { input, isRequested: true });
-      must(findings.length === 0, () => `${findings[0].requirement}: ${findings[0].saw}`);
+      const note = await context.checkLawful("the arrays", events, { input, isRequested: true });
       const thread = (await context.isOffered("connect")) ? `, ${await context.checkHeld(hold(events, input), input.threadId)} messages on the thread` : "";
-      return `${events.length} events in ${requests} arrays${thread}`;
+      return `${events.length} events in ${requests} arrays${thread}${note}`;
     },
   },
   {
@@ -879,8 +1025,7 @@ export const TRANSPORT_CASES = [
         await socket.until((open) => chunks(open).slice(before).some(isEnd), context.options.timeout);
         const turn = chunks(socket).slice(before);
         must(turn.every(({ id, chunk }) => typeof id === "string" && chunk?.type), `a message is ${JSON.stringify(turn[0])?.slice(0, 160)}`);
-        const { findings } = judge(turn.map(({ chunk }) => chunk), { input, isRequested: true });
-        must(findings.length === 0, () => `${findings[0].requirement}: ${findings[0].saw}`);
+        await context.checkLawful("a turn", turn.map(({ chunk }) => chunk), { input, isRequested: true });
       }
       socket.break();
       must(socket.protocol === "threadway.chunks", `the subprotocol is ${socket.protocol}`);
@@ -1012,13 +1157,13 @@ export const TRANSPORT_CASES = [
       const saw = [];
       for (const route of await context.routes()) {
         const again = await context.resumed(route, other.input, answer.told[at].id);
-        must(again.status === 200 && startsOver(again), `${route} with an id of another thread is answered with ${shown(again)}`);
+        mustStartOver(again, `${route} with an id of another thread`);
         const foreign = again.events.find(({ messageId, threadId }) => text.includes(messageId) || (threadId !== undefined && threadId !== other.input.threadId));
         must(!foreign, () => `${route} shows ${JSON.stringify(foreign).slice(0, 160)} of the other thread`);
         saw.push(route);
       }
       const ended = await context.resumed("post", other.input, answer.told.at(-1).id);
-      must(startsOver(ended), `a POST with the end of another thread's run is answered with ${shown(ended)}`);
+      mustStartOver(ended, "a POST with the end of another thread's run");
       return `starts over by ${saw.join(", ")}`;
     },
   },
@@ -1057,18 +1202,19 @@ export const TRANSPORT_CASES = [
   },
 
   // ---------------------------------------------------------------- shutdown: it ends the server, so it is last
-  {
+  ...[[undefined, "answer"], ["a server that stops ends the stream of `connect` with RUN_ERROR too", "connected"]].map(([title, name]) => ({
     requirement: "T40",
+    title,
     isLast: true,
     async run(context) {
-      await context.needs("ids");
-      const { answer } = await shutdown(context);
-      const end = answer.told.at(-1);
-      must(end.event.type === "RUN_ERROR" && typeof end.event.code === "string", `the stream of a POST ends with ${JSON.stringify(end.event).slice(0, 160)}`);
-      must(answer.ending === "end", `the body was ${answer.ending}`);
+      await context.needs("ids", ...(name === "connected" ? ["connect"] : []));
+      const { [name]: stream } = await shutdown(context);
+      const end = stream.told.at(-1);
+      must(end?.event.type === "RUN_ERROR" && typeof end.event.code === "string", `the stream of a POST ends with ${JSON.stringify(end?.event)?.slice(0, 160)} instead of RUN_ERROR and a code`);
+      must(stream.ending === "end", `the body was ${stream.ending}`);
       return `RUN_ERROR ${end.event.code} under the id ${end.id}`;
     },
-  },
+  })),
   {
     requirement: "T41",
     isLast: true,

@@ -260,8 +260,23 @@ export class Context {
     return hold(answer.events, { messages: [] });
   }
 
-  /** Checks that a client holds the thread's messages. */
+  /** Checks that a client holds the thread's messages. What is wrong with an uncut run's thread too is named by T26.2 alone. */
   async checkHeld(held, threadId) {
+    try {
+      return await this.compareHeld(held, threadId);
+    } catch (failure) {
+      const isOwn = await this.share("uncut thread", () => this.uncutThread()).then(() => true, () => false);
+      throw isOwn ? failure : new Fail("the thread that `connect` shows cannot be compared: see T26.2");
+    }
+  }
+
+  /** The thread after a run whose client was not cut, as `connect` shows it and as the client holds it. */
+  async uncutThread() {
+    const { input, answer } = await this.alone();
+    return this.compareHeld(hold(answer.events, input), input.threadId);
+  }
+
+  async compareHeld(held, threadId) {
     const spoken = ({ messages }) =>
       messages
         .filter(({ role }) => ["user", "assistant", "tool"].includes(role))
@@ -270,11 +285,21 @@ export class Context {
     const show = (message) => (message ? JSON.stringify(message).slice(0, 200) : "nothing");
     for (const message of theirs) {
       const own = mine.find(({ id }) => id === message.id);
-      must(equal(JSON.parse(JSON.stringify(own ?? null)), JSON.parse(JSON.stringify(message))), `the client holds ${show(own)}, and the thread has ${show(message)}`);
+      must(equal(JSON.parse(JSON.stringify(own ?? null)), JSON.parse(JSON.stringify(message))), `the client holds ${show(own)}, and a new \`connect\` without an id shows ${show(message)}`);
     }
     const extra = mine.find(({ id }) => !theirs.some((message) => message.id === id));
-    must(!extra, `the client holds ${show(extra)}, which the thread does not have`);
+    must(!extra, `the client holds ${show(extra)}, which a new \`connect\` without an id does not show`);
     return theirs.length;
+  }
+
+  /** Checks a stream against AG-UI. What AG-UI's own cases report is named, and not a fault of the transport. */
+  async checkLawful(name, events, options) {
+    const { findings } = judge(events, options);
+    if (findings.length === 0) return "";
+    const reported = new Set((await this.recordings()).flatMap(({ findings }) => findings.map(({ requirement }) => requirement)));
+    const own = findings.find(({ requirement }) => !reported.has(requirement));
+    must(!own, () => `${name}, event ${own.at}, violates ${own.requirement} of AG-UI: ${own.saw}`);
+    return ` (see ${[...new Set(findings.map(({ requirement }) => requirement))].join(", ")})`;
   }
 }
 

@@ -2,9 +2,11 @@
 
 import http from "node:http";
 import https from "node:https";
+import net from "node:net";
 import { LineDecoder, SseDecoder } from "./frames.mjs";
 
 export const TIMEOUT_MS = 30_000;
+const REACH_MS = 5_000;
 
 const moduleOf = (url) => (url.protocol === "https:" ? https : http);
 
@@ -125,6 +127,21 @@ export class Answer {
 export async function ask(target, options) {
   const answer = await Answer.open(target, options);
   return answer.read(options?.timeout);
+}
+
+/** Rejects if nothing listens at the host and port of a URL. */
+export async function reach(target) {
+  const { protocol, hostname, port } = new URL(target);
+  const socket = net.connect({ host: hostname.replace(/^\[|\]$/g, ""), port: port || (protocol === "https:" ? 443 : 80) });
+  try {
+    await new Promise((resolve, reject) => {
+      socket.once("connect", resolve);
+      socket.once("error", (failure) => reject(new Error(failure.message || failure.code)));
+      socket.setTimeout(REACH_MS, () => reject(new Error(`no connection within ${REACH_MS / 1000} s`)));
+    });
+  } finally {
+    socket.destroy();
+  }
 }
 
 /**

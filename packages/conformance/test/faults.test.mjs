@@ -9,7 +9,7 @@ import { OTHER, Server, TOKEN } from "./server.mjs";
 const WITHOUT = ["A59", "A60", "A61", "A63", "T28.2", "T47", "T48", "T49", "T50", "T51"]; // the small server has no sockets, and asks nothing and stops nothing
 const LONG = ["T37"]; // 15 s
 
-/** The faults of `server.mjs`, and the case that each must fail. */
+/** The faults of `server.mjs`, and the case that each must fail. A case may have several. */
 const FAULTS = {
   A1: "wrong-type",
   A2: "carriage-returns",
@@ -33,6 +33,7 @@ const FAULTS = {
   T6: "ids-of-one-process",
   T7: "ids-with-content",
   T8: "preludes-share-ids",
+  "T8.2": "live-preludes-share-ids",
   T9: "header-ignored",
   T10: "query-id-ignored",
   T11: "body-id-ignored",
@@ -51,24 +52,32 @@ const FAULTS = {
   T20: "repeat-starts-again",
   "T20.2": "repeat-tells-later",
   T21: "unknown-id-starts-again",
+  "T21.2": "oldest-of-its-name",
   T22: "unknown-run-refused",
   T23: "same-run-id",
-  T24: "end-under-its-id",
+  T24: ["end-under-its-id", "end-under-one-id"],
   T25: "repeat-starts-again",
   T26: "over-without-messages",
+  "T26.2": "connect-differs",
   T27: "connect-renames",
   T28: "idle-stays-open",
+  "T28.3": "idle-comes-back",
   T29: "connect-creates",
+  "T29.2": "missing-comes-back",
   T30: "end-starts-over",
+  "T30.2": "old-end-starts-over",
+  T56: "old-run-goes-on",
   T31: "events-differ",
   T32: "follow-ends",
   T33: "follower-repeats",
+  "T33.2": "idle-comes-back",
   T34: "follower-misses-runs",
   T35: "any-follow",
   T36: "no-retry",
   T38: "cached",
   T39: "refusal-of-eventsource",
   T40: "stop-breaks-posts",
+  "T40.2": "stop-breaks-connects",
   T41: "stop-ends-events",
   T42: "stop-stops-runs",
   T43: "lines-with-ids",
@@ -128,12 +137,21 @@ test("and so it does with keys and a limit", async () => {
 });
 
 describe("a fault fails its case", { concurrency: 8 }, () => {
-  for (const [id, fault] of Object.entries(FAULTS)) {
+  for (const [id, fault] of Object.entries(FAULTS).flatMap(([id, faults]) => [faults].flat().map((fault) => [id, fault]))) {
     test(`${id}: ${fault}`, async () => {
       const [result] = await judge([id], fault);
       assert.ok(["fail", "warn"].includes(result.status), `${result.status}: ${result.saw}`);
     });
   }
+});
+
+test("a fault of `connect` is reported once, and a fault of AG-UI not by the transport", async () => {
+  const saw = new Map((await judge(["T26", "T26.2", "T25"], "connect-differs")).map(({ id, saw }) => [id, saw]));
+  assert.match(saw.get("T26.2"), /a new `connect` without an id/);
+  for (const id of ["T25", "T26"]) assert.match(saw.get(id), /: see T26\.2$/);
+  const results = await judge(["A16", "T16", "T26"], "no-version");
+  assert.deepEqual(results.map(({ id, status }) => `${id} ${status}`), ["A16 fail", "T16 pass", "T26 pass", "T26.2 pass"]);
+  for (const { saw } of results.slice(1, 3)) assert.match(saw, /\(see A16\)/);
 });
 
 test("each case that sends requests of its own has a fault", () => {

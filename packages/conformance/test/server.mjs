@@ -11,6 +11,8 @@ const COMMENT_MS = 15_000;
 const TOKEN = "Bearer one";
 const OTHER = "Bearer two";
 
+const idleEnd = ({ threadId, messages }) => `idle-${threadId}-${messages.length}`;
+const isIdleEnd = (thread, id) => id !== undefined && id === idleEnd(thread);
 const isTerminal = ({ type }) => type === "RUN_FINISHED" || type === "RUN_ERROR";
 
 class Run {
@@ -203,25 +205,28 @@ export class Server {
     if (last !== "unknown") {
       const { run, at } = last;
       if (at === run.frames.length - 1 && isTerminal(run.frames[at].event)) {
-        return out.end({ id: this.is("end-under-its-id") ? run.frames[at].id : `${run.frames[at].id}~${randomUUID().slice(0, 4)}`, event: run.frames[at].event });
+        const other = this.is("end-under-one-id") ? "same" : randomUUID().slice(0, 4);
+        return out.end({ id: this.is("end-under-its-id") ? run.frames[at].id : `${run.frames[at].id}~${other}`, event: run.frames[at].event });
       }
       if (this.is("repeat-starts-again")) return this.send(out, thread.start({ ...input, messages: [...input.messages, { id: randomUUID(), role: "user", content: "again" }] }, this.fault), 0);
       return this.resume(out, run, at, thread);
     }
-    const named = this.is("unknown-id-starts-again") ? undefined : thread.runs.findLast(({ runId }) => runId === input.runId);
+    const isNamed = ({ runId }) => runId === input.runId;
+    const named = this.is("unknown-id-starts-again") ? undefined : this.is("oldest-of-its-name") ? thread.runs.find(isNamed) : thread.runs.findLast(isNamed);
     if (named) return this.restart(out, named, named.runId);
     return this.send(out, thread.start(this.is("unknown-id-starts-again") ? { ...input, messages: [...input.messages, { id: randomUUID(), role: "user", content: "again" }] } : input, this.fault), 0);
   }
 
   connect({ input, header, request, response, refuse, form, caller }) {
-    if (!this.isKnown(input.threadId, caller)) return this.missing(input, { request, response, form, caller });
-    const thread = this.thread(input.threadId, caller);
     const body = this.is("body-id-ignored") ? undefined : input.forwardedProps?.lastEventId;
     const id = this.is("body-before-header") ? (body ?? header) : (header ?? body);
-    return this.show(thread, id, { request, response, refuse, form, runId: input.runId });
+    if (!this.isKnown(input.threadId, caller)) return this.missing(input, id, { request, response, form, caller });
+    return this.show(this.thread(input.threadId, caller), id, { request, response, refuse, form, runId: input.runId });
   }
 
-  missing(input, { request, response, form, caller }) {
+  missing(input, id, { request, response, form, caller }) {
+    const end = this.is("missing-comes-back") ? randomUUID() : `missing-${input.threadId}`;
+    if (id === end) return response.writeHead(204).end();
     const out = this.stream(request, response, form, {});
     const { threadId, runId } = input;
     if (this.is("connect-creates")) {
@@ -229,7 +234,7 @@ export class Server {
       thread.messages.push({ id: "x", role: "user", content: "x" });
     }
     out.put({ id: `0.${randomUUID().slice(0, 8)}`, event: { type: "RUN_STARTED", threadId, runId, protocolVersion: "1.0" } });
-    out.end({ id: `${randomUUID()}.end`, event: { type: "RUN_FINISHED", threadId, runId } });
+    out.end({ id: end, event: { type: "RUN_FINISHED", threadId, runId } });
   }
 
   events(threadId, { url, header, request, response, refuse, caller }) {
@@ -243,35 +248,34 @@ export class Server {
       if (id === undefined || this.is("refusal-of-eventsource")) return refuse(429, "too_many_requests");
       return response.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-cache" }).end(RETRY);
     }
-    const thread = this.thread(threadId, caller);
-    if (follow) return this.follow(thread, id, { request, response });
-    return this.show(thread, id, { request, response, refuse, form: "text/event-stream", runId: `connect-${threadId}`, isEvents: true });
+    if (follow) return this.follow(this.thread(threadId, caller), id, { request, response });
+    const isMissing = !this.isKnown(threadId, caller);
+    if (isMissing) return this.missing({ threadId, runId: `connect-${threadId}` }, id, { request, response, form: "text/event-stream", caller });
+    return this.show(this.thread(threadId, caller), id, { request, response, refuse, form: "text/event-stream", runId: `connect-${threadId}`, isEvents: true });
   }
 
   show(thread, id, { request, response, form, runId, isEvents = false }) {
     const last = this.find(thread, id);
-    const isEnd = last?.run && isTerminal(last.run.frames[last.at].event);
-    const isIdleEnd = id !== undefined && id === thread.idleEnd;
-    if ((isEnd || isIdleEnd) && !this.is("end-starts-over")) return response.writeHead(204).end();
-    const out = this.stream(request, response, form, { isPost: !isEvents });
+    const newest = thread.runs.at(-1);
+    const isEnd = last?.run && isTerminal(last.run.frames[last.at].event) && (last.run === newest || !this.is("old-end-starts-over"));
+    if ((isEnd || isIdleEnd(thread, id)) && !this.is("end-starts-over")) return response.writeHead(204).end();
+    const out = this.stream(request, response, form, { isPost: !isEvents, isConnect: !isEvents });
     const { live } = thread;
-    if (last?.run && (last.run === thread.runs.at(-1) || last.run === live)) return this.resume(out, last.run, last.at, thread, isEvents);
+    if (last?.run && (last.run === newest || last.run === live || this.is("old-run-goes-on"))) return this.resume(out, last.run, last.at, thread, isEvents);
     if (live) return this.restart(out, live, this.is("connect-renames") ? runId : live.runId);
     return this.idle(out, thread, runId, isEvents);
   }
 
   idle(out, thread, runId, isEvents) {
     const { threadId } = thread;
-    thread.idleEnd ??= undefined;
-    const end = `idle-${threadId}-${thread.messages.length}`;
-    thread.idleEnd = end;
-    const messages = isEvents && this.is("events-differ") ? thread.messages.slice(1) : thread.messages;
+    const isLess = isEvents ? this.is("events-differ") : this.is("connect-differs");
+    const messages = isLess ? thread.messages.slice(1) : thread.messages;
     const once = this.prelude();
     out.put({ id: once(), event: { type: "RUN_STARTED", threadId, runId: this.is("idle-renames") ? "another" : runId, protocolVersion: "1.0" } });
     out.put({ id: once(), event: { type: "STATE_SNAPSHOT", snapshot: thread.state } });
     out.put({ id: once(), event: { type: "MESSAGES_SNAPSHOT", messages } });
     if (this.is("idle-stays-open")) return;
-    out.end({ id: end, event: { type: "RUN_FINISHED", threadId, runId, outcome: { type: "success" } } });
+    out.end({ id: this.is("idle-comes-back") ? once() : idleEnd(thread), event: { type: "RUN_FINISHED", threadId, runId, outcome: { type: "success" } } });
   }
 
   follow(thread, id, { request, response }) {
@@ -282,7 +286,7 @@ export class Server {
     if (last?.run) for (const run of thread.runs.slice(0, thread.runs.indexOf(last.run) + (isTerminal(last.run.frames[last.at].event) ? 1 : 0))) shown.add(run);
     else if (thread.live === undefined) {
       for (const run of thread.runs) shown.add(run);
-      this.snapshot(out, thread, "idle");
+      if (!isIdleEnd(thread, id)) this.snapshot(out, thread, "idle");
     }
     if (last?.run && this.is("follower-repeats")) this.snapshot(out, thread, "idle");
     const next = () => {
@@ -306,13 +310,13 @@ export class Server {
     const { threadId } = thread;
     out.put({ id: once(), event: { type: "RUN_STARTED", threadId, runId, protocolVersion: "1.0" } });
     out.put({ id: once(), event: { type: "MESSAGES_SNAPSHOT", messages: thread.messages } });
-    out.put({ id: run?.frames.at(-1).id ?? once(), event: { type: "RUN_FINISHED", threadId, runId } });
+    out.put({ id: run?.frames.at(-1).id ?? (this.is("idle-comes-back") ? once() : idleEnd(thread)), event: { type: "RUN_FINISHED", threadId, runId } });
   }
 
   // ---------------------------------------------------------------- streams
   /** Ids of events that cannot be resumed. */
-  prelude() {
-    const stream = this.is("preludes-share-ids") ? "0.same" : `0.${randomUUID().slice(0, 8)}`;
+  prelude(name = this.is("preludes-share-ids") ? "same" : randomUUID().slice(0, 8)) {
+    const stream = `0.${name}`;
     let n = 0;
     return () => `${stream}.${n++}`;
   }
@@ -332,7 +336,7 @@ export class Server {
   restart(out, run, runId) {
     const { thread, messageId, said, isOver, frames } = run;
     const { threadId } = thread;
-    const once = this.prelude();
+    const once = this.is("live-preludes-share-ids") ? this.prelude("same") : this.prelude();
     if (!this.is("over-without-start")) out.put({ id: once(), event: { type: "RUN_STARTED", threadId, runId, protocolVersion: "1.0" } });
     const isSaid = thread.messages.some(({ id }) => id === messageId);
     const partly = isSaid || said === "" ? [] : [{ id: messageId, role: "assistant", content: said }];
@@ -367,7 +371,7 @@ export class Server {
     };
   }
 
-  stream(request, response, form, { wait, isPost = false, id: asked } = {}) {
+  stream(request, response, form, { wait, isPost = false, isConnect = false, id: asked } = {}) {
     const isChunked = request.headers["x-run-id"] !== undefined || this.is("lines-with-ids");
     const frames = [];
     const headers = { "content-type": this.is("wrong-type") ? "text/plain" : form, "cache-control": this.is("cached") ? "max-age=60" : "no-cache, no-transform" };
@@ -393,7 +397,7 @@ export class Server {
         finish();
       },
       stop: () => {
-        if (isPost ? !this.is("stop-breaks-posts") : this.is("stop-ends-events")) out.put({ id: `0.${randomUUID()}`, event: { type: "RUN_ERROR", message: "stopping", code: "shutdown" } });
+        if (isPost ? !this.is(isConnect ? "stop-breaks-connects" : "stop-breaks-posts") : this.is("stop-ends-events")) out.put({ id: `0.${randomUUID()}`, event: { type: "RUN_ERROR", message: "stopping", code: "shutdown" } });
         finish();
       },
     };
@@ -408,7 +412,8 @@ export class Server {
     return out;
   }
 
-  sse({ id, event }) {
+  sse({ id, event: { ...event } }) {
+    if (this.is("no-version")) delete event.protocolVersion;
     const lines = [`id: ${id}`, `data: ${JSON.stringify(event)}`];
     if (this.is("no-id-on-state") && event.type === "STATE_SNAPSHOT") lines.shift();
     if (this.is("id-after-data")) lines.reverse();
