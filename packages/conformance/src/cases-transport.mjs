@@ -808,7 +808,7 @@ export const TRANSPORT_CASES = [
     async run(context) {
       await context.needs("ids", "follow");
       const { input, answer } = await context.recorded("a run", context.urls.run, context.input());
-      const follower = await context.get(context.events(input.threadId, "?follow=thread"), { lastEventId: answer.told.at(-1).id });
+      const follower = await context.get(context.events(input.threadId, "?follow=thread"), { lastEventId: answer.told.at(-1).id, timeout: QUIET_MS + context.options.timeout });
       must(follower.status === 200, `a follower after the end is answered with ${shown(follower)}`);
       await follower.until(({ told }) => told.length > 0, QUIET_MS);
       must(follower.told.length === 0 && !follower.ending, `a follower after the end is sent ${types(follower.events)}, and its stream is ${follower.ending ?? "open"}`);
@@ -833,7 +833,7 @@ export const TRANSPORT_CASES = [
       first.leave();
       const last = first.told.at(-1);
       must(isTerminal(last?.event), `a follower of an idle thread is sent ${types(first.events)}, and no end`);
-      const follower = await context.get(url, { lastEventId: last.id });
+      const follower = await context.get(url, { lastEventId: last.id, timeout: QUIET_MS + context.options.timeout });
       await follower.until(({ told }) => told.length > 0, QUIET_MS);
       follower.leave();
       must(follower.status === 200 && follower.told.length === 0, `a follower with the id ${last.id} of the end of an idle thread is answered with ${shown(follower)} instead of silence`);

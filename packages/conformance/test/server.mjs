@@ -8,6 +8,7 @@ const WORDS = Array.from({ length: 24 }, (_, n) => `word${n} `);
 const WORD_MS = 20;
 const RETRY = "retry: 3000\n\n";
 const COMMENT_MS = 15_000;
+const BUSY_MS = 500; // a request counts against the limit
 const TOKEN = "Bearer one";
 const OTHER = "Bearer two";
 
@@ -243,7 +244,7 @@ export class Server {
     const query = this.is("query-id-ignored") ? undefined : (url.searchParams.get("last_event_id") ?? undefined);
     const id = this.is("query-before-header") ? (query ?? header) : (header ?? query);
     this.busy = (this.busy ?? 0) + 1;
-    setTimeout(() => (this.busy -= 1), 50);
+    setTimeout(() => (this.busy -= 1), BUSY_MS);
     if (this.limit && this.busy > this.limit) {
       if (id === undefined || this.is("refusal-of-eventsource")) return refuse(429, "too_many_requests");
       return response.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-cache" }).end(RETRY);
