@@ -14,7 +14,7 @@ Checks the AG-UI server that answers a POST of a RunAgentInput at URL. A CASE is
 AG-UI 1.0, T all of the resumable transport. Exits with 1 if a MUST is not fulfilled, with 2 if the arguments are wrong or no
 server listens.
 
-The agent has to answer within seconds. The suite starts some 40 runs.
+The agent has to answer within seconds. The suite starts some 55 runs.
 
 What the server has:
   --ask URL              an agent that asks before it acts
