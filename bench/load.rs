@@ -36,6 +36,8 @@ mod kept;
 mod large;
 #[path = "load/listen.rs"]
 mod listen;
+#[path = "load/marks.rs"]
+mod marks;
 #[path = "load/pipe.rs"]
 mod pipe;
 #[path = "load/process.rs"]
@@ -133,6 +135,7 @@ fn main() -> ExitCode {
         ["copier", gateway] => at(gateway, fanout::copy),
         ["follow"] => block_on(follow::run(follow::FULL)),
         ["idle", threads] => count_of(threads).and_then(|threads| block_on(idle::run(idle::full(threads)))),
+        ["marks", callers, keys] => count_of(callers).and_then(|callers| block_on(marks::run(marks::full(callers, *keys == "own")))),
         ["crowd", followers, program] => count_of(followers).and_then(|followers| block_on(crowd::run(followers, program))),
         ["editors"] => block_on(editors::run(editors::FULL)),
         ["capacity"] => block_on(capacity::run()),
@@ -144,6 +147,9 @@ fn main() -> ExitCode {
         ["--follow"] => Err(again("follow", &[])),
         ["--idle"] => Err(again("idle", &["10000"])),
         ["--idle", "--threads", threads] => Err(again("idle", &[threads])),
+        ["--marks"] => Err(again("marks", &["9500", "shared"])),
+        ["--marks", "--callers", callers] => Err(again("marks", &[callers, "shared"])),
+        ["--marks", "--callers", callers, "--own-keys"] => Err(again("marks", &[callers, "own"])),
         ["--crowd"] => Err(again("crowd", &[&crowd::FOLLOWERS.to_string(), THREADWAY])),
         ["--crowd", "--followers", followers] => Err(again("crowd", &[followers, THREADWAY])),
         ["--crowd", "--gateway", program] => {
@@ -157,7 +163,7 @@ fn main() -> ExitCode {
         ["--soak"] => Err(again("soak", &[&soak::MINUTES.to_string()])),
         ["--soak", "--minutes", minutes] => Err(again("soak", &[minutes])),
         _ => {
-            Err("expected nothing, --quick, --join, --follow, --idle, --crowd, --fanout, --large, --capacity, --editors, --reload, --resume, --endure or --soak".into())
+            Err("expected nothing, --quick, --join, --follow, --idle, --marks, --crowd, --fanout, --large, --capacity, --editors, --reload, --resume, --endure or --soak".into())
         }
     };
     match done {
@@ -210,6 +216,7 @@ async fn quick() -> Result<(), Fault> {
     measure(|bench| bench.run(QUICK)).await?;
     follow::run(follow::QUICK).await?;
     idle::run(idle::QUICK).await?;
+    marks::run(marks::QUICK).await?;
     fanout::run(fanout::QUICK).await?;
     large::run(large::QUICK).await?;
     editors::run(editors::QUICK).await?;

@@ -466,6 +466,11 @@ impl Runs {
         self.shared.shutdown.is_cancelled()
     }
 
+    /// Waits until the gateway shuts down. Cancel safe.
+    pub(crate) async fn shut_down(&self) {
+        self.shared.shutdown.cancelled().await;
+    }
+
     /// The number of tasks: one for each run that is read, and for each thread that is followed.
     pub fn count(&self) -> usize {
         self.shared.tasks.len()

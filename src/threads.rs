@@ -16,7 +16,7 @@
 //! - `thread`: a thread with its agent, for one caller. `connect`: reading its runs.
 //! - `find`: a run by the client's id of it. `look`: the look itself. `snapshot`: what a thread contains, without reading its live run.
 //! - `reader`: the events that a client gets. `refusal`: why a request was refused.
-//! - `list`: pages of threads. `key`: a thread as one caller sees it.
+//! - `list`: pages of threads. `marks`: what happens on many threads. `key`: a thread as one caller sees it.
 //!
 //! Writing:
 //! - `ask`: starting runs. `create`: the thread of the first. `starts`: runs that are being started. `stop`: stopping them.
@@ -44,6 +44,7 @@ mod lifecycle;
 mod list;
 mod look;
 mod manage;
+mod marks;
 mod pace;
 mod partial_answers;
 mod past;
@@ -66,6 +67,7 @@ pub use copy::{CopyError, copy, delete_copy};
 pub use interrupts::WaitingFor;
 pub use list::{ListQuery, NotAThreadCursor, ThreadCursor, ThreadPage, list, metadata_of_runs};
 pub use manage::Change;
+pub use marks::{Mark, MarkReader, PageReader};
 pub use pace::DEFAULT_STATE_READS_PER_SECOND;
 pub use reader::{AtShutdown, ThreadReader};
 pub use refusal::Refusal;
@@ -137,6 +139,10 @@ impl Threads {
     /// The runs of the threads.
     pub fn runs(&self) -> Runs {
         self.shared.runs.with_emit(self.emit)
+    }
+
+    fn expect_no_shutdown(&self) -> Result<(), Refusal> {
+        if self.shared.runs.is_shutting_down() { Err(Refusal::ShuttingDown) } else { Ok(()) }
     }
 
     /// A thread by LangGraph's id, and the agent that runs on it.

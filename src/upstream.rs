@@ -73,7 +73,7 @@ pub(crate) use state_text::StateText;
 pub use stream::{Body, RunStream};
 pub(crate) use thread::MAX_THREAD_PAGE;
 pub use thread::ThreadSearch;
-pub(crate) use threadway_translate::langgraph::ThreadRecord;
+pub(crate) use threadway_translate::langgraph::{ThreadActivity, ThreadRecord};
 pub use tls::{NotTls, Tls};
 pub use turns::{MAX_LOOK_TURNS, MAX_START_TURNS, TURN_TIMEOUT};
 pub(crate) use turns::{QueueClass, QueuePermit};

@@ -116,7 +116,7 @@ fn route(path: Option<&str>) -> Route {
         Some("/agui/agent/{agent}/run") => Route::Run,
         Some("/agui/agent/{agent}/run/ws") => Route::WebSocket,
         Some("/agui/agent/{agent}/connect") => Route::Connect,
-        Some("/agui/agent/{agent}/threads/{thread}/events") => Route::Events,
+        Some("/agui/agent/{agent}/threads/{thread}/events" | "/agui/events") => Route::Events,
         Some("/agui/agent/{agent}/stop/{thread}") => Route::Stop,
         Some("/agui/agent/{agent}/capabilities") => Route::Capabilities,
         Some("/acp") => Route::Acp,

@@ -233,6 +233,11 @@ impl Reject {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "gateway_shutdown", message)
     }
 
+    /// Whether the gateway is shutting down.
+    pub(super) fn is_shutdown(&self) -> bool {
+        self.code == "gateway_shutdown"
+    }
+
     /// The caller has reached a limit.
     pub(super) fn too_many(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, code, message)

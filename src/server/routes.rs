@@ -7,6 +7,7 @@
 //! | `GET /agui/agent/{agent}/run?threadId=T`, `?runId=R` | [`tanstack`] | load a thread, join a run |
 //! | `POST /agui/agent/{agent}/connect` | [`connect`] | read a thread, and its live run to the end |
 //! | `GET /agui/agent/{agent}/threads/{thread}/events` | [`events`] | the same for an `EventSource`, and later runs |
+//! | `GET /agui/events` | [`many`] | what happens on many threads, for an `EventSource` |
 //! | `POST /agui/agent/{agent}/stop/{thread}` | [`stop`] | stop a thread's live run |
 //! | `GET /agui/threads`, `/agui/threads/{thread}`, .. | [`threads`] | list, name, archive, delete and inspect threads |
 //! | `GET /agui/info`, `GET /agui/agent/{agent}/capabilities` | [`info`] | the agents, and what one of them can do |
@@ -24,6 +25,7 @@ mod connect;
 pub(in crate::server) mod events;
 pub(in crate::server) mod health;
 mod info;
+mod many;
 mod openapi;
 pub(in crate::server) mod page;
 mod run;
@@ -87,6 +89,7 @@ pub(super) fn routes(state: RoutesState, compression: Compression) -> Router {
         .route("/agui/agent/{agent}/run/ws", get(run::socket))
         .route("/agui/agent/{agent}/connect", post(connect::connect))
         .route("/agui/agent/{agent}/threads/{thread}/events", get(events::events))
+        .route("/agui/events", get(many::many))
         .route("/agui/agent/{agent}/stop/{thread}", post(stop::stop))
         .route("/acp", get(acp::open).post(acp::message).delete(acp::close))
         .route("/agui/threads", get(threads::list))

@@ -1,7 +1,7 @@
 //! What clients can ask of an agent or a thread, in terms of no transport.
 //!
 //! - [`run`], [`connect`]: streams of events. [`input`]: the `RunAgentInput` that both begin with.
-//! - [`events`]: a stream without an input. [`stop`]: stops a run.
+//! - [`events`]: a stream without an input. [`many`]: one of many threads. [`stop`]: stops a run.
 //! - [`info`]: the agents. [`threads`]: lists, changes and inspects threads.
 //! - [`tanstack`]: loads a thread and joins a run, for `TanStack` AI's client.
 
@@ -9,6 +9,7 @@ pub(in crate::server) mod connect;
 pub(in crate::server) mod events;
 pub(in crate::server) mod info;
 pub(in crate::server) mod input;
+pub(in crate::server) mod many;
 pub(in crate::server) mod run;
 pub(in crate::server) mod stop;
 pub(in crate::server) mod tanstack;

@@ -6,6 +6,7 @@
 //! - [`body`]: the response body that pulls events from a run's log.
 //! - [`array`]: the events as one JSON array, for clients that cannot read a stream.
 //! - [`frames`]: the events one by one, for a socket.
+//! - [`many`]: the events and marks of many threads, each with its thread's name.
 //! - [`last_event`]: the last event that the client has.
 //! - [`retry`]: when an `EventSource` reconnects.
 //! - [`event_stream`]: a reader with its encoder and its slot.
@@ -18,6 +19,7 @@ pub(in crate::server) mod encoder;
 pub(in crate::server) mod event_stream;
 pub(in crate::server) mod frames;
 pub(in crate::server) mod last_event;
+pub(in crate::server) mod many;
 pub(in crate::server) mod outgoing;
 pub(in crate::server) mod retry;
 pub(in crate::server) mod unread;

@@ -69,6 +69,24 @@ pub async fn list(
     query: &ListQuery,
 ) -> Result<ThreadPage, Error> {
     let _turn = upstream.turn(QueueClass::Looks).await?;
+    read_page(upstream, metadata, query, Columns::Dated).await
+}
+
+/// What is read of each thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Columns {
+    Dated,
+    /// Also whether a question is open, which is as large as the question.
+    Active,
+}
+
+/// Reads a page as [`list`] does, without a turn.
+pub(super) async fn read_page(
+    upstream: &Client,
+    metadata: &Json,
+    query: &ListQuery,
+    columns: Columns,
+) -> Result<ThreadPage, Error> {
     let limit = query.limit + OVERLAP + 1;
     let mut cursor = query.after.clone().unwrap_or_default();
     // Without a time, the offset is all there is.
@@ -77,7 +95,10 @@ pub async fn list(
     let mut threads = Vec::new();
     for _ in 0..MAX_SEARCHES {
         let search = ThreadSearch { metadata, limit, offset };
-        let found = upstream.dated_threads(&search).await?;
+        let found = match columns {
+            Columns::Dated => upstream.dated_threads(&search).await?,
+            Columns::Active => upstream.active_threads(&search).await?,
+        };
         let is_last = found.len() < limit;
         if !is_found && offset > 0 && found.first().is_none_or(|first| !cursor.is_after(first)) {
             // More threads than the overlap have disappeared, so the position is further up.

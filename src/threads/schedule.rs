@@ -214,7 +214,7 @@ impl Schedule {
         match (report.state, self.last) {
             (_, LookOutcome::Inconclusive { again_at }) => (Cause::Interval, again_at),
             _ if report.changes != self.changes => (Cause::Changed, self.looked_at),
-            (PollState::NotPolled | PollState::Busy, _) => soon,
+            (PollState::NotPolled | PollState::Unserved | PollState::Busy, _) => soon,
             _ if has_pending => soon,
             // The poll and the last look disagree about whether the thread exists.
             (PollState::Missing, _) if exists => soon,

@@ -115,6 +115,6 @@ impl Thread {
     }
 
     pub(super) fn expect_no_shutdown(&self) -> Result<(), Refusal> {
-        if self.threads.runs().is_shutting_down() { Err(Refusal::ShuttingDown) } else { Ok(()) }
+        self.threads.expect_no_shutdown()
     }
 }

@@ -61,9 +61,24 @@ const COLUMNS: [&str; 4] = ["thread_id", "metadata", "status", "updated_at"];
 /// The columns that change whenever anything happens on a thread.
 const MARK_COLUMNS: [&str; 4] = ["thread_id", "status", "updated_at", "state_updated_at"];
 
+/// [`MARK_COLUMNS`], and what shows whether a question is open.
+const ACTIVITY_COLUMNS: [&str; 5] =
+    ["thread_id", "status", "updated_at", "state_updated_at", "interrupts"];
+
 /// [`COLUMNS`] with all times. The JavaScript server has no `state_updated_at` and leaves it out.
 const DATED_COLUMNS: [&str; 6] =
     ["thread_id", "metadata", "status", "created_at", "updated_at", "state_updated_at"];
+
+/// [`DATED_COLUMNS`], and what shows whether a question is open.
+const LISTED_COLUMNS: [&str; 7] = [
+    "thread_id",
+    "metadata",
+    "status",
+    "created_at",
+    "updated_at",
+    "state_updated_at",
+    "interrupts",
+];
 
 /// The body of `POST /threads/search` for threads with these ids.
 #[derive(Serialize)]
@@ -171,9 +186,15 @@ impl Client {
     /// caller.
     ///
     /// Takes 1 to [`MAX_THREAD_PAGE`] ids, each a UUID. The servers would list all threads for an
-    /// empty list. The JavaScript server has no `state_updated_at` and leaves it out.
-    pub(crate) async fn thread_marks(&self, ids: &[&str]) -> Result<Vec<ThreadMark>, Error> {
-        let body = ThreadsById { ids, select: &MARK_COLUMNS, limit: ids.len() };
+    /// empty list. The JavaScript server has no `state_updated_at` and leaves it out. Only
+    /// `with_interrupts` do the marks tell a thread that waits from one whose run was cancelled.
+    pub(crate) async fn thread_marks(
+        &self,
+        ids: &[&str],
+        with_interrupts: bool,
+    ) -> Result<Vec<ThreadMark>, Error> {
+        let select: &[_] = if with_interrupts { &ACTIVITY_COLUMNS } else { &MARK_COLUMNS };
+        let body = ThreadsById { ids, select, limit: ids.len() };
         let post = self.call(Operation::PollThreads, Method::POST, &["threads", "search"]);
         let body = post.json(&body).text().await?;
         self.understood(body.read(ThreadMark::parse_list), "a list of threads")
@@ -346,6 +367,14 @@ impl Client {
         search: &ThreadSearch<'_>,
     ) -> Result<Vec<ThreadRecord>, Error> {
         self.searched(search, &DATED_COLUMNS).await
+    }
+
+    /// The same, with the questions that are open.
+    pub(crate) async fn active_threads(
+        &self,
+        search: &ThreadSearch<'_>,
+    ) -> Result<Vec<ThreadRecord>, Error> {
+        self.searched(search, &LISTED_COLUMNS).await
     }
 
     /// A thread without its state, by its UUID. `None` if the thread does not exist, or the server

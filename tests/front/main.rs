@@ -13,6 +13,7 @@ mod credentials;
 mod front;
 #[cfg(unix)]
 mod isolation;
+mod many;
 mod proof;
 #[cfg(unix)]
 mod secrets;

@@ -15,18 +15,18 @@ use threadway::upstream::{Client, Identity};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-const ALICE: &str = "x-api-key: alice\r\n";
-const BOB: &str = "x-api-key: bob\r\n";
+pub(super) const ALICE: &str = "x-api-key: alice\r\n";
+pub(super) const BOB: &str = "x-api-key: bob\r\n";
 
 /// A gateway in front of servers with two tenants each.
-struct Front {
-    address: SocketAddr,
-    _stop: CancellationToken,
+pub(super) struct Front {
+    pub(super) address: SocketAddr,
+    pub(super) stop: CancellationToken,
     _serving: JoinSet<()>,
 }
 
 /// A server that shows each tenant its own threads.
-async fn tenants() -> LangGraph {
+pub(super) async fn tenants() -> LangGraph {
     let server = LangGraph::start().await;
     let keys = [("alice", "alice"), ("bob", "bob")];
     server.books().tenants = keys.map(|(key, name)| (key.to_owned(), name.to_owned())).into();
@@ -34,7 +34,7 @@ async fn tenants() -> LangGraph {
 }
 
 /// Adds a thread of a tenant.
-fn thread(server: &LangGraph, number: usize, owner: &str) -> String {
+pub(super) fn thread(server: &LangGraph, number: usize, owner: &str) -> String {
     let id = format!("0f9cfe5e-7d44-4d4f-8aef-{number:012}");
     let metadata = json!({"graph_id": "agent", "owner": owner, "title": format!("of {owner}")});
     let said = json!([{"id": "m1", "type": "human", "content": format!("words of {owner}")}]);
@@ -42,7 +42,7 @@ fn thread(server: &LangGraph, number: usize, owner: &str) -> String {
     id
 }
 
-fn judged() -> Auth {
+pub(super) fn judged() -> Auth {
     Auth::Upstream(UpstreamAuth { credential: None, trust: Trust::Given })
 }
 
@@ -61,14 +61,20 @@ impl Front {
         let agents = Agents::new(upstreams.iter().map(upstream).collect(), Vec::new());
         let settings = Settings { auth, thread_routes: routes, ..Settings::default() };
         let (address, stop, serving, _) = serve_as(agents, settings).await;
-        Self { address, _stop: stop, _serving: serving }
+        Self { address, stop, _serving: serving }
     }
 
-    async fn of(server: &LangGraph, auth: Auth, routes: ThreadRoutePolicy) -> Self {
+    pub(super) async fn of(server: &LangGraph, auth: Auth, routes: ThreadRoutePolicy) -> Self {
         Self::before(&[("default", server, Identity::Forwarded)], auth, routes).await
     }
 
-    async fn ask(&self, method: &str, path: &str, headers: &str, body: &Value) -> (u16, Value) {
+    pub(super) async fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &Value,
+    ) -> (u16, Value) {
         ask(self.address, method, path, headers, body).await
     }
 
@@ -111,7 +117,7 @@ async fn ask(
     (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
 }
 
-fn code((status, body): (u16, Value)) -> (u16, String) {
+pub(super) fn code((status, body): (u16, Value)) -> (u16, String) {
     (status, body["error"].as_str().unwrap_or_default().to_owned())
 }
 

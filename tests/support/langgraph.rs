@@ -500,7 +500,23 @@ impl Thread {
     fn record(&self, id: &str) -> Value {
         let values = self.state.as_ref().map_or(Value::Null, |state| state["values"].clone());
         let updated_at = format!("2026-11-22T10:00:{:02}.000000+00:00", self.changed_at);
-        json!({"thread_id": id, "metadata": self.metadata, "status": "idle",
+        let is_live = |run: &Value| run["status"] == "running" || run["status"] == "pending";
+        let mut interrupts = json!({});
+        for task in self.state.iter().filter_map(|state| state["tasks"].as_array()).flatten() {
+            if task["interrupts"].as_array().is_some_and(|open| !open.is_empty()) {
+                interrupts[task["id"].as_str().unwrap()] = task["interrupts"].clone();
+            }
+        }
+        // A cancelled run leaves the thread `interrupted` too.
+        let is_cancelled = self.runs.first().is_some_and(|run| run["status"] == "interrupted");
+        let status = match self.runs.first() {
+            _ if self.runs.iter().any(is_live) => "busy",
+            Some(run) if run["status"] == "error" => "error",
+            _ if interrupts != json!({}) || is_cancelled => "interrupted",
+            _ => "idle",
+        };
+        json!({"thread_id": id, "metadata": self.metadata, "status": status,
+            "interrupts": interrupts,
             "created_at": "2026-11-22T09:00:00.000000+00:00", "updated_at": updated_at,
             "state_updated_at": "2026-11-22T09:30:00.000000+00:00", "values": values})
     }

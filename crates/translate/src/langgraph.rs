@@ -64,7 +64,8 @@ pub use model::ModelInput;
 pub use part::{Part, PartPayload, StreamForm, has_values};
 pub use record::{
     ARCHIVED, Assistant, CLIENT_THREAD_ID, Capabilities, GraphKeys, InputKeys, Joins, RunRecord,
-    RunStatus, ServerInfo, TITLE, ThreadMark, ThreadRecord, ThreadStatus, Unsupported, headline,
+    RunStatus, ServerInfo, TITLE, ThreadActivity, ThreadMark, ThreadRecord, ThreadStatus,
+    Unsupported, headline,
 };
 pub use replay::{Novelty, Replay, Taken};
 pub use request::{Multitask, RunRequest, Start};

@@ -141,6 +141,10 @@ impl AuditedAction {
                 let follows = param(query, "follow").is_some();
                 Some(if follows { Self::Follow } else { Self::Connect })
             }
+            // Marks are no content, as a list of threads is none.
+            "/agui/events" => {
+                param(head.uri.query().unwrap_or_default(), "events").map(|_| Self::Follow)
+            }
             "/agui/agent/{agent}/stop/{thread}" => Some(Self::Stop),
             "/acp" if is_upgrade(&head.headers) => Some(Self::Socket),
             "/acp" if is_post => Some(Self::Call),

@@ -26,6 +26,14 @@ where
 
 /// The first value of a name in a query.
 pub(in crate::server) fn param<'a>(query: &'a str, name: &str) -> Option<Cow<'a, str>> {
-    let mut pairs = form_urlencoded::parse(query.as_bytes());
-    pairs.find(|(key, _)| key == name).map(|(_, value)| value)
+    params(query, name).next()
+}
+
+/// All values of a name in a query.
+pub(in crate::server) fn params<'a>(
+    query: &'a str,
+    name: &str,
+) -> impl Iterator<Item = Cow<'a, str>> {
+    let pairs = form_urlencoded::parse(query.as_bytes());
+    pairs.filter(move |(key, _)| key == name).map(|(_, value)| value)
 }

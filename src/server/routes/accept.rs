@@ -213,6 +213,16 @@ pub(super) fn stream(headers: &HeaderMap) -> Result<Wire, Reject> {
     }
 }
 
+/// The framing for a route whose messages are no AG-UI events, so that it serves no protobuf.
+pub(super) fn text_stream(headers: &HeaderMap) -> Result<Wire, Reject> {
+    let is_text =
+        |served: &&EventMediaType| matches!(served.form, Form::Stream(Wire::Sse | Wire::Ndjson));
+    match chosen(headers, SERVED.iter().filter(is_text))? {
+        Form::Stream(wire) => Ok(wire),
+        Form::Array => Ok(Wire::Sse),
+    }
+}
+
 /// The form that a client accepts, of those that are served.
 fn chosen<'a>(
     headers: &HeaderMap,

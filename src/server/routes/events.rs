@@ -78,10 +78,11 @@ pub(in crate::server) async fn defer(
     empty
 }
 
-/// Whether a client resumes an event stream on this module's route.
+/// Whether a client resumes an event stream of one thread, or of many.
 fn is_resumption(request: &Request) -> bool {
     let (uri, headers) = (request.uri(), request.headers());
-    let is_here = uri.path().starts_with("/agui/agent/") && uri.path().ends_with("/events");
+    let is_of_one = uri.path().starts_with("/agui/agent/") && uri.path().ends_with("/events");
+    let is_here = is_of_one || uri.path() == "/agui/events";
     request.method() == Method::GET
         && is_here
         && LastEvent::of_request(headers, uri.query().unwrap_or_default()) != LastEvent::None

@@ -15,7 +15,7 @@ use crate::server::gateway::RequestContext;
 use crate::server::reject::Reject;
 
 /// The agent of this name, if the caller may list its threads.
-async fn permitted(context: &RequestContext, name: &str) -> Result<Agent, Reject> {
+pub(super) async fn permitted(context: &RequestContext, name: &str) -> Result<Agent, Reject> {
     let agent = context.agent(name)?;
     context.gateway.thread_access.expect(&agent.upstream).await?;
     Ok(agent)

@@ -120,6 +120,15 @@ impl Outgoing {
         Ok(())
     }
 
+    /// Appends bytes: large ones are shared, small ones copied.
+    pub(super) fn append(&mut self, bytes: Bytes) {
+        if bytes.len() >= SHARED_FROM {
+            self.share(bytes);
+        } else {
+            self.own.extend_from_slice(&bytes);
+        }
+    }
+
     /// Appends bytes that other streams send too.
     pub(crate) fn share(&mut self, bytes: Bytes) {
         if !self.own.is_empty() {

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 use super::super::Shared;
 use super::super::pace::{Health, LOOK_INTERVAL, Lane, Pace, Permit, PollMethod};
-use super::{PollState, PolledThread, report_not_polled};
+use super::listed::{ListedPage, PageReport};
+use super::{PollState, Polled, PolledThread, report_not_polled};
 use crate::metrics::LookReason;
 use crate::upstream::{BaseUrl, Client, Error, MAX_THREAD_PAGE, UpstreamCredentials};
 use threadway_translate::langgraph::ThreadMark;
@@ -112,22 +113,48 @@ impl Poller {
     /// Finds out which threads have changed, and reports it to the watchers.
     async fn poll_once(&mut self, due: Instant) -> Result<(), PollError> {
         let method = self.pace.poll_method();
-        if let PollMethod::Unsupported { until } = method {
-            self.polled()?;
+        if let PollMethod::Unsupported { until } = method
+            && self.polled()?.pages.is_empty()
+        {
             return Err(PollError::Paused { until });
         }
         let permit = self.pace.wait(Lane::Polls).await;
         // Read after the wait, in which the credentials may have been renewed.
-        let (upstream, threads) = self.polled()?;
+        let Polled { upstream, threads, pages } = self.polled()?;
         self.marks.retain(|number, _| threads.contains_key(number));
         let mut requests = Requests { upstream, due, method, permit: Some(permit) };
+        self.read_pages(&mut requests, &pages).await?;
         match method {
+            _ if threads.is_empty() => {}
             PollMethod::ByIds => self.poll_by_ids(&mut requests, &threads).await?,
-            PollMethod::Newest { .. } | PollMethod::Unsupported { .. } => {
-                self.poll_newest(&mut requests, &threads).await?;
-            }
+            PollMethod::Newest { .. } => self.poll_newest(&mut requests, &threads).await?,
+            PollMethod::Unsupported { .. } => report_not_polled(&threads),
         }
         self.failed = 0;
+        Ok(())
+    }
+
+    /// Reads each page that is different once, for all who subscribe to it.
+    async fn read_pages(
+        &self,
+        requests: &mut Requests,
+        pages: &[ListedPage],
+    ) -> Result<(), PollError> {
+        for (at, page) in pages.iter().enumerate() {
+            if pages.iter().take(at).any(|before| before.query == page.query) {
+                continue;
+            }
+            let sent = requests.send_as(self, async |upstream| page.query.read(upstream).await);
+            let (threads, _) = sent.await.map_err(|error| match Health::of(&error) {
+                // The client that connects again learns why.
+                Health::Up => PollError::Refused,
+                health @ (Health::Doubtful | Health::Unavailable) => PollError::Failed(health),
+            })?;
+            let report = PageReport::Page(threads.into());
+            for same in pages.iter().filter(|other| other.query == page.query) {
+                same.report(report.clone());
+            }
+        }
         Ok(())
     }
 
@@ -138,10 +165,12 @@ impl Poller {
         threads: &BTreeMap<u64, PolledThread>,
     ) -> Result<(), PollError> {
         let numbers = numbers(threads);
+        let is_marked = threads.values().any(PolledThread::is_marked);
         let ids: Vec<_> = numbers.keys().copied().collect();
         for page in ids.chunks(MAX_THREAD_PAGE) {
-            let (marks, sent_at) =
-                requests.send(self, async |upstream| upstream.thread_marks(page).await).await?;
+            let marks =
+                requests.send(self, async |upstream| upstream.thread_marks(page, is_marked).await);
+            let (marks, sent_at) = marks.await?;
             let mut found: HashMap<_, _> =
                 marks.into_iter().map(|mark| (mark.id.clone(), mark)).collect();
             // A server that ignores the ids lists other threads.
@@ -221,7 +250,7 @@ impl Poller {
         // Whether the watchers look on their own until then.
         let (is_alone, next) = match error {
             PollError::TooFewThreads => return None,
-            PollError::Paused { until } => (false, (*until).min(now + REFUSED_FOR)),
+            PollError::Paused { until } => (true, (*until).min(now + REFUSED_FOR)),
             // The gate would stop the watchers' looks too, and decides when to try.
             PollError::Failed(Health::Up | Health::Unavailable) => (false, now + LOOK_INTERVAL),
             PollError::Failed(Health::Doubtful) => {
@@ -236,13 +265,18 @@ impl Poller {
             }
         };
         if is_alone {
-            let (_, threads) = self.polled().ok()?;
+            let Polled { threads, pages, .. } = self.polled().ok()?;
             report_not_polled(&threads);
+            if matches!(error, PollError::Refused) {
+                for page in &pages {
+                    page.report(PageReport::Unserved);
+                }
+            }
         }
         Some(next)
     }
 
-    fn polled(&self) -> Result<(Client, BTreeMap<u64, PolledThread>), PollError> {
+    fn polled(&self) -> Result<Polled, PollError> {
         self.shared.polls.polled(&self.access, self.number).ok_or(PollError::TooFewThreads)
     }
 }
@@ -278,11 +312,20 @@ impl Newest {
 
 impl Requests {
     /// Sends a request when the server may get one. Returns the list, and when it was requested.
-    async fn send(
+    async fn send<T>(
         &mut self,
         poller: &Poller,
-        call: impl AsyncFnOnce(&Client) -> Result<Vec<ThreadMark>, Error>,
-    ) -> Result<(Vec<ThreadMark>, Instant), PollError> {
+        call: impl AsyncFnOnce(&Client) -> Result<Vec<T>, Error>,
+    ) -> Result<(Vec<T>, Instant), PollError> {
+        let sent = self.send_as(poller, call).await;
+        sent.map_err(|error| PollError::of(&error, self.method))
+    }
+
+    async fn send_as<T>(
+        &mut self,
+        poller: &Poller,
+        call: impl AsyncFnOnce(&Client) -> Result<Vec<T>, Error>,
+    ) -> Result<(Vec<T>, Instant), Error> {
         let permit = match self.permit.take() {
             Some(permit) => permit,
             None => poller.pace.wait(Lane::Polls).await,
@@ -292,9 +335,9 @@ impl Requests {
         let sent_at = Instant::now();
         let answer = call(&self.upstream).await;
         permit.record(&answer);
-        let marks = answer.map_err(|error| PollError::of(&error, self.method))?;
+        let list = answer?;
         metrics.polled(self.due.elapsed());
-        Ok((marks, sent_at))
+        Ok((list, sent_at))
     }
 }
 

@@ -14,5 +14,6 @@ pub use assistant::{Assistant, GraphKeys, InputKeys};
 pub use run::{RunRecord, RunStatus};
 pub use server::{Capabilities, Joins, ServerInfo, Unsupported};
 pub use thread::{
-    ARCHIVED, CLIENT_THREAD_ID, TITLE, ThreadMark, ThreadRecord, ThreadStatus, headline,
+    ARCHIVED, CLIENT_THREAD_ID, TITLE, ThreadActivity, ThreadMark, ThreadRecord, ThreadStatus,
+    headline,
 };

@@ -23,8 +23,11 @@ pub(in crate::server) async fn list(
         return Err(Reject::unknown_assistant(&agent.assistant, &context.caller));
     }
     let page = page.map_err(|error| context.upstream_failed(&error, agent.upstream.caller()))?;
-    let threads: Vec<_> =
-        page.threads.iter().map(|thread| thread_json(thread, name, context.names)).collect();
+    let threads: Vec<_> = page
+        .threads
+        .iter()
+        .map(|thread| thread_json(thread, &client_id(thread, context.names), name))
+        .collect();
     let answer = ObjectWriter::new()
         .raw("threads", json::array(threads.iter().map(|thread| thread.get())).get());
     let answer = match page.next {
@@ -34,14 +37,22 @@ pub(in crate::server) async fn list(
     Ok(answer.finish())
 }
 
-/// A thread as CopilotKit's client reads it. Members for which LangGraph has no value are empty.
-fn thread_json(thread: &ThreadRecord, agent: &str, names: ThreadNames) -> Json {
+/// The client's name of a thread.
+pub(in crate::server::service) fn client_id(thread: &ThreadRecord, names: ThreadNames) -> String {
     // The metadata could name another thread: whoever may change it writes it.
     let is_its_own = |name: &String| names.is_of(&thread.id, name);
-    let id = thread.client_id().filter(is_its_own).unwrap_or_else(|| thread.id.clone());
+    thread.client_id().filter(is_its_own).unwrap_or_else(|| thread.id.clone())
+}
+
+/// A thread as CopilotKit's client reads it. Members for which LangGraph has no value are empty.
+pub(in crate::server::service) fn thread_json(
+    thread: &ThreadRecord,
+    client_id: &str,
+    agent: &str,
+) -> Json {
     let time = |time: &Option<String>| time.clone().unwrap_or_default();
     let json = ObjectWriter::new()
-        .string("id", &id)
+        .string("id", client_id)
         .string("organizationId", "")
         .string("agentId", agent)
         .string("createdById", "");
@@ -69,8 +80,9 @@ mod tests {
         let listed = |id: &str, client_id: &str| {
             let metadata = ObjectWriter::new().string("threadway_thread_id", client_id).finish();
             let record = format!(r#"{{"thread_id":"{id}","metadata":{}}}"#, metadata.get());
+            let record = ThreadRecord::parse(&record).unwrap();
             let json =
-                thread_json(&ThreadRecord::parse(&record).unwrap(), "agent", ThreadNames::SHARED);
+                thread_json(&record, &super::client_id(&record, ThreadNames::SHARED), "agent");
             json::members(&json).unwrap().string("id").unwrap().into_owned()
         };
         let (id, other) =

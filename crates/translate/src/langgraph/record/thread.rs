@@ -41,6 +41,8 @@ pub struct ThreadRecord {
     pub updated_at: Option<String>,
     /// When a run last changed the state. Only the Python server sends it.
     pub state_updated_at: Option<String>,
+    /// What happens on the thread.
+    pub activity: ThreadActivity,
     /// A headline of the first message, if the record contains the state.
     begins: Option<String>,
 }
@@ -52,11 +54,26 @@ pub struct ThreadMark {
     pub id: String,
     /// Its status.
     pub status: ThreadStatus,
+    /// What happens on the thread.
+    pub activity: ThreadActivity,
     /// The status and the times of the last changes, as the server writes them.
     pub mark: String,
     /// When a run or a client last changed the thread, as the server writes it. Empty if it does
     /// not.
     pub updated_at: String,
+}
+
+/// What happens on a thread, for a list of threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadActivity {
+    /// A run is active, or waits for its turn.
+    Running,
+    /// A question is open.
+    Waiting,
+    /// The thread waits for the next message.
+    Idle,
+    /// The last run failed.
+    Failed,
 }
 
 /// The status of a thread.
@@ -110,6 +127,7 @@ impl ThreadRecord {
             id: members.string("thread_id")?.into_owned(),
             metadata: json::raw(metadata),
             status: ThreadStatus::of(&members.string("status").unwrap_or_default()),
+            activity: ThreadActivity::of(members),
             created_at: time("created_at"),
             updated_at: time("updated_at"),
             state_updated_at: time("state_updated_at"),
@@ -259,6 +277,7 @@ impl ThreadMark {
         Some(Self {
             id: members.string("thread_id")?.into_owned(),
             status: ThreadStatus::of(&members.string("status").unwrap_or_default()),
+            activity: ThreadActivity::of(members),
             mark: mark.join(" "),
             updated_at: members.string("updated_at").unwrap_or_default().into_owned(),
         })
@@ -280,6 +299,28 @@ impl ThreadMark {
     fn time(&self) -> &str {
         let time = self.updated_at.as_str();
         time.strip_suffix('Z').or_else(|| time.strip_suffix("+00:00")).unwrap_or(time)
+    }
+}
+
+// === impl ThreadActivity ===
+
+impl ThreadActivity {
+    /// Reads a record. A cancelled run leaves a thread `interrupted` too, without interrupts. aegra's
+    /// records have no `interrupts`: there the status alone decides.
+    fn of(members: &json::Members<'_>) -> Self {
+        let is_empty = |interrupts: &RawValue| {
+            let text = interrupts.get();
+            let inside = text.get(1..text.len().saturating_sub(1)).unwrap_or_default();
+            text == "null" || inside.trim().is_empty()
+        };
+        match ThreadStatus::of(&members.string("status").unwrap_or_default()) {
+            ThreadStatus::Busy => Self::Running,
+            ThreadStatus::Interrupted if !members.get("interrupts").is_some_and(is_empty) => {
+                Self::Waiting
+            }
+            ThreadStatus::Error => Self::Failed,
+            ThreadStatus::Interrupted | ThreadStatus::Idle | ThreadStatus::Unknown => Self::Idle,
+        }
     }
 }
 
@@ -347,6 +388,28 @@ mod tests {
         }
         for other in ["{}", "[7]", r#"[{"status":"idle"}]"#, "<html>"] {
             assert_eq!(ThreadMark::parse_list(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_thread_waits_if_it_has_a_question_and_not_after_a_cancelled_run() {
+        for (members, activity) in [
+            (r#""status":"busy","interrupts":{}"#, ThreadActivity::Running),
+            (r#""status":"interrupted","interrupts":{"t":[{"id":"i"}]}"#, ThreadActivity::Waiting),
+            (r#""status":"interrupted","interrupts":{}"#, ThreadActivity::Idle),
+            ("\"status\":\"interrupted\",\"interrupts\":{\n}", ThreadActivity::Idle),
+            (r#""status":"interrupted","interrupts":[]"#, ThreadActivity::Idle),
+            (r#""status":"interrupted","interrupts":null"#, ThreadActivity::Idle),
+            (r#""status":"interrupted","interrupts":7"#, ThreadActivity::Idle),
+            (r#""status":"interrupted""#, ThreadActivity::Waiting),
+            (r#""status":"error","interrupts":{}"#, ThreadActivity::Failed),
+            (r#""status":"idle","interrupts":{}"#, ThreadActivity::Idle),
+            (r#""status":"new""#, ThreadActivity::Idle),
+        ] {
+            let list = format!(r#"[{{"thread_id":"T",{members}}}]"#);
+            assert_eq!(ThreadMark::parse_list(&list).unwrap()[0].activity, activity, "{members}");
+            let record = ThreadRecord::parse_list(&list).unwrap().remove(0);
+            assert_eq!(record.activity, activity, "{members}");
         }
     }
 
