@@ -218,16 +218,24 @@ describe("in front of the demo", () => {
     });
     const row = { organizationId: "o", agentId: "watched", createdById: "c", archived: false, createdAt: "2026-11-01T08:00:00Z", updatedAt: "2026-11-02T08:00:00Z" };
     const asked = [];
-    await visit.context.route("**/agui/threads?*", (route) => {
+    await visit.context.route("**/agui/events?*", (route) => {
       asked.push(new URL(route.request().url()).search);
-      return route.fulfill({ json: { threads: [{ ...row, id: WATCHED, name: "The service" }, { ...row, id: "other", name: null }], nextCursor: null } });
+      const threads = [{ ...row, id: WATCHED, name: "The service" }, { ...row, id: "other", name: null }];
+      const messages = [
+        { threads: threads.map((thread) => ({ threadId: thread.id, mark: "idle", thread })) },
+        { threadId: "other", mark: "waiting", thread: threads[1] },
+      ];
+      const body = messages.map((message) => `data: ${JSON.stringify(message)}\n\n`).join("");
+      return route.fulfill({ contentType: "text/event-stream", body });
     });
     await visit.go("?#/watched");
     await visit.find(".side li a", { hasText: "The service" }).waitFor();
     assert.deepEqual(await visit.find(".side li .name").allTextContents(), ["The service", "other"]);
     assert.deepEqual(await visit.find(".side li .when").allTextContents(), ["2026-11-02", "2026-11-02"]);
+    await visit.find('.side li:last-child .mark[data-mark="waiting"]').waitFor();
+    assert.equal(await visit.find(".side .mark").count(), 1, "an idle thread has no mark");
     // The first page may also have requested the threads of its own agent.
-    assert.equal(asked.at(-1), "?agentId=watched&limit=50");
+    assert.equal(asked.at(-1), "?agentId=watched&threads=mine");
     await visit.find(".side li a", { hasText: "The service" }).click();
     await visit.find(".message.agent").first().waitFor();
     assert.equal(visit.threadId, WATCHED);
@@ -315,6 +323,7 @@ describe("in front of the demo", () => {
     const visit = await Visit.open(t, DEMO.threadway, "#/approval");
     await visit.say("Tell Ada.");
     await visit.find(".approval").nth(1).waitFor();
+    await visit.find('.side li a[aria-current] .mark[data-mark="waiting"]').waitFor();
     await visit.over();
     assert.match(await visit.find(".run-end").textContent(), /your run.*waits for you/);
     await visit.picture("approval");

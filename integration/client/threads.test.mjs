@@ -47,6 +47,7 @@ for (const server of SERVERS) {
       const { value: first } = await messages.next();
       assert.deepEqual(first, { threads: threads.map((threadId) => ({ threadId, mark: "idle" })) });
       const marks = Object.fromEntries(threads.map((thread) => [thread, ["idle"]]));
+      t.after(() => t.diagnostic(Object.values(marks).join("; ")));
 
       const [, , , cancelled] = await Promise.all([
         langgraph.run(works, "text", SLOW),
@@ -56,8 +57,8 @@ for (const server of SERVERS) {
       ]);
       await marksUntil(messages, marks, { [works]: "running", [stops]: "running" });
       await langgraph.cancel(stops, cancelled.run_id);
-      // aegra's records do not tell a cancelled run from one that asks.
-      const stopped = server.software === "aegra" ? "waiting" : (await langgraph.past(stops, cancelled.run_id, ["pending", "running"])).record.status === "error" ? "failed" : "idle";
+      const { record } = await langgraph.ended(stops, cancelled.run_id);
+      const stopped = record.status === "error" ? "failed" : "idle";
       await marksUntil(messages, marks, { [works]: "idle", [asks]: "waiting", [fails]: "failed", [stops]: stopped });
       assert.deepEqual(marks[works], ["idle", "running", "idle"]);
     });

@@ -3,17 +3,17 @@
 import { useCallback, useEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
 import { Asked } from "./Asked.jsx";
 import { Conversation } from "./conversation.js";
-import { describe, info, listThreads, newId, pauseAfter } from "./gateway.js";
+import { describe, info, newId, pauseAfter } from "./gateway.js";
 import { InspectorView } from "./InspectorView.jsx";
 import { Json } from "./Json.jsx";
 import { KeyDialog } from "./KeyDialog.jsx";
 import { inline } from "./markdown.jsx";
 import { askerOf, Messages, Plan } from "./Messages.jsx";
+import { followThreads } from "./sidebar.js";
 import { startersOf } from "./starters.js";
 import { credentials, fresh, knownThreads, knowThread, remember, remembered } from "./storage.js";
 import { applyTheme, theme, THEMES } from "./theme.js";
 
-const LIST_EVERY_MS = 10_000;
 const MAX_TITLE = 60; // characters, as the gateway names threads
 const PANELS = { state: "State", inspector: "Inspector" };
 const WIDE = "(min-width: 1100px)"; // wide enough for a panel next to the conversation
@@ -53,7 +53,8 @@ export function App() {
   const [at, setAt] = useState(route);
   const [agents, setAgents] = useState(null); // by name
   const [lists, setLists] = useState(false); // whether the gateway lists threads
-  const [threads, setThreads] = useState([]);
+  const [known, setKnown] = useState([]); // the threads that this browser has opened
+  const [followed, setFollowed] = useState(null); // what the gateway says of threads, by name
   const [fault, setFault] = useState(null); // why there is no list of agents; `pause` if the page tries again by itself
   const [checked, setChecked] = useState(null); // an agent that is not listed, and whether it exists
   const [asking, setAsking] = useState(null); // whether the key dialog is open: the refusal, or `true`
@@ -101,8 +102,8 @@ export function App() {
     };
   }, [generation]);
 
-  const names = Object.keys(agents ?? {});
-  const agent = at.agent ?? names[0] ?? null;
+  const agentNames = Object.keys(agents ?? {});
+  const agent = at.agent ?? agentNames[0] ?? null;
 
   const isListed = agents !== null && agent !== null && Object.hasOwn(agents, agent);
   useEffect(() => {
@@ -152,24 +153,22 @@ export function App() {
     if (shown?.failure?.pause) shown.reconnect();
   }, [shown]);
 
-  const readThreads = useCallback(async () => {
-    if (!agent || isUnknown) return setThreads([]);
-    const known = knownThreads(agent);
-    try {
-      const titles = new Map(known.map(({ id, name }) => [id, name]));
-      setThreads(lists ? (await listThreads(agent)).map((thread) => ({ ...thread, name: thread.name ?? titles.get(thread.id) })) : known);
-    } catch (error) {
-      setThreads(known);
-      onRefused(error);
-    }
-  }, [agent, lists, isUnknown]);
-  // LangGraph lists a new thread as soon as its first run has started.
-  const { id: run, outcome } = conversation?.runs.at(-1) ?? {};
+  const readKnown = useCallback(() => setKnown(agent && !isUnknown ? knownThreads(agent) : []), [agent, isUnknown]);
+  useEffect(readKnown, [readKnown, generation, at.thread]);
+
+  // Opening a thread changes the order of the known ones, and not what is followed.
+  const names = JSON.stringify(lists ? null : known.map(({ id }) => id).sort());
   useEffect(() => {
-    readThreads();
-    const timer = setInterval(() => document.hidden || readThreads(), LIST_EVERY_MS);
-    return () => clearInterval(timer);
-  }, [readThreads, generation, at.thread, run, outcome]);
+    setFollowed(null);
+    if (!agents || !agent || isUnknown || names === "[]") return;
+    return followThreads({ agent, names: JSON.parse(names), onChange: setFollowed, onRefused });
+  }, [agents === null, agent, isUnknown, generation, names]);
+  const threads = useMemo(() => {
+    const titles = new Map(known.map(({ id, name }) => [id, name]));
+    if (!lists || !followed) return known.map((thread) => ({ ...thread, mark: followed?.get(thread.id)?.mark }));
+    const listed = [...followed.values()].map(({ mark, thread }) => ({ ...thread, mark, name: thread.name ?? titles.get(thread.id) }));
+    return listed.sort((one, other) => other.updatedAt.localeCompare(one.updatedAt));
+  }, [known, followed, lists]);
 
   // A thread is remembered as soon as it has content.
   const title = conversation?.messages.find(({ role }) => role === "user");
@@ -178,7 +177,7 @@ export function App() {
     if (fresh.get() === at.thread) fresh.set(null);
     const text = typeof title.content === "string" ? title.content : "a message with media";
     knowThread(agent, at.thread, text.slice(0, MAX_TITLE));
-    readThreads();
+    readKnown();
   }, [agent, at.thread, title?.id]);
 
   useEffect(() => {
@@ -204,7 +203,7 @@ export function App() {
           Skip to the message field
         </a>
       ) : null}
-      <Header {...{ agent, names, agents, conversation: shown, panel, show, openNew, drawer, setDrawer, onAskKey: needsKey ? () => setAsking(true) : null }} />
+      <Header {...{ agent, names: agentNames, agents, conversation: shown, panel, show, openNew, drawer, setDrawer, onAskKey: needsKey ? () => setAsking(true) : null }} />
       {drawer ? <button type="button" class="scrim" aria-label="Close the threads" onClick={() => setDrawer(false)} /> : null}
       <Sidebar {...{ agent: isUnknown ? null : agent, threads, current: at.thread, open, openNew, lists }} />
       <main>
@@ -225,7 +224,7 @@ export function App() {
             </div>
           </div>
         ) : isUnknown || (agents && agent === null) ? (
-          <NoAgent {...{ agent, names }} />
+          <NoAgent {...{ agent, names: agentNames }} />
         ) : conversation ? (
           <Thread key={`${agent}/${at.thread}/${generation}`} conversation={conversation} isKnown={isKnown} about={agents?.[agent]?.description} onAskKey={() => setAsking(true)} />
         ) : null}
@@ -343,6 +342,9 @@ function Header({ agent, names, agents, conversation, panel, show, openNew, draw
   );
 }
 
+/** What the list says of a thread. An idle one needs no mark. */
+const MARKS = { running: "The agent is working", waiting: "The agent waits for you", failed: "The last run failed" };
+
 const DAY = 24 * 60 * 60 * 1000;
 
 function ago(text) {
@@ -362,7 +364,7 @@ function Sidebar({ agent, threads, current, open, openNew, lists }) {
       <h2>{lists ? "Threads" : "Threads of this browser"}</h2>
       {agent && threads.length === 0 ? <p class="empty">{lists ? "This agent has no threads yet." : "This browser lists the threads that you open."}</p> : null}
       <ul>
-        {threads.map(({ id, name, updatedAt }) => (
+        {threads.map(({ id, name, updatedAt, mark }) => (
           <li key={id}>
             <a
               href={hashOf(agent, id)}
@@ -374,6 +376,11 @@ function Sidebar({ agent, threads, current, open, openNew, lists }) {
               }}
             >
               <span class="name">{name ?? id}</span>
+              {MARKS[mark] ? (
+                <span class="mark" data-mark={mark} title={MARKS[mark]}>
+                  <span class="sr">{MARKS[mark]}</span>
+                </span>
+              ) : null}
               <span class="when">{ago(updatedAt)}</span>
             </a>
           </li>

@@ -62,13 +62,6 @@ export const info = () => ask("agui/info");
 /** What an agent can do; refused with 404 if there is no such agent. */
 export const describe = (agent) => ask(`agui/agent/${encodeURIComponent(agent)}/capabilities`);
 
-const LISTED = 50;
-
-export async function listThreads(agent) {
-  const { threads } = await ask(`agui/threads?agentId=${encodeURIComponent(agent)}&limit=${LISTED}`);
-  return Array.isArray(threads) ? threads : [];
-}
-
 export const stopRun = (agent, thread) =>
   ask(`agui/agent/${encodeURIComponent(agent)}/stop/${encodeURIComponent(thread)}`, { method: "POST", headers: { "content-type": "application/json" }, body: "{}" });
 

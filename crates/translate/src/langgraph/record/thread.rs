@@ -306,7 +306,7 @@ impl ThreadMark {
 
 impl ThreadActivity {
     /// Reads a record. A cancelled run leaves a thread `interrupted` too, without interrupts. aegra's
-    /// records have no `interrupts`: there the status alone decides.
+    /// records have no `interrupts`, and a cancelled run leaves a thread `idle` there.
     fn of(members: &json::Members<'_>) -> Self {
         let is_empty = |interrupts: &RawValue| {
             let text = interrupts.get();
