@@ -32,7 +32,7 @@ pub(crate) use label::{
 };
 use label::{FailureKind, Pair, RefusalReason};
 pub use memory::Full;
-pub(crate) use memory::{Charge, DEFAULT_MEMORY_BYTES, Holder, LARGE, Memory, SMALL};
+pub(crate) use memory::{Charge, ChargedTo, DEFAULT_MEMORY_BYTES, LARGE, Memory, SMALL};
 
 /// The gateway's metrics. Clones share them.
 #[derive(Clone)]
@@ -59,7 +59,7 @@ pub(crate) struct AcpMeter {
     /// Looked up once, because updates are frequent.
     updates: Counter,
     /// Whose share of the memory for clients the connection uses.
-    holder: Holder,
+    holder: ChargedTo,
 }
 
 /// Counts an ACP prompt, until it is dropped.
@@ -111,7 +111,7 @@ impl Metrics {
     /// Counts for ACP connections of this transport.
     pub(crate) fn acp(&self, transport: Transport) -> AcpMeter {
         let updates = self.0.acp_updates.get_or_create(&transport).clone();
-        AcpMeter { metrics: self.clone(), transport, updates, holder: Holder::Stranger }
+        AcpMeter { metrics: self.clone(), transport, updates, holder: ChargedTo::Stranger }
     }
 
     /// A reader of a run or a thread begins.
@@ -303,7 +303,7 @@ impl Drop for StreamMeter {
 
 impl AcpMeter {
     /// Counts what is held against this share.
-    pub(crate) fn held_by(self, holder: Holder) -> Self {
+    pub(crate) fn held_by(self, holder: ChargedTo) -> Self {
         Self { holder, ..self }
     }
 

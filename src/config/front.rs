@@ -14,7 +14,9 @@ use crate::server::{
     RequestRate, ThreadRoutePolicy, Trust, UpstreamAuth,
 };
 use crate::upstream::{Identity, KeySetUrl, NotAKeySetUrl, OnThreadNotFound, Tls};
-use threadway_translate::agui::{Allowance, LostThread, NotForClients, OnMessage, SystemMessages};
+use threadway_translate::agui::{
+    Allowance, LostThread, NotSettableByClients, OnMessage, SystemMessages,
+};
 use threadway_translate::langgraph::{ErrorDetail, Multitask};
 
 /// The headers by which LangGraph authenticates.
@@ -162,7 +164,7 @@ impl Raw {
         allowance.when_lost(lost.unwrap_or(by_default));
         if let Some(given) = self.take("forward_configurable") {
             for key in given.items() {
-                let wrong = |error: NotForClients| {
+                let wrong = |error: NotSettableByClients| {
                     Given::new(&given.place, key).mistaken(error.to_string())
                 };
                 self.keep(allowance.allow(key).map_err(wrong));

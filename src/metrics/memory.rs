@@ -65,7 +65,7 @@ struct Shared {
 
 /// Whose share a charge is taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Holder {
+pub(crate) enum ChargedTo {
     /// A caller, by its counter.
     Caller(usize),
     /// Anybody whose credentials are not checked yet.
@@ -76,7 +76,7 @@ pub(crate) enum Holder {
 pub(crate) struct Charge {
     memory: Memory,
     kind: Held,
-    holder: Holder,
+    holder: ChargedTo,
     bytes: usize,
 }
 
@@ -122,27 +122,27 @@ impl Memory {
     }
 
     /// The share of a caller.
-    pub(crate) fn caller(&self, id: &impl Hash) -> Holder {
+    pub(crate) fn caller(&self, id: &impl Hash) -> ChargedTo {
         let hash = self.0.hasher.hash_one(id);
-        Holder::Caller(usize::try_from(hash % COUNTERS as u64).unwrap_or_default())
+        ChargedTo::Caller(usize::try_from(hash % COUNTERS as u64).unwrap_or_default())
     }
 
     /// The share of a caller's threads. It is apart, so that what a caller follows does not keep it
     /// from sending bodies.
-    pub(crate) fn threads_of(&self, holder: Holder) -> Holder {
+    pub(crate) fn threads_of(&self, holder: ChargedTo) -> ChargedTo {
         match holder {
-            Holder::Caller(_) => self.caller(&holder),
-            Holder::Stranger => Holder::Stranger,
+            ChargedTo::Caller(_) => self.caller(&holder),
+            ChargedTo::Stranger => ChargedTo::Stranger,
         }
     }
 
     /// A charge of no bytes yet.
-    pub(crate) fn charge(&self, kind: Held, holder: Holder) -> Charge {
+    pub(crate) fn charge(&self, kind: Held, holder: ChargedTo) -> Charge {
         Charge { memory: self.clone(), kind, holder, bytes: 0 }
     }
 
     /// Whether a large charge of this holder may still fit.
-    pub(crate) fn has_room(&self, holder: Holder) -> Result<(), Full> {
+    pub(crate) fn has_room(&self, holder: ChargedTo) -> Result<(), Full> {
         let (counter, share) = self.share(holder);
         let limit = self.0.limit.load(Ordering::Relaxed);
         let is_below = |counter: &AtomicUsize, most| counter.load(Ordering::Relaxed) < most;
@@ -165,12 +165,12 @@ impl Memory {
         self.0.held.load(Ordering::Relaxed)
     }
 
-    fn share(&self, holder: Holder) -> (&AtomicUsize, usize) {
+    fn share(&self, holder: ChargedTo) -> (&AtomicUsize, usize) {
         let Shared { limit, strangers, callers, .. } = &*self.0;
         let limit = limit.load(Ordering::Relaxed);
         match holder {
-            Holder::Caller(at) => (callers.get(at).unwrap_or(strangers), limit / SHARE),
-            Holder::Stranger => (strangers, limit / STRANGERS_SHARE),
+            ChargedTo::Caller(at) => (callers.get(at).unwrap_or(strangers), limit / SHARE),
+            ChargedTo::Stranger => (strangers, limit / STRANGERS_SHARE),
         }
     }
 
@@ -245,7 +245,7 @@ impl Charge {
         self.memory.charge(self.kind, self.holder)
     }
 
-    pub(crate) fn holder(&self) -> Holder {
+    pub(crate) fn holder(&self) -> ChargedTo {
         self.holder
     }
 
@@ -280,7 +280,7 @@ mod tests {
         Metrics::default().memory().clone()
     }
 
-    fn charged(memory: &Memory, holder: Holder, bytes: usize) -> Result<Charge, Full> {
+    fn charged(memory: &Memory, holder: ChargedTo, bytes: usize) -> Result<Charge, Full> {
         let mut charge = memory.charge(Held::Body, holder);
         charge.set(bytes).map(|()| charge)
     }
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn a_share_is_a_part_of_the_budget_and_leaves_room_for_small_charges() {
         let memory = memory();
-        for (holder, large) in [(Holder::Caller(1), 48 * MB), (Holder::Stranger, 12 * MB)] {
+        for (holder, large) in [(ChargedTo::Caller(1), 48 * MB), (ChargedTo::Stranger, 12 * MB)] {
             let first = charged(&memory, holder, large).unwrap();
             assert_eq!(charged(&memory, holder, SMALL + 1).err(), Some(Full::Share));
             assert_eq!(memory.has_room(holder), Err(Full::Share));
@@ -297,7 +297,7 @@ mod tests {
                 .collect();
             assert_eq!(small.len() * SMALL, large / 3);
             // Others have their own.
-            drop(charged(&memory, Holder::Caller(2), 48 * MB).unwrap());
+            drop(charged(&memory, ChargedTo::Caller(2), 48 * MB).unwrap());
             drop((first, small));
             assert_eq!((memory.held(), memory.has_room(holder)), (0, Ok(())));
         }
@@ -306,23 +306,23 @@ mod tests {
     #[test]
     fn all_shares_together_are_bounded() {
         let memory = memory();
-        let holders = (0..).map(|at| charged(&memory, Holder::Caller(at), 48 * MB));
+        let holders = (0..).map(|at| charged(&memory, ChargedTo::Caller(at), 48 * MB));
         let charges: Vec<_> = holders.map_while(Result::ok).collect();
         assert_eq!(charges.len(), 4);
-        assert_eq!(charged(&memory, Holder::Caller(9), MB).err(), Some(Full::Budget));
-        assert_eq!(memory.has_room(Holder::Caller(9)), Err(Full::Budget));
+        assert_eq!(charged(&memory, ChargedTo::Caller(9), MB).err(), Some(Full::Budget));
+        assert_eq!(memory.has_room(ChargedTo::Caller(9)), Err(Full::Budget));
         // What was refused counts nowhere.
         drop(charges);
-        drop(charged(&memory, Holder::Caller(9), 48 * MB).unwrap());
+        drop(charged(&memory, ChargedTo::Caller(9), 48 * MB).unwrap());
         assert_eq!(memory.held(), 0);
         memory.set_limit(4 * MB);
-        assert_eq!(charged(&memory, Holder::Caller(9), MB).err(), Some(Full::Share));
+        assert_eq!(charged(&memory, ChargedTo::Caller(9), MB).err(), Some(Full::Share));
     }
 
     #[test]
     fn a_charge_follows_its_bytes() {
         let memory = memory();
-        let mut charge = charged(&memory, Holder::Caller(1), 2 * MB).unwrap();
+        let mut charge = charged(&memory, ChargedTo::Caller(1), 2 * MB).unwrap();
         charge.set(3 * MB).unwrap();
         assert_eq!((memory.held(), charge.bytes()), (3 * MB, 3 * MB));
         assert_eq!(charge.set(49 * MB), Err(Full::Share));

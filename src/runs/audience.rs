@@ -30,13 +30,13 @@ pub(super) struct Audience {
 #[derive(Debug)]
 enum Numbering {
     /// Each event gets the attempt, stage and check of the event that it was made of.
-    Counted(Count),
+    Counted(KeyCounter),
     /// The audience began in the middle of the run, so others may have been sent other events.
     Unkeyed,
 }
 
 #[derive(Debug, Default)]
-struct Count {
+struct KeyCounter {
     /// Differs between options.
     seed: u16,
     /// The attempt and the stage of the last event.
@@ -55,7 +55,7 @@ impl Audience {
         let seed = options.seed();
         let seed = u16::try_from(seed >> 16).unwrap_or_default()
             ^ u16::try_from(seed & 0xffff).unwrap_or_default();
-        let keys = Numbering::Counted(Count { seed, ..Count::default() });
+        let keys = Numbering::Counted(KeyCounter { seed, ..KeyCounter::default() });
         Self { options, filter: Filter::new(options), keys }
     }
 
@@ -158,7 +158,7 @@ impl Numbering {
     }
 }
 
-impl Count {
+impl KeyCounter {
     fn next(&mut self, attempt: u32, stage: Stage, check: u16) -> EventKey {
         if self.place.replace((attempt, stage)) != Some((attempt, stage)) {
             self.n = 0;

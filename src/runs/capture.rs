@@ -6,7 +6,7 @@ use memchr::memmem;
 
 use super::recorder::{ANSWERED, JOINED};
 use super::{Events, RunDecoder};
-use threadway_translate::run::{Failure, Loss, Outcome, RunEvent, StreamEnd};
+use threadway_translate::run::{Failure, LossReason, Outcome, RunEvent, StreamEnd};
 use threadway_translate::sse::{DecodeError, Ending};
 
 /// How many bytes are read at once: as many as a pipe holds, so that events are passed on early.
@@ -58,7 +58,7 @@ pub fn translate(
         }
     };
     let end = match fault {
-        Some(message) => StreamEnd::Lost { loss: Loss::Incomplete, message },
+        Some(message) => StreamEnd::Lost { loss: LossReason::Incomplete, message },
         None => StreamEnd::Complete,
     };
     decoder.end(None, end, &mut events);
@@ -70,7 +70,7 @@ pub fn translate(
 fn verdict(events: &[RunEvent]) -> Result<(), IncompleteCapture> {
     match events.last() {
         Some(RunEvent::Ended {
-            outcome: Outcome::Failed(Failure::Gateway { loss: Loss::Incomplete, message }),
+            outcome: Outcome::Failed(Failure::Gateway { loss: LossReason::Incomplete, message }),
             ..
         }) => Err(IncompleteCapture(message.clone())),
         _ => Ok(()),

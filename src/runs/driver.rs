@@ -36,7 +36,7 @@ use crate::metrics::{Origin, RunEnd, RunMeter};
 use crate::offload::offload;
 use crate::upstream::{Affinity, Body, Client, Error, Purpose, RunStream};
 use request::{PendingResponse, Reply, Response, RoundResult};
-use threadway_translate::run::{Loss, Outcome, RunEvent, StreamEnd, Usage};
+use threadway_translate::run::{LossReason, Outcome, RunEvent, StreamEnd, Usage};
 use unread::unread;
 
 #[cfg(test)]
@@ -136,7 +136,7 @@ impl Driver {
                 () = shutdown.cancelled() => {
                     let message = "the gateway is shutting down; the run goes on in LangGraph";
                     let message = message.to_owned();
-                    let end = StreamEnd::Lost { loss: Loss::Shutdown, message };
+                    let end = StreamEnd::Lost { loss: LossReason::Shutdown, message };
                     return self.end(&mut reading, ReadingEnd::Ended(end.into()));
                 }
                 () = unread(&self.changed, patience, &mut self.unread_since) => {
@@ -474,9 +474,13 @@ fn run_end(outcome: &Outcome) -> RunEnd {
         Outcome::Interrupted(_) => RunEnd::Interrupted,
         Outcome::Cancelled => RunEnd::Cancelled,
         Outcome::Failed(failure) => match failure.loss() {
-            Some(Loss::Shutdown) => RunEnd::Shutdown,
-            Some(Loss::Unreadable | Loss::Unavailable | Loss::Gone) => RunEnd::Lost,
-            Some(Loss::Incomplete | Loss::TooSlow | Loss::Internal) | None => RunEnd::Failed,
+            Some(LossReason::Shutdown) => RunEnd::Shutdown,
+            Some(LossReason::Unreadable | LossReason::Unavailable | LossReason::Gone) => {
+                RunEnd::Lost
+            }
+            Some(LossReason::Incomplete | LossReason::TooSlow | LossReason::Internal) | None => {
+                RunEnd::Failed
+            }
         },
     }
 }

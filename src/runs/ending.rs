@@ -10,7 +10,7 @@ use crate::offload::offload;
 use threadway_translate::langgraph::{
     ErrorReport, ErrorSource, RunError, RunRecord, RunStatus, StoredDecisions, ThreadState,
 };
-use threadway_translate::run::{Loss, StreamEnd};
+use threadway_translate::run::{LossReason, StreamEnd};
 
 pub(super) use gather::{gather, last_error};
 
@@ -202,7 +202,7 @@ fn over(
         RunStatus::Success if !is_whole_state && lacks_end => {
             let message = "the run succeeded, but its stream and its final state could not be \
                            read; load the thread to see the result";
-            let end = StreamEnd::Lost { loss: Loss::Unreadable, message: message.to_owned() };
+            let end = StreamEnd::Lost { loss: LossReason::Unreadable, message: message.to_owned() };
             return Err(Missing(Box::new(Ending { kept, ..end.into() })));
         }
         RunStatus::Success => StreamEnd::Succeeded,
@@ -243,7 +243,7 @@ fn deleted(seen: &StreamSummary, facts: EndingFacts) -> Result<EndStatus, Missin
 fn lost(seen: &StreamSummary, message: String) -> EndStatus {
     EndStatus::Ended(match stream_error(seen) {
         Some(error) => StreamEnd::Failed(error).into(),
-        None => StreamEnd::Lost { loss: Loss::Unreadable, message }.into(),
+        None => StreamEnd::Lost { loss: LossReason::Unreadable, message }.into(),
     })
 }
 

@@ -16,7 +16,9 @@ use super::keyframe::{EndEvent, Keyframe};
 use super::log::{Retained, RunLog, Segment};
 use crate::metrics::Metrics;
 use crate::sync::{Guard, Mutex};
-use threadway_translate::run::{self, EmitOptions, Failure, Loss, Open, Outcome, RunEvent, View};
+use threadway_translate::run::{
+    self, EmitOptions, Failure, LossReason, Open, Outcome, RunEvent, View,
+};
 
 pub(super) use broadcast::Broadcast;
 
@@ -226,7 +228,7 @@ impl Run {
                 event: RunEvent::Ended { outcome: Outcome::Failed(failure), .. },
                 ..
             }) => {
-                matches!(failure.loss(), Some(Loss::Unreadable | Loss::Unavailable))
+                matches!(failure.loss(), Some(LossReason::Unreadable | LossReason::Unavailable))
             }
             Some(_) => false,
             None => true,
@@ -288,7 +290,7 @@ impl Run {
 
     /// The events that end a reader's stream before the run is over. `open` is what the reader's
     /// client has open; `None` if the client was sent nothing of the run.
-    pub(super) fn failed(&self, open: Option<&Open>, loss: Loss, message: &str) -> Events {
+    pub(super) fn failed(&self, open: Option<&Open>, loss: LossReason, message: &str) -> Events {
         let start = || self.broadcast.start().into_iter().cloned().collect();
         let mut events = open.map_or_else(start, run::closings);
         let failure = Failure::Gateway { loss, message: message.to_owned() };

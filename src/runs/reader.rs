@@ -21,7 +21,7 @@ use super::published::{ReaderStart, RefusalCutoff, Run};
 use crate::metrics::{GaugeGuard, Resume, Resync};
 use crate::upstream::Client;
 use resumption::Resumption;
-use threadway_translate::run::{Loss, Open, RunEvent, View};
+use threadway_translate::run::{LossReason, Open, RunEvent, View};
 
 /// How long a returning client waits for an event that this replica has not read yet. The replica
 /// that sent the event may have been ahead by this much.
@@ -241,7 +241,7 @@ impl RunReader {
     /// The driver ended without publishing an end.
     fn failed(&self) -> Events {
         let message = "threadway failed to read this run; please report it";
-        self.run.failed(self.open.as_ref(), Loss::Internal, message)
+        self.run.failed(self.open.as_ref(), LossReason::Internal, message)
     }
 
     /// Whether the upstream refuses this caller's credentials, while it accepts another's.
@@ -276,7 +276,7 @@ impl RunReader {
             }
         }
         drop(published);
-        let failed = self.run.failed(self.open.as_ref(), Loss::Unavailable, BARRED);
+        let failed = self.run.failed(self.open.as_ref(), LossReason::Unavailable, BARRED);
         Some(ReaderStep::Return(failed.into()))
     }
 
@@ -388,7 +388,7 @@ impl RunReader {
             let nothing = Open::default();
             let open = self.open.as_ref().unwrap_or(&nothing);
             let message = "the stream was read too slowly; load the thread to see the run";
-            self.run.failed(Some(open), Loss::TooSlow, message)
+            self.run.failed(Some(open), LossReason::TooSlow, message)
         }));
         events.set_includes(keyframe.key());
         events

@@ -41,7 +41,7 @@ use super::retry::{EndReads, Retry, StateReads, obeyed};
 use crate::metrics::Rejoin;
 use crate::upstream::Seed;
 use threadway_translate::langgraph::{Capabilities, ErrorDetail, RunError, RunRecord, RunStatus};
-use threadway_translate::run::{Loss, StreamEnd};
+use threadway_translate::run::{LossReason, StreamEnd};
 
 pub(super) use action::{DriverAction, ReadingEnd, UpstreamAnswer, UpstreamRequest};
 pub(super) use source::Source;
@@ -570,7 +570,7 @@ impl Reading {
                         format!("the run is out of reach: {why}; it may go on in LangGraph")
                     }
                 };
-                StreamEnd::Lost { loss: Loss::Unavailable, message }.into()
+                StreamEnd::Lost { loss: LossReason::Unavailable, message }.into()
             }
         };
         let own = match state {

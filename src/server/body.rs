@@ -19,7 +19,7 @@ use http_body_util::BodyExt;
 
 use super::gateway::RequestContext;
 use super::reject::Reject;
-use crate::metrics::{Charge, Held, Holder, SMALL};
+use crate::metrics::{Charge, ChargedTo, Held, SMALL};
 
 /// How long a client may take to send its request's body.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -110,7 +110,7 @@ impl ReadBody {
 
     /// Has the body count as its caller's, once the caller's credentials are accepted.
     async fn prove(&mut self, context: &RequestContext) -> Result<(), Reject> {
-        if self.charge.holder() == Holder::Stranger {
+        if self.charge.holder() == ChargedTo::Stranger {
             let holder = context.prove().await?;
             let memory = context.gateway.observer.metrics.memory();
             let mut charge = memory.charge(Held::Body, holder);

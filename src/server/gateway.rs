@@ -20,7 +20,7 @@ use super::reject::{Reject, SideEffect};
 use super::request::thread_name::{ThreadName, ThreadNames};
 use super::streams::unread::{UnreadAnswers, UnreadParts};
 use crate::agents::{Agent, Agents};
-use crate::metrics::Holder;
+use crate::metrics::ChargedTo;
 use crate::threads::{Refusal, Thread, Threads};
 use crate::upstream::{Caller, Error};
 use threadway_translate::agui::{Allowance, OnMessage};
@@ -136,9 +136,9 @@ impl RequestContext {
     }
 
     /// Whose share of the memory for clients this call uses.
-    pub(super) fn holder(&self) -> Holder {
+    pub(super) fn holder(&self) -> ChargedTo {
         if self.streams.is_stranger(&self.gateway.admission.auth) {
-            Holder::Stranger
+            ChargedTo::Stranger
         } else {
             self.share()
         }
@@ -146,8 +146,8 @@ impl RequestContext {
 
     /// Fails unless the caller's credentials are accepted. Asks LangGraph, where it checks them and
     /// has not accepted them before. Returns the caller's share of the memory for clients.
-    pub(super) async fn prove(&self) -> Result<Holder, Reject> {
-        if self.holder() != Holder::Stranger {
+    pub(super) async fn prove(&self) -> Result<ChargedTo, Reject> {
+        if self.holder() != ChargedTo::Stranger {
             return Ok(self.share());
         }
         let mut refused = None;
@@ -172,7 +172,7 @@ impl RequestContext {
     }
 
     /// The caller's own share, which is used once LangGraph has accepted it.
-    pub(super) fn share(&self) -> Holder {
+    pub(super) fn share(&self) -> ChargedTo {
         self.caller.holder(self.gateway.observer.metrics.memory())
     }
 

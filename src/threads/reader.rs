@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::follow::Follower;
 use crate::runs::{Batch, RunReader};
-use threadway_translate::run::{Loss, Outcome, RunEvent};
+use threadway_translate::run::{LossReason, Outcome, RunEvent};
 
 /// Yields the events of a run or of an idle thread. A following reader continues with all later
 /// runs.
@@ -84,6 +84,6 @@ fn is_shutdown(events: &[RunEvent]) -> bool {
     matches!(
         events.last(),
         Some(RunEvent::Ended { outcome: Outcome::Failed(failure), .. })
-            if failure.loss() == Some(Loss::Shutdown)
+            if failure.loss() == Some(LossReason::Shutdown)
     )
 }

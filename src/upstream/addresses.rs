@@ -75,7 +75,7 @@ pub(crate) struct Affinity {
 }
 
 /// A request without an answer.
-struct UnansweredRequest<'a> {
+struct FailedAttempt<'a> {
     error: &'a Error,
     /// How many failed requests it counts as.
     weight: u32,
@@ -182,7 +182,7 @@ impl Addresses {
         self.report(change, metrics);
     }
 
-    fn note_failure(&self, index: usize, failure: &UnansweredRequest<'_>, metrics: &Metrics) {
+    fn note_failure(&self, index: usize, failure: &FailedAttempt<'_>, metrics: &Metrics) {
         let availability = &self.get(index).availability;
         let is_unavailable = availability.note_failure(&failure.error.to_string(), failure.weight);
         if is_unavailable || failure.waited >= LONG_WAIT {
@@ -286,7 +286,7 @@ impl PendingAttempt {
     }
 
     fn note_failure(&self, error: &Error, weight: u32) {
-        let failure = UnansweredRequest { error, weight, waited: self.since.elapsed() };
+        let failure = FailedAttempt { error, weight, waited: self.since.elapsed() };
         self.addresses.note_failure(self.address, &failure, &self.metrics);
     }
 }

@@ -9,7 +9,7 @@ use http::HeaderMap;
 use http::header::HeaderName;
 
 use super::until::Until;
-use crate::metrics::{Holder, Memory};
+use crate::metrics::{ChargedTo, Memory};
 
 /// Trace headers. They do not identify the caller.
 const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
@@ -29,7 +29,7 @@ pub struct Caller {
     name: Option<Arc<str>>,
     until: Until,
     /// Whose memory is used for what LangGraph sends this caller.
-    holder: Option<Holder>,
+    holder: Option<ChargedTo>,
 }
 
 /// The agent and thread that a client is used for, as log lines name them. The upstream does not
@@ -96,12 +96,12 @@ impl Caller {
     /// Sets whose memory is used for what LangGraph sends this caller. It does not take part in
     /// comparisons.
     #[must_use]
-    pub(crate) fn held_by(self, holder: Holder) -> Self {
+    pub(crate) fn held_by(self, holder: ChargedTo) -> Self {
         Self { holder: Some(holder), ..self }
     }
 
     /// Whose memory is used for what LangGraph sends this caller.
-    pub(crate) fn holder(&self, memory: &Memory) -> Holder {
+    pub(crate) fn holder(&self, memory: &Memory) -> ChargedTo {
         self.holder.unwrap_or_else(|| memory.caller(self))
     }
 

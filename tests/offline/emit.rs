@@ -13,8 +13,8 @@ use threadway::runs::{RunDecoder, translate};
 use threadway_translate::agui::Projector;
 use threadway_translate::langgraph::ThreadState;
 use threadway_translate::run::{
-    self, EmitOptions, Harness, LastRun, Loss, MessageSnapshots, Open, Outcome, Role, RunEvent,
-    StateEvents, StreamEnd, Subagents, View, Viewer, ViewerMessages,
+    self, EmitOptions, Harness, LastRun, LossReason, MessageSnapshots, Open, Outcome, Role,
+    RunEvent, StateEvents, StreamEnd, Subagents, View, Viewer, ViewerMessages,
 };
 
 /// The number of runs per property, unless `PROPTEST_CASES` overrides it.
@@ -273,7 +273,7 @@ fn ends_as_promised(emit: EmitOptions, run: &Run, view: &View) -> Result<(), Str
     let is_lost = matches!(
         run.shown.last(),
         Some(RunEvent::Ended { outcome: Outcome::Failed(run::Failure::Gateway { loss, .. }), .. })
-            if *loss != Loss::Gone
+            if *loss != LossReason::Gone
     );
     let Some(conversation) = &run.conversation else { return Ok(()) };
     if is_lost || emit.messages == MessageSnapshots::None {

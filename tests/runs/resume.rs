@@ -683,7 +683,7 @@ async fn a_run_without_its_state_in_its_stream_has_no_ids() {
 
 /// How a connection is lost.
 #[derive(Clone, Copy, Debug)]
-enum Loss {
+enum LossReason {
     InsideAFrame,
     BetweenFrames,
     InOrder,
@@ -692,15 +692,15 @@ enum Loss {
 }
 
 /// Loses the connection, and waits for the pause before the next join.
-async fn lost(gateway: &Gateway, clock: &HeldClock, mut run: Exchange, loss: Loss) {
+async fn lost(gateway: &Gateway, clock: &HeldClock, mut run: Exchange, loss: LossReason) {
     match loss {
-        Loss::InsideAFrame => {
+        LossReason::InsideAFrame => {
             run.send("event: messages\r\ndata: [{\"type\":").await;
             gateway.settled().await;
             run.cut();
         }
-        Loss::BetweenFrames => run.cut(),
-        Loss::InOrder => {
+        LossReason::BetweenFrames => run.cut(),
+        LossReason::InOrder => {
             run.end().await;
             for _ in 0..5 {
                 gateway.status("running").await;
@@ -708,8 +708,8 @@ async fn lost(gateway: &Gateway, clock: &HeldClock, mut run: Exchange, loss: Los
                 clock.advance(Duration::from_secs(1)).await;
             }
         }
-        Loss::Reset => run.reset(),
-        Loss::Silence => {
+        LossReason::Reset => run.reset(),
+        LossReason::Silence => {
             clock.advance(SILENCE.saturating_sub(Duration::from_secs(1))).await;
             gateway.settled().await;
             gateway.upstream.is_untouched().await;
@@ -726,8 +726,13 @@ async fn whoever_watches_a_run_whose_upstream_is_lost_is_told_nothing_of_that() 
     let (_, told) = uncut().await;
     let half = so_far(&told);
     let clock = HeldClock::pause();
-    for loss in [Loss::InsideAFrame, Loss::BetweenFrames, Loss::InOrder, Loss::Reset, Loss::Silence]
-    {
+    for loss in [
+        LossReason::InsideAFrame,
+        LossReason::BetweenFrames,
+        LossReason::InOrder,
+        LossReason::Reset,
+        LossReason::Silence,
+    ] {
         let gateway = Gateway::start().await;
         let (mut viewer, run) = told_half(&gateway, &told).await;
         lost(&gateway, &clock, run, loss).await;
@@ -843,7 +848,7 @@ async fn a_join_that_is_not_answered_is_given_up_after_twenty_seconds() {
     let gateway = Gateway::start().await;
     let (mut viewer, run) = told_half(&gateway, &told).await;
     let clock = HeldClock::pause();
-    lost(&gateway, &clock, run, Loss::BetweenFrames).await;
+    lost(&gateway, &clock, run, LossReason::BetweenFrames).await;
     let line = format!("GET /threads/{THREAD}/runs/{RUN}/stream");
     let unanswered = gateway.upstream.expect(&line).await;
     gateway.settled().await;
@@ -919,7 +924,7 @@ async fn ids_that_mean_something_else_now_are_of_another_attempt() {
         let begins = [metadata("0"), state("1", &counted(&["hi"], 1))].concat();
         run.send(begins.clone() + &says("2", "one ") + &says("3", "two")).await;
         response.frames(5).await;
-        lost(&gateway, &clock, run, Loss::BetweenFrames).await;
+        lost(&gateway, &clock, run, LossReason::BetweenFrames).await;
         let mut run = gateway.joined_behind("2").await;
         run.send(again).await;
         gateway.settled().await;

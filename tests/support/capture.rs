@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use threadway_translate::agui::{Client, Input, Projector, RunId, Version};
 use threadway_translate::langgraph::{MessagesKey, StreamForm};
-use threadway_translate::run::{Loss, RunEvent, StreamEnd, Translator, View};
+use threadway_translate::run::{LossReason, RunEvent, StreamEnd, Translator, View};
 use threadway_translate::sse::{self, Decoder, Ending};
 
 pub(crate) struct Capture {
@@ -149,7 +149,7 @@ pub(crate) fn run_events(bytes: &[u8]) -> (Vec<RunEvent>, View) {
     let end = match feed(&mut translator, bytes, &mut out) {
         Ending::Clean => StreamEnd::Complete,
         Ending::Partial { bytes } => StreamEnd::Lost {
-            loss: Loss::Incomplete,
+            loss: LossReason::Incomplete,
             message: format!("{bytes} bytes of an unfinished event are left"),
         },
     };

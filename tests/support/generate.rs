@@ -10,7 +10,7 @@ use proptest::test_runner::Config;
 use serde_json::{Map, Value, json};
 use threadway_translate::langgraph::{Part, ThreadState};
 use threadway_translate::run::{
-    self, Loss, Open, RunError, RunEvent, StreamEnd, Translator, View, Viewer,
+    self, LossReason, Open, RunError, RunEvent, StreamEnd, Translator, View, Viewer,
 };
 use threadway_translate::sse::Decoder;
 
@@ -120,7 +120,7 @@ pub(crate) fn any_end() -> impl Strategy<Value = StreamEnd> {
     prop_oneof![
         known_end(),
         Just(StreamEnd::Complete),
-        Just(StreamEnd::Lost { loss: Loss::Unreadable, message: "gone".to_owned() }),
+        Just(StreamEnd::Lost { loss: LossReason::Unreadable, message: "gone".to_owned() }),
     ]
 }
 

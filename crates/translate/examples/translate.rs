@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 
 use threadway_translate::agui::{Client, Projector, RunId, Version};
 use threadway_translate::langgraph::{Part, PartPayload};
-use threadway_translate::run::{Loss, RunEvent, StreamEnd, Translator};
+use threadway_translate::run::{LossReason, RunEvent, StreamEnd, Translator};
 use threadway_translate::sse::{self, Decoder, Ending};
 
 /// The recording does not name its thread.
@@ -41,7 +41,7 @@ fn main() -> io::Result<()> {
     let end = match decoder.finish() {
         Ending::Clean => StreamEnd::Complete,
         Ending::Partial { .. } => StreamEnd::Lost {
-            loss: Loss::Incomplete,
+            loss: LossReason::Incomplete,
             message: "it ends inside an event".to_owned(),
         },
     };

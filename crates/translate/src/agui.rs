@@ -34,13 +34,13 @@ mod tanstack;
 
 pub use activity::ActivityContent;
 pub use allowance::{
-    Allowance, DEFAULT_RECURSION_LIMIT, LostThread, NotForClients, SystemMessages,
+    Allowance, DEFAULT_RECURSION_LIMIT, LostThread, NotSettableByClients, SystemMessages,
 };
 pub use capabilities::{AgentDescription, GatewayFeatures, StateSupport, capabilities};
 pub use client::{Client, ClientMessages, RunId, Version};
 pub use client_keys::ClientProvided;
 pub use event::{
-    Event, LangGraph, LastError, Metadata, ResultMetadata, ResultStatus, SubagentOutcome,
+    Event, LangGraphMetadata, LastError, Metadata, ResultMetadata, ResultStatus, SubagentOutcome,
     TokenUsage, WireInterrupt, WireOutcome,
 };
 pub use input::{Input, InputError, Resume, ResumeStatus};

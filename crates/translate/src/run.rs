@@ -68,7 +68,7 @@ pub use emit_options::{EmitOptions, Harness, MessageSnapshots, Rendering, StateE
 pub use evidence::{
     Dropped, Evidence, LiveRun, MessagePast, Need, PlanStep, SentMessage, WhyDropped,
 };
-pub use failure::{Failure, Loss};
+pub use failure::{Failure, LossReason};
 pub use filter::Filter;
 pub use interrupt::{Action, Ask, EarlierDecision, Interrupt};
 pub(crate) use interrupt::{BREAKPOINT, asked, is_breakpoint, question_key};

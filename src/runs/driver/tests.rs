@@ -715,7 +715,7 @@ impl ClientView {
             panic!("no end: {:#?}", self.events);
         };
         if plan.goes_down()
-            && matches!(outcome, Outcome::Failed(failure) if failure.loss() == Some(Loss::Shutdown))
+            && matches!(outcome, Outcome::Failed(failure) if failure.loss() == Some(LossReason::Shutdown))
         {
             return;
         }
@@ -737,7 +737,7 @@ impl ClientView {
             panic!("no end: {:#?}", self.events);
         };
         match outcome {
-            Outcome::Failed(failure) => assert_eq!(failure.loss(), Some(Loss::Unavailable)),
+            Outcome::Failed(failure) => assert_eq!(failure.loss(), Some(LossReason::Unavailable)),
             Outcome::Finished { .. }
             | Outcome::Interrupted(_)
             | Outcome::Cancelled

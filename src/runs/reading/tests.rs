@@ -906,7 +906,7 @@ fn a_run_is_given_up_after_a_minute_out_of_sight() {
     assert_eq!(rig.next(), "out of reach: 503");
     rig.ends();
     let message = "the run is out of reach: 503; it may go on in LangGraph";
-    assert_eq!(rig.failure(), (Loss::Unavailable.code(), message));
+    assert_eq!(rig.failure(), (LossReason::Unavailable.code(), message));
     let closed = &rig.events[rig.events.len() - 2];
     assert!(matches!(closed, RunEvent::TextEnded { .. }), "{closed:?}");
 }
@@ -932,7 +932,7 @@ fn after_a_failure_in_the_stream_there_is_no_more_of_it() {
         assert!(rig.now - began >= UPSTREAM_PATIENCE);
         rig.ends();
         let message = "the run failed (ValueError: boom), and has been out of reach since: 503";
-        assert_eq!(rig.failure(), (Loss::Unavailable.code(), message));
+        assert_eq!(rig.failure(), (LossReason::Unavailable.code(), message));
     }
 }
 
@@ -997,7 +997,7 @@ fn the_end_is_sent_with_the_state_that_is_the_runs_or_its_threads() {
     rig.looks(EndStatus::Ended(StreamEnd::Gone.into()));
     rig.ends();
     let message = "LangGraph has neither the run nor its thread any more";
-    assert_eq!(rig.failure(), (Loss::Gone.code(), message));
+    assert_eq!(rig.failure(), (LossReason::Gone.code(), message));
 }
 
 // === a run that is joined ===

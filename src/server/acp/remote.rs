@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::header_value;
-use crate::metrics::{AcpMeter, Holder};
+use crate::metrics::{AcpMeter, ChargedTo};
 use crate::server::gateway::RequestContext;
 use crate::server::limits::caller_id::Fingerprint;
 use crate::sessions::{Authentication, Connection, Outbox, Service, Work};
@@ -32,7 +32,7 @@ struct Inner {
     connection: Connection,
     outbox: Outbox,
     /// Whose share of the memory for clients the connection uses.
-    holder: Holder,
+    holder: ChargedTo,
     works: mpsc::UnboundedSender<Work>,
     /// Cancelled when the connection ends.
     closed: CancellationToken,
@@ -60,7 +60,7 @@ impl ClientConnection {
         context: &RequestContext,
         service: Arc<Service>,
         authentication: Authentication,
-        (outbox, holder): (Outbox, Holder),
+        (outbox, holder): (Outbox, ChargedTo),
         meter: AcpMeter,
     ) -> (Self, RequestFutures) {
         let (works, taken) = mpsc::unbounded_channel();
@@ -92,7 +92,7 @@ impl ClientConnection {
         &self.0.connection
     }
 
-    pub(super) fn holder(&self) -> Holder {
+    pub(super) fn holder(&self) -> ChargedTo {
         self.0.holder
     }
 

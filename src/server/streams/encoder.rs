@@ -54,7 +54,7 @@ struct OneTimeIds {
 }
 
 /// A run event to write.
-struct Item<'a> {
+struct EventToWrite<'a> {
     event: &'a RunEvent,
     key: Option<EventKey>,
     /// How many of its AG-UI events the client already has.
@@ -178,7 +178,7 @@ impl Encoder {
                 |of: Option<EventKey>| of.zip(key).is_some_and(|(a, b)| a.is_same_stage(b));
             let before = unsent.take().filter(|(of, _)| is_same(*of)).map(|(_, raw)| raw);
             let raw = batch.raw(at).or(before);
-            if !self.event(&Item { event, key, skip, raw }, out) {
+            if !self.event(&EventToWrite { event, key, skip, raw }, out) {
                 unsent = raw.map(|raw| (key, raw));
             }
         }
@@ -189,14 +189,14 @@ impl Encoder {
         self.ids = Ids::None;
         let mut bare = Outgoing::default();
         for event in events {
-            self.event(&Item { event, key: None, skip: 0, raw: None }, &mut bare);
+            self.event(&EventToWrite { event, key: None, skip: 0, raw: None }, &mut bare);
         }
         bare.for_each(|bytes| out.extend_from_slice(&bytes));
     }
 
     /// Appends a run event. Returns whether it has any AG-UI event.
-    fn event(&mut self, item: &Item<'_>, out: &mut Outgoing) -> bool {
-        let Item { event, key, skip, raw } = *item;
+    fn event(&mut self, item: &EventToWrite<'_>, out: &mut Outgoing) -> bool {
+        let EventToWrite { event, key, skip, raw } = *item;
         let Self { wire, projector, json, proto, run_id, ids, id, encoded_bytes, has_comments } =
             self;
         if *has_comments {

@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
-use crate::metrics::{Charge, Full, Held, Holder, Memory};
+use crate::metrics::{Charge, ChargedTo, Full, Held, Memory};
 use crate::sync::Mutex;
 
 /// The least bytes of a part that is kept track of.
@@ -56,7 +56,7 @@ struct Taken(Arc<Part>);
 #[derive(Clone, Debug)]
 pub(in crate::server) struct UnreadAnswers {
     unread: UnreadParts,
-    holder: Holder,
+    holder: ChargedTo,
 }
 
 // === impl UnreadParts ===
@@ -67,7 +67,7 @@ impl UnreadParts {
         Self(Arc::new(Parts { memory, hasher, known }))
     }
 
-    pub(in crate::server) fn of(&self, holder: Holder) -> UnreadAnswers {
+    pub(in crate::server) fn of(&self, holder: ChargedTo) -> UnreadAnswers {
         UnreadAnswers { unread: self.clone(), holder }
     }
 }
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn equal_parts_are_held_once_until_the_last_reader_has_taken_them() {
         let unread = UnreadParts::new(Metrics::default().memory().clone());
-        let (one, two) = (unread.of(Holder::Caller(1)), unread.of(Holder::Caller(2)));
+        let (one, two) = (unread.of(ChargedTo::Caller(1)), unread.of(ChargedTo::Caller(2)));
         let hold = |answers: &UnreadAnswers, byte: u8| answers.hold(vec![byte; MB].into()).unwrap();
         let (first, second) = (hold(&one, b'a'), hold(&two, b'a'));
         assert_eq!((first.as_ptr(), held(&unread)), (second.as_ptr(), MB));
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn parts_that_differ_anywhere_are_two() {
         let unread = UnreadParts::new(Metrics::default().memory().clone());
-        let answers = unread.of(Holder::Caller(1));
+        let answers = unread.of(ChargedTo::Caller(1));
         let plain = answers.hold(vec![b'a'; MB].into()).unwrap();
         for at in [0, 70, MB / 2 + 7, MB - 1] {
             let mut bytes = vec![b'a'; MB];
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_reader_without_room_holds_nothing() {
         let unread = UnreadParts::new(Metrics::default().memory().clone());
-        let answers = unread.of(Holder::Stranger);
+        let answers = unread.of(ChargedTo::Stranger);
         let parts: Vec<_> = (0..)
             .map(|byte| answers.hold(vec![byte; 4 * MB].into()))
             .map_while(Result::ok)

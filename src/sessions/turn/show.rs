@@ -12,7 +12,7 @@ use crate::threads::{ThreadReader, WaitingFor};
 use threadway_translate::acp::notice::Notice;
 use threadway_translate::acp::rpc::Error;
 use threadway_translate::acp::{ToolCall, ToolContent, ToolStatus, Update};
-use threadway_translate::run::{Loss, Outcome, RunEvent};
+use threadway_translate::run::{LossReason, Outcome, RunEvent};
 
 /// How long the upstream may be away during a run before the person gets a notice. A connection that
 /// was cut is usually replaced within a second.
@@ -195,7 +195,7 @@ pub(in crate::sessions) fn has_conversation(events: &[RunEvent]) -> bool {
 }
 
 fn is_too_slow(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Failed(failure) if failure.loss() == Some(Loss::TooSlow))
+    matches!(outcome, Outcome::Failed(failure) if failure.loss() == Some(LossReason::TooSlow))
 }
 
 /// Whether an update shows a call that is open, or a child session that works for one.

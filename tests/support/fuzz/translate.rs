@@ -13,7 +13,7 @@ use threadway_translate::agui::{self, Client, ClientMessages, RunId, Version};
 use threadway_translate::json;
 use threadway_translate::langgraph::{Part, ThreadState};
 use threadway_translate::run::{
-    self, Ask, Interrupt, Loss, Message, Open, Outcome, Role, RunError, RunEvent, StreamEnd,
+    self, Ask, Interrupt, LossReason, Message, Open, Outcome, Role, RunError, RunEvent, StreamEnd,
     Translator, View, Viewer, ViewerMessages,
 };
 use threadway_translate::sse::{Decoder, Frame};
@@ -42,7 +42,7 @@ fn end(choice: usize) -> StreamEnd {
         2 => StreamEnd::Cancelled,
         3 => StreamEnd::Failed(error()),
         4 => StreamEnd::Failed(RunError { message: String::new(), ..error() }),
-        _ => StreamEnd::Lost { loss: Loss::Unreadable, message: "gone".to_owned() },
+        _ => StreamEnd::Lost { loss: LossReason::Unreadable, message: "gone".to_owned() },
     }
 }
 

@@ -59,15 +59,15 @@ pub enum LostThread {
     "the name of a graph's own setting, such as model; what LangGraph itself acts on, and what it \
      fills from a request's headers, is not for clients"
 )]
-pub struct NotForClients;
+pub struct NotSettableByClients;
 
 // === impl Allowance ===
 
 impl Allowance {
     /// Lets a client set one more member of `configurable`.
-    pub fn allow(&mut self, key: &str) -> Result<(), NotForClients> {
+    pub fn allow(&mut self, key: &str) -> Result<(), NotSettableByClients> {
         if key.is_empty() || is_reserved(key) {
-            return Err(NotForClients);
+            return Err(NotSettableByClients);
         }
         self.keys.push(key.to_owned());
         Ok(())

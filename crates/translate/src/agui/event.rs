@@ -204,7 +204,7 @@ pub enum Event<'a> {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Metadata<'a> {
     /// What LangGraph says of the run.
-    pub langgraph: LangGraph<'a>,
+    pub langgraph: LangGraphMetadata<'a>,
 }
 
 /// The metadata of a failed tool call. `TOOL_CALL_RESULT` has no member for a failure.
@@ -223,7 +223,7 @@ pub struct ResultStatus {
 
 /// LangGraph's ids of a run, or why it failed.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct LangGraph<'a> {
+pub struct LangGraphMetadata<'a> {
     /// The thread's id. It differs from the client's id if that one is no UUID.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<&'a str>,

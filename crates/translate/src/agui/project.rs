@@ -16,8 +16,8 @@ use knowledge::Knowledge;
 use super::activity::{emit_activity, emit_attachment};
 use super::client::{Client, ClientMessages, RunId, Version};
 use super::{
-    Event, LangGraph, Metadata, PROTOCOL_VERSION, ResultMetadata, ResultStatus, WireContent,
-    WireMessages,
+    Event, LangGraphMetadata, Metadata, PROTOCOL_VERSION, ResultMetadata, ResultStatus,
+    WireContent, WireMessages,
 };
 use crate::run::{self, RunEvent, ViewerMessages};
 
@@ -246,7 +246,7 @@ impl Projector {
             (RunId::Watched(_) | RunId::Unnamed, _) => name,
         };
         name.clone_into(&mut self.run_id);
-        let langgraph = LangGraph { thread_id: Some(thread_id), run_id, error: None };
+        let langgraph = LangGraphMetadata { thread_id: Some(thread_id), run_id, error: None };
         emit(&Event::RunStarted {
             thread_id: &self.client.thread_id,
             run_id: &self.run_id,

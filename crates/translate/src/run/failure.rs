@@ -10,7 +10,7 @@ pub enum Failure {
     /// The gateway cannot follow the run any further.
     Gateway {
         /// The reason.
-        loss: Loss,
+        loss: LossReason,
         /// What happened, and what the operator can do.
         message: String,
     },
@@ -18,7 +18,7 @@ pub enum Failure {
 
 /// Why the gateway cannot follow a run any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
+pub enum LossReason {
     /// A recorded stream ends early. There is no server to ask how the run ended.
     Incomplete,
     /// The gateway cannot parse the run's stream or record.
@@ -74,7 +74,7 @@ impl Failure {
     }
 
     /// Why the gateway lost the run. `None` if the graph failed.
-    pub fn loss(&self) -> Option<Loss> {
+    pub fn loss(&self) -> Option<LossReason> {
         match self {
             Self::Graph(_) => None,
             Self::Gateway { loss, .. } => Some(*loss),
@@ -82,9 +82,9 @@ impl Failure {
     }
 }
 
-// === impl Loss ===
+// === impl LossReason ===
 
-impl Loss {
+impl LossReason {
     /// The code in events, metrics and logs.
     pub fn code(self) -> &'static str {
         match self {

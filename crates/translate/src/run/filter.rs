@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use super::emit_options::{EmitOptions, MessageSnapshots, StateEvents, Subagents};
 use super::resync::{Viewer, resync};
-use super::{Failure, Id, Loss, Message, Outcome, Role, RunEvent, Snapshot, State, View, commit};
+use super::{
+    Failure, Id, LossReason, Message, Outcome, Role, RunEvent, Snapshot, State, View, commit,
+};
 
 /// Removes from a run's events what `[emit]` hides.
 #[derive(Debug)]
@@ -390,7 +392,7 @@ impl Filter {
         // stays.
         let is_lost = matches!(
             outcome,
-            Outcome::Failed(Failure::Gateway { loss, .. }) if *loss != Loss::Gone
+            Outcome::Failed(Failure::Gateway { loss, .. }) if *loss != LossReason::Gone
         );
         if self.emit.state == StateEvents::Final {
             self.show_state(out);

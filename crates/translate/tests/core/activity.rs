@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use threadway_translate::agui::Projector;
 use threadway_translate::langgraph::ThreadState;
 use threadway_translate::run::{
-    self, EmitOptions, LastRun, Loss, Open, Outcome, RunError, RunEvent, StreamEnd, Translator,
-    View, Viewer,
+    self, EmitOptions, LastRun, LossReason, Open, Outcome, RunError, RunEvent, StreamEnd,
+    Translator, View, Viewer,
 };
 
 fn part(event: &str, data: &Value) -> ScriptPart {
@@ -156,7 +156,7 @@ fn a_call_that_no_state_commits_stops_with_its_run_at_the_latest() {
     let answered = state(&json!({"messages": [said]}));
     let again = part("metadata", &json!({"run_id": "R", "attempt": 2}));
     let error = || StreamEnd::Failed(RunError::new("E", "m"));
-    let lost = || StreamEnd::Lost { loss: Loss::Unreadable, message: "gone".to_owned() };
+    let lost = || StreamEnd::Lost { loss: LossReason::Unreadable, message: "gone".to_owned() };
     for (more, end) in [
         // A router reads the call as its structured output.
         (vec![part("updates", &json!({"model": null})), answered], StreamEnd::Succeeded),

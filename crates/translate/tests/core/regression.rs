@@ -9,7 +9,7 @@ use crate::support::schema::Schema;
 use serde_json::{Value, json};
 use threadway_translate::agui::{Input, Projector};
 use threadway_translate::langgraph::ThreadState;
-use threadway_translate::run::{LastRun, Loss, RunEvent, StreamEnd, Translator};
+use threadway_translate::run::{LastRun, LossReason, RunEvent, StreamEnd, Translator};
 
 /// Translates the parts of a run that succeeded, for a client that holds these messages.
 fn told_to(held: &Value, parts: &[(&str, Value)]) -> Translated {
@@ -617,7 +617,7 @@ fn clients_of_a_lost_run_agree_about_the_order_of_results() {
         ("updates", json!({"model": {"messages": [result(json!("m0"), "c1")]}})),
         ("values", json!({"messages": [result(Value::Null, "c0")]})),
     ];
-    let end = StreamEnd::Lost { loss: Loss::Unreadable, message: "gone".to_owned() };
+    let end = StreamEnd::Lost { loss: LossReason::Unreadable, message: "gone".to_owned() };
     let told = told_until(end, &json!([]), &parts);
     let last = told.events.iter().rfind(|event| event["type"] == "MESSAGES_SNAPSHOT").unwrap();
     let ids = last["messages"].as_array().unwrap().iter().map(|message| message["id"].as_str());

@@ -13,8 +13,8 @@ fn client(version: Version) -> Client {
     Client { thread_id, run_id, parent_run_id: None, version }
 }
 
-fn item(event: &RunEvent) -> Item<'_> {
-    Item { event, key: None, skip: 0, raw: None }
+fn item(event: &RunEvent) -> EventToWrite<'_> {
+    EventToWrite { event, key: None, skip: 0, raw: None }
 }
 
 /// A state and a conversation, each of this many bytes.

@@ -3,7 +3,7 @@
 use super::Projector;
 use super::interrupt::interrupts;
 use crate::agui::client::Version;
-use crate::agui::{Event, LangGraph, LastError, Metadata, TokenUsage, WireOutcome};
+use crate::agui::{Event, LangGraphMetadata, LastError, Metadata, TokenUsage, WireOutcome};
 use crate::run;
 
 impl Projector {
@@ -60,7 +60,7 @@ impl Projector {
 /// The metadata that says why a run failed.
 fn failed<'a>(code: &'a str, message: &'a str, sources: &'a [run::ErrorReport]) -> Metadata<'a> {
     let error = Some(LastError { code, message, sources });
-    Metadata { langgraph: LangGraph { thread_id: None, run_id: None, error } }
+    Metadata { langgraph: LangGraphMetadata { thread_id: None, run_id: None, error } }
 }
 
 fn token_usage(usage: &run::Usage) -> TokenUsage<'_> {

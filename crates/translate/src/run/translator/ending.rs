@@ -2,7 +2,7 @@
 
 use super::Translator;
 use crate::langgraph::RunError;
-use crate::run::{Failure, Id, Loss, Outcome};
+use crate::run::{Failure, Id, LossReason, Outcome};
 
 /// How the stream of a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum StreamEnd {
     /// The run may still run, but its stream or its record is out of reach.
     Lost {
         /// Why the gateway does not know how the run goes on.
-        loss: Loss,
+        loss: LossReason,
         /// What happened.
         message: String,
     },
@@ -50,7 +50,7 @@ impl Translator {
                 Some(error) => StreamEnd::Failed(error.clone()),
                 None if self.assembler.is_mid_sentence() && !self.is_interrupted() => {
                     StreamEnd::Lost {
-                        loss: Loss::Incomplete,
+                        loss: LossReason::Incomplete,
                         message: "the stream broke off in the middle of a message".to_owned(),
                     }
                 }
@@ -77,7 +77,7 @@ impl Translator {
             }
             StreamEnd::Gone => {
                 let message = "LangGraph has neither the run nor its thread any more".to_owned();
-                Outcome::Failed(Failure::Gateway { loss: Loss::Gone, message })
+                Outcome::Failed(Failure::Gateway { loss: LossReason::Gone, message })
             }
             StreamEnd::Cancelled => Outcome::Cancelled,
             StreamEnd::Failed(error) if is_cancel(&error) => Outcome::Cancelled,
