@@ -4,6 +4,7 @@ import http from "node:http";
 import https from "node:https";
 import net from "node:net";
 import { LineDecoder, SseDecoder } from "./frames.mjs";
+import { waitUntil } from "./wait.mjs";
 
 export const TIMEOUT_MS = 30_000;
 const REACH_MS = 5_000;
@@ -91,19 +92,7 @@ export class Answer {
 
   /** Waits until this is true of the answer, or its end, or for a time. Returns whether it is true. */
   async until(isDone, ms = TIMEOUT_MS) {
-    const end = performance.now() + ms;
-    while (!isDone(this)) {
-      const left = end - performance.now();
-      if (this.ending || left <= 0) return isDone(this);
-      await new Promise((resolve) => {
-        const late = setTimeout(resolve, left);
-        this.#waiting.add(() => {
-          clearTimeout(late);
-          resolve();
-        });
-      });
-    }
-    return true;
+    return waitUntil(() => isDone(this), () => this.ending, this.#waiting, ms);
   }
 
   /** Reads the body to its end, or for a time. */

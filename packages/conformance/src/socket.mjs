@@ -4,6 +4,7 @@ import { createHash, randomBytes } from "node:crypto";
 import http from "node:http";
 import https from "node:https";
 import { TIMEOUT_MS } from "./http.mjs";
+import { waitUntil } from "./wait.mjs";
 
 const GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const [CONTINUATION, TEXT, CLOSE, PING, PONG] = [0, 1, 8, 9, 10];
@@ -94,19 +95,7 @@ export class Socket {
   }
 
   async until(isDone, ms = TIMEOUT_MS) {
-    const end = performance.now() + ms;
-    while (!isDone(this)) {
-      const left = end - performance.now();
-      if (this.closed || left <= 0) return isDone(this);
-      await new Promise((resolve) => {
-        const late = setTimeout(resolve, left);
-        this.#waiting.add(() => {
-          clearTimeout(late);
-          resolve();
-        });
-      });
-    }
-    return true;
+    return waitUntil(() => isDone(this), () => this.closed, this.#waiting, ms);
   }
 
   /** Breaks the connection, without a closing handshake. */
