@@ -120,12 +120,7 @@ impl Publisher {
     /// Accepts no audience from now on. Those that came until now are sent the end.
     pub(super) fn close(&mut self, decoder: &RunDecoder, history: History) -> bool {
         self.new.extend(self.broadcast.close());
-        let new = std::mem::take(&mut self.new);
-        let has_news = !new.is_empty();
-        for run in new {
-            self.add(run, decoder, history);
-        }
-        has_news
+        self.add_all(decoder, history)
     }
 
     fn remember(&mut self, segment: &Arc<Segment>) {
@@ -141,13 +136,16 @@ impl Publisher {
     /// Adds the audiences that came. One that begins with the run as it is waits until the
     /// conversation is known: before, nobody can say what is open for its viewers.
     fn add_new(&mut self, decoder: &RunDecoder, history: History) -> bool {
-        if self.past.is_none() && !decoder.knows_conversation() {
-            return false;
-        }
+        (self.past.is_some() || decoder.knows_conversation()) && self.add_all(decoder, history)
+    }
+
+    /// Adds the audiences that wait. Returns whether there were any.
+    fn add_all(&mut self, decoder: &RunDecoder, history: History) -> bool {
         let new = std::mem::take(&mut self.new);
         let has_news = !new.is_empty();
         for run in new {
-            self.add(run, decoder, history);
+            let past = if self.past.is_some() { self.past_bytes } else { 0 };
+            offload(past, || self.add(run, decoder, history));
         }
         has_news
     }
