@@ -53,6 +53,8 @@ mod scale;
 mod scenario;
 #[path = "load/script.rs"]
 mod script;
+#[path = "load/slow.rs"]
+mod slow;
 #[path = "load/soak.rs"]
 mod soak;
 #[path = "stdio/client.rs"]
@@ -139,6 +141,7 @@ fn main() -> ExitCode {
         ["crowd", followers, program] => count_of(followers).and_then(|followers| block_on(crowd::run(followers, program))),
         ["editors"] => block_on(editors::run(editors::FULL)),
         ["capacity"] => block_on(capacity::run()),
+        ["slow", programs @ ..] => block_on(slow::run(programs)),
         ["fanout"] => block_on(fanout::run(fanout::FULL)),
         ["large"] => block_on(large::run(large::FULL)),
         ["--capacity"] => Err(again("capacity", &[])),
@@ -156,6 +159,8 @@ fn main() -> ExitCode {
             Err(again("crowd", &[&crowd::FOLLOWERS.to_string(), program]))
         }
         ["--large"] => Err(again("large", &[])),
+        ["--slow"] => Err(again("slow", &[THREADWAY])),
+        ["--slow", "--gateways", programs @ ..] => Err(again("slow", programs)),
         [] | ["--quick" | "--join"] => Err(again("measure", &arguments)),
         ["--endure"] => Err(again("endure", &[])),
         ["--reload"] => Err(again("reload", &[])),
@@ -163,7 +168,7 @@ fn main() -> ExitCode {
         ["--soak"] => Err(again("soak", &[&soak::MINUTES.to_string()])),
         ["--soak", "--minutes", minutes] => Err(again("soak", &[minutes])),
         _ => {
-            Err("expected nothing, --quick, --join, --follow, --idle, --marks, --crowd, --fanout, --large, --capacity, --editors, --reload, --resume, --endure or --soak".into())
+            Err("expected nothing, --quick, --join, --follow, --idle, --marks, --crowd, --fanout, --large, --slow, --capacity, --editors, --reload, --resume, --endure or --soak".into())
         }
     };
     match done {

@@ -1,5 +1,5 @@
 //! The capacity of one gateway, compared with a bare pass-through: the most streams that it serves
-//! in time, and the cost of slow streams, of short runs and of few fast streams.
+//! in time, and the cost of few fast streams.
 
 use std::time::Duration;
 
@@ -17,15 +17,6 @@ const IN_TIME_US: f64 = 100_000.0;
 /// The duration of each step.
 const WINDOW: Duration = Duration::from_secs(3);
 
-/// Many slow streams: five tokens a second each.
-const SLOW_STREAMS: u64 = 1_000;
-const SLOW_INTERVAL: Duration = Duration::from_millis(200);
-const SLOW_WINDOW: Duration = Duration::from_secs(10);
-
-/// Short runs, one after the other.
-const SHORT_RUNS: u64 = 500;
-const SHORT_TOKENS: u64 = 5;
-
 /// Few streams, as fast as possible.
 const FAST_STREAMS: u64 = 8;
 const FAST_TOKENS: u64 = 30_000;
@@ -40,8 +31,6 @@ pub(crate) async fn run() -> Result<(), Fault> {
         bench.pace(way, STEP, INTERVAL, WINDOW).await?;
     }
     fast(&mut bench, ways).await?;
-    short(&mut bench, ways).await?;
-    slow(&mut bench, ways).await?;
     most(&mut bench, ways).await
 }
 
@@ -54,30 +43,6 @@ async fn fast(bench: &mut Bench, ways: [Way<'_>; 2]) -> Result<(), Fault> {
         *each = micros_each(way.cpu()?.saturating_sub(cpu), FAST_STREAMS * FAST_TOKENS);
     }
     beside(&format!("{FAST_STREAMS} streams flat out: CPU per token"), each, "≤ 2 ×");
-    Ok(())
-}
-
-async fn short(bench: &mut Bench, ways: [Way<'_>; 2]) -> Result<(), Fault> {
-    let script = Script { tokens: SHORT_TOKENS, ..Script::SHORT };
-    let mut each = [0.0; 2];
-    for (way, each) in ways.into_iter().zip(&mut each) {
-        let cpu = way.cpu()?;
-        for _ in 0..SHORT_RUNS {
-            bench.crowd(way, [script]).finish().await?;
-        }
-        *each = micros_each(way.cpu()?.saturating_sub(cpu), SHORT_RUNS);
-    }
-    beside(&format!("CPU of a run of {SHORT_TOKENS} tokens"), each, "≤ 1.5 ×");
-    Ok(())
-}
-
-async fn slow(bench: &mut Bench, ways: [Way<'_>; 2]) -> Result<(), Fault> {
-    let mut each = [0.0; 2];
-    for (way, each) in ways.into_iter().zip(&mut each) {
-        let pace = bench.pace(way, SLOW_STREAMS, SLOW_INTERVAL, SLOW_WINDOW).await?;
-        *each = micros_each(pace.cpu, pace.tokens);
-    }
-    beside(&format!("{SLOW_STREAMS} streams of 5 tokens/s: CPU per token"), each, "≤ 1.4 ×");
     Ok(())
 }
 

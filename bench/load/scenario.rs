@@ -80,9 +80,9 @@ pub(crate) struct Crowd<T> {
 
 /// The interval between two tokens of a stream: 50 tokens a second, as a fast model.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
-/// How many tokens the streams send beyond the measured time, so that all are active while it
-/// lasts.
-const MARGIN_TOKENS: u64 = 75;
+/// How long the streams send beyond the measured time, so that all are active while it lasts: they
+/// are started one after the other.
+const MARGIN: Duration = Duration::from_secs(3);
 /// The first tokens of a stream are not counted, because other streams are still being started.
 const FIRST_TOKENS: usize = 25;
 /// How many idle runs are started at a time, as by a crowd of users.
@@ -187,7 +187,7 @@ impl Bench {
         window: Duration,
     ) -> Result<Pace, Fault> {
         let interval_us = micros(interval);
-        let tokens = micros(window) / interval_us + MARGIN_TOKENS;
+        let tokens = micros(window + MARGIN) / interval_us;
         // The tokens are spread over the interval, as those of unrelated runs are.
         let pause = |stream| interval_us * stream / streams;
         let script =
@@ -368,10 +368,15 @@ impl Bench {
     }
 
     pub(crate) fn gateway(&self) -> Result<Process, Fault> {
+        self.gateway_of(env!("CARGO_BIN_EXE_threadway"))
+    }
+
+    /// The gateway in this file.
+    pub(crate) fn gateway_of(&self, program: &str) -> Result<Process, Fault> {
         let upstream = format!("http://{}", self.upstream.address());
         let arguments =
             ["serve", "--upstream", &upstream, "--listen", "127.0.0.1:0", "--log", "warn"];
-        Process::start("threadway", env!("CARGO_BIN_EXE_threadway"), &arguments)
+        Process::start("threadway", program, &arguments)
     }
 }
 

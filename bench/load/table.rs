@@ -147,6 +147,13 @@ pub(crate) fn percentile(values: &mut [u64], share: f64) -> f64 {
     values.get(at).map_or(f64::NAN, |&value| float(value))
 }
 
+/// The median of some figures.
+pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_unstable_by(f64::total_cmp);
+    let at = |index: usize| figures.get(index).copied().unwrap_or(f64::NAN);
+    f64::midpoint(at(figures.len().saturating_sub(1) / 2), at(figures.len() / 2))
+}
+
 #[expect(clippy::cast_precision_loss, reason = "no figure here comes near 2^52")]
 pub(crate) fn float(count: u64) -> f64 {
     count as f64
@@ -162,10 +169,7 @@ impl Figures {
 
     /// The median of all rounds.
     fn median(&self, metric: Metric, path: Path) -> Option<f64> {
-        let mut figures = self.0.get(&(metric, path))?.clone();
-        figures.sort_unstable_by(f64::total_cmp);
-        let (low, high) = (figures.get((figures.len() - 1) / 2)?, figures.get(figures.len() / 2)?);
-        Some(f64::midpoint(*low, *high))
+        self.0.get(&(metric, path)).cloned().map(median)
     }
 
     /// The text of a row for a path.
