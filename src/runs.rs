@@ -56,7 +56,7 @@ mod stored_decisions;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -168,8 +168,6 @@ struct Opened {
     /// The run, as its first audience sees it.
     run: Arc<Run>,
     publisher: Publisher,
-    /// Notifies the readers of the run.
-    changed: Arc<watch::Sender<()>>,
 }
 
 // === impl Runs ===
@@ -312,21 +310,14 @@ impl Runs {
             decoder = decoder.resuming();
         }
         let credentials = Arc::new(CredentialRing::new(upstream.clone(), true));
-        let Opened { run, publisher, changed } =
+        let Opened { run, publisher } =
             self.shared.open(&mut decoder, History::Complete, &credentials, self.emit);
         let (reading, body) = begin(decoder);
         let reader = RunReader::for_owner(Arc::clone(&run)).for_caller(&upstream);
         let shared = Arc::clone(&self.shared);
         let origin = Origin::Started;
-        let driver = Driver::new(DriverParts {
-            upstream,
-            credentials,
-            publisher,
-            changed,
-            shared,
-            origin,
-            affinity,
-        });
+        let driver =
+            Driver::new(DriverParts { upstream, credentials, publisher, shared, origin, affinity });
         self.shared.tasks.spawn(driver.drive(reading, body));
         reader
     }
@@ -379,8 +370,8 @@ impl Runs {
         Ok(reader.for_caller(upstream))
     }
 
-    /// The run of a record. Its reading begins if no task reads it, and goes on while the receiver
-    /// is kept. The upstream has just shown the run to this caller.
+    /// The run of a record. Its reading begins if no task reads it, and goes on while the
+    /// subscription is kept. The upstream has just shown the run to this caller.
     pub(crate) fn watch(
         &self,
         upstream: &Client,
@@ -494,13 +485,11 @@ impl Shared {
         credentials: &Arc<CredentialRing<RefusalCutoff>>,
         emit: EmitOptions,
     ) -> Opened {
-        let changed = Arc::new(watch::Sender::new(()));
-        let (weak, metrics) = (Arc::downgrade(&changed), self.metrics.clone());
-        let thread_id = decoder.thread_id();
-        let broadcast = Broadcast::new(thread_id, emit.rendering(), self.log_bytes, metrics, weak);
+        let (thread_id, metrics) = (decoder.thread_id(), self.metrics.clone());
+        let broadcast = Broadcast::new(thread_id, emit.rendering(), self.log_bytes, metrics);
         let broadcast = Arc::new(broadcast.read_with(Arc::clone(credentials)));
         let (run, publisher) = Publisher::begin(&broadcast, emit, decoder, history);
-        Opened { run, publisher, changed }
+        Opened { run, publisher }
     }
 
     fn error_detail(&self) -> ErrorDetail {
@@ -508,7 +497,7 @@ impl Shared {
     }
 
     /// The shared reading of a run, which starts if no task reads the run: a replica joins a run
-    /// once for all its viewers. The run counts as watched while a returned receiver exists.
+    /// once for all its viewers. The run counts as watched while a returned subscription exists.
     fn watch(self: &Arc<Self>, joined: JoinedRun<'_>) -> Attached {
         let (attached, driver) = self.find_or_join(joined);
         if let Some((driver, reading)) = driver {
@@ -534,9 +523,9 @@ impl Shared {
             decoder = decoder.resuming();
         }
         let credentials = Arc::new(CredentialRing::new(upstream.clone(), false));
-        let Opened { run, publisher, changed } =
+        let Opened { run, publisher } =
             self.open(&mut decoder, History::Replaying, &credentials, emit);
-        let receiver = changed.subscribe();
+        let wanted = run.broadcast.subscribe();
         if let Some(attached) = self.live.find_or_list(key, &run.broadcast, emit) {
             return (attached, None);
         }
@@ -546,11 +535,10 @@ impl Shared {
             upstream: upstream.clone(),
             credentials,
             publisher,
-            changed,
             shared: Arc::clone(self),
             origin: Origin::Joined,
             affinity: None,
         });
-        ((run, receiver), Some((driver, reading)))
+        ((run, wanted), Some((driver, reading)))
     }
 }

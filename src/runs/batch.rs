@@ -41,6 +41,8 @@ pub struct Batch {
     events: Arc<Events>,
     delivered: usize,
     delivered_wire_events: u32,
+    /// Whether other streams are sent the same events, so that their encoding is worth its memory.
+    is_shared: bool,
 }
 
 // === impl Events ===
@@ -203,7 +205,13 @@ impl Batch {
         delivered: usize,
         delivered_wire_events: u32,
     ) -> Self {
-        Self { events: events.into(), delivered, delivered_wire_events }
+        Self { delivered, delivered_wire_events, ..events.into().into() }
+    }
+
+    /// The same events, which other streams are sent too or not.
+    #[must_use]
+    pub(super) fn shared(self, is_shared: bool) -> Self {
+        Self { is_shared, ..self }
     }
 
     /// The same events, all of which the client has.
@@ -238,13 +246,14 @@ impl Batch {
     /// The events in encoding number `form` of [`ENCODINGS`]. `encode` makes the bytes, unless
     /// another stream has made them.
     ///
-    /// `None` if the bytes differ between clients. They do if the batch has a start or an end, an
-    /// event without a key, or events that the client has already.
+    /// `None` if no other stream needs the bytes, or if they differ between clients. They do if the
+    /// batch has a start or an end, an event without a key, or events that the client has already.
     pub(crate) fn encoded(&self, form: usize, encode: impl FnOnce() -> Bytes) -> Option<Bytes> {
         let Events { list, keys, raws: _, encodings, read_at: _, includes: _ } = &*self.events;
         let is_own =
             |event: &RunEvent| matches!(event, RunEvent::Started { .. } | RunEvent::Ended { .. });
-        if self.delivered > 0
+        if !self.is_shared
+            || self.delivered > 0
             || self.delivered_wire_events > 0
             || keys.iter().any(Option::is_none)
             || list.iter().any(is_own)
@@ -285,7 +294,7 @@ impl Batch {
 
 impl From<Arc<Events>> for Batch {
     fn from(events: Arc<Events>) -> Self {
-        Self { events, delivered: 0, delivered_wire_events: 0 }
+        Self { events, delivered: 0, delivered_wire_events: 0, is_shared: false }
     }
 }
 

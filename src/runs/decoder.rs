@@ -5,8 +5,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 mod keys;
 mod parts;
 
@@ -201,12 +199,11 @@ impl RunDecoder {
         self.sse.push(bytes);
     }
 
-    /// How many bytes [`advance`](Self::advance) would read with these chunks: 0 if no event can
-    /// end in them.
-    pub(super) fn readable(&self, chunks: &[Bytes]) -> usize {
-        let mut ends = chunks.iter().map(|bytes| memchr::memchr2(b'\n', b'\r', bytes).is_some());
-        let bytes: usize = chunks.iter().map(Bytes::len).sum();
-        if ends.any(|may_end| may_end) { self.sse.buffered() + bytes } else { 0 }
+    /// How many bytes [`advance`](Self::advance) would read with these: 0 if no event can end in
+    /// them.
+    pub(super) fn readable(&self, bytes: &[u8]) -> usize {
+        let may_end = memchr::memchr2(b'\n', b'\r', bytes).is_some();
+        if may_end { self.sse.buffered() + bytes.len() } else { 0 }
     }
 
     /// Reads the buffered bytes. After an error only [`end`](Self::end) may be called.

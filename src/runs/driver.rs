@@ -8,19 +8,15 @@
 //! ```
 //!
 //! - `request`: sends requests to the upstream.
-//! - `unread`: how long nobody has read the run.
 
 use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
 mod request;
-mod unread;
 
 use super::batch::Events;
 use super::credential_ring::{CredentialRing, Lender};
@@ -37,7 +33,6 @@ use crate::offload::offload;
 use crate::upstream::{Affinity, Body, Client, Error, Purpose, RunStream};
 use request::{PendingResponse, Reply, Response, RoundResult};
 use threadway_translate::run::{LossReason, Outcome, RunEvent, StreamEnd, Usage};
-use unread::unread;
 
 #[cfg(test)]
 pub(super) use tests::is_shown;
@@ -45,6 +40,9 @@ pub(super) use tests::is_shown;
 /// How long a run without readers is read on. An `EventSource` reconnects after 3 s, a phone when
 /// it has found its network.
 pub const LINGER: Duration = Duration::from_secs(10);
+
+/// How large the buffer for the stream's bytes stays, of a run that sends nothing for a while.
+const KEPT_BYTES: usize = 8 * 1024;
 
 /// Drives one run.
 pub(super) struct Driver {
@@ -54,12 +52,13 @@ pub(super) struct Driver {
     credentials: Arc<CredentialRing<RefusalCutoff>>,
     broadcast: Arc<Broadcast>,
     publisher: Publisher,
-    changed: Arc<watch::Sender<()>>,
     shared: Arc<Shared>,
     /// The key under which the run is listed.
     listed: Option<RunKey>,
-    /// When the last reader left.
+    /// Since when nobody has read the run.
     unread_since: Option<Instant>,
+    /// Since when the upstream has not answered, as readers know it.
+    away_since: Option<Instant>,
     began_at: Instant,
     origin: Origin,
     meter: RunMeter,
@@ -75,8 +74,6 @@ pub(super) struct DriverParts {
     /// The callers who read the run.
     pub(super) credentials: Arc<CredentialRing<RefusalCutoff>>,
     pub(super) publisher: Publisher,
-    /// Notifies the readers of the run.
-    pub(super) changed: Arc<watch::Sender<()>>,
     pub(super) shared: Arc<Shared>,
     pub(super) origin: Origin,
     pub(super) affinity: Option<Affinity>,
@@ -87,8 +84,7 @@ pub(super) struct DriverParts {
 impl Driver {
     /// Lists the run, if its id is known.
     pub(super) fn new(parts: DriverParts) -> Self {
-        let DriverParts { upstream, credentials, publisher, changed, shared, origin, affinity } =
-            parts;
+        let DriverParts { upstream, credentials, publisher, shared, origin, affinity } = parts;
         let meter = shared.metrics.reading(origin);
         let recorder = shared.recorder.get().map(|recorder| recorder.run(upstream.secrets()));
         let mut driver = Self {
@@ -96,10 +92,10 @@ impl Driver {
             credentials,
             broadcast: Arc::clone(publisher.broadcast()),
             publisher,
-            changed,
             shared,
             listed: None,
             unread_since: None,
+            away_since: None,
             began_at: Instant::now(),
             origin,
             meter,
@@ -113,8 +109,9 @@ impl Driver {
     /// Reads the run to its end. `body` is the response that started the run, if it was started
     /// here.
     pub(super) async fn drive(mut self, mut reading: Reading, mut body: Option<Body>) {
-        let mut chunks = Vec::new();
-        let shutdown = self.shared.shutdown.clone();
+        let mut bytes = Vec::new();
+        // A token of its own, so that the runs do not meet at one lock with each token.
+        let mut shutdown = pin!(self.shared.shutdown.child_token().cancelled_owned());
         let patience = self.patience();
         let mut pending: Option<PendingResponse> = None;
         let mut timer = pin!(tokio::time::sleep_until(Instant::now()));
@@ -124,51 +121,31 @@ impl Driver {
                 Some(DriverAction::End(end)) => return self.end(&mut reading, end),
                 None => {}
             }
-            self.broadcast.set_away(reading.away_since());
+            self.note_away(&reading);
             if !reading.has_stream() {
                 // The connection is closed, or returns to its pool.
                 body = None;
             }
-            let due = reading.timeout();
+            let unread_at = self.unread_at(patience);
+            let due = reading.timeout().into_iter().chain(unread_at).min();
             arm(timer.as_mut(), due);
             tokio::select! {
                 biased;
-                () = shutdown.cancelled() => {
-                    let message = "the gateway is shutting down; the run goes on in LangGraph";
-                    let message = message.to_owned();
-                    let end = StreamEnd::Lost { loss: LossReason::Shutdown, message };
-                    return self.end(&mut reading, ReadingEnd::Ended(end.into()));
-                }
-                () = unread(&self.changed, patience, &mut self.unread_since) => {
-                    let is_read_elsewhere = self.cancels_unread() && self.has_other_readings();
-                    if !is_read_elsewhere && self.unlist_if_unread() {
-                        if self.cancels_unread() {
-                            self.cancel().await;
-                        }
-                        return self.log_end(RunEnd::Unread, None, &[]);
-                    }
-                }
-                () = self.broadcast.stop_noted() => reading.on_stop(Instant::now()),
-                () = self.broadcast.wanted() => {
-                    self.publisher.publish_wanted(reading.decoder(), reading.history());
-                    self.changed.send_replace(());
-                }
-                response = response(&mut pending) => {
-                    pending = None;
-                    body = self.on_response(&mut reading, response).or(body);
-                }
-                taken = take(&mut body, &mut chunks), if reading.takes_bytes() => {
+                // First, so that what is rare costs a token nothing. A body that always has bytes lets
+                // the others in between.
+                taken = take(&mut body, &mut bytes), if reading.takes_bytes() => {
                     let now = Instant::now();
                     match taken {
                         Ok(true) => {
-                            self.meter.read(chunks.iter().map(Bytes::len).sum());
+                            self.meter.read(bytes.len());
                             if let Some(recorder) = &mut self.recorder {
-                                recorder.push(&chunks);
+                                recorder.push(&bytes);
                             }
-                            let memory_bytes = reading.decoder().readable(&chunks);
+                            let memory_bytes = reading.decoder().readable(&bytes);
                             let mut events = Events::read_at(Some(now));
-                            offload(memory_bytes, || reading.on_bytes(&chunks, now, &mut events));
-                            chunks.clear();
+                            offload(memory_bytes, || reading.on_bytes(&bytes, now, &mut events));
+                            bytes.clear();
+                            bytes.shrink_to(KEPT_BYTES);
                             self.publish(&reading, events);
                         }
                         Ok(false) => reading.on_closed(BodyEnd::Clean, now),
@@ -178,12 +155,73 @@ impl Driver {
                         }
                     }
                 }
+                () = shutdown.as_mut() => {
+                    let message = "the gateway is shutting down; the run goes on in LangGraph";
+                    let message = message.to_owned();
+                    let end = StreamEnd::Lost { loss: LossReason::Shutdown, message };
+                    return self.end(&mut reading, ReadingEnd::Ended(end.into()));
+                }
+                asked = self.broadcast.asked() => {
+                    if asked.leaves() {
+                        self.unread_since = None;
+                    }
+                    if asked.stops() {
+                        reading.on_stop(Instant::now());
+                    }
+                    if asked.wants() {
+                        self.publisher.publish_wanted(reading.decoder(), reading.history());
+                        self.broadcast.wake_readers();
+                    }
+                }
+                response = response(&mut pending) => {
+                    pending = None;
+                    body = self.on_response(&mut reading, response).or(body);
+                }
                 () = timer.as_mut(), if due.is_some() => {
+                    if unread_at.is_some_and(|at| at <= Instant::now()) {
+                        // Another whole time begins if the run is wanted after all.
+                        self.unread_since = None;
+                        if self.leaves_unread().await {
+                            return self.log_end(RunEnd::Unread, None, &[]);
+                        }
+                    }
                     let mut events = Events::default();
                     reading.on_timeout(Instant::now(), &mut events);
                     self.publish(&reading, events);
                 }
             }
+        }
+    }
+
+    /// When the run will have been without a reader for so long that it is given up. `None` while
+    /// it has one. The time begins anew whenever the last reader leaves.
+    fn unread_at(&mut self, patience: Duration) -> Option<Instant> {
+        if self.broadcast.is_read() {
+            self.unread_since = None;
+            return None;
+        }
+        Some(*self.unread_since.get_or_insert_with(Instant::now) + patience)
+    }
+
+    /// Gives up a run that nobody reads. Returns whether it did: a client may come at the last
+    /// moment.
+    async fn leaves_unread(&mut self) -> bool {
+        let is_read_elsewhere = self.cancels_unread() && self.has_other_readings();
+        if is_read_elsewhere || !self.unlist_if_unread() {
+            return false;
+        }
+        if self.cancels_unread() {
+            self.cancel().await;
+        }
+        true
+    }
+
+    /// Publishes since when the upstream has not answered.
+    fn note_away(&mut self, reading: &Reading) {
+        let away_since = reading.away_since();
+        if self.away_since != away_since {
+            self.away_since = away_since;
+            self.broadcast.set_away(away_since);
         }
     }
 
@@ -235,7 +273,7 @@ impl Driver {
         for lender in barred {
             self.credentials.bar(lender, RefusalCutoff { at, is_whole });
         }
-        self.changed.send_replace(());
+        self.broadcast.wake_readers();
         let (thread_id, run_id, callers) = (&self.broadcast.thread_id, self.run_id(), barred.len());
         tracing::info!(
             thread_id,
@@ -249,7 +287,7 @@ impl Driver {
         let has_news = self.publisher.publish(reading.decoder(), reading.history(), events);
         self.list();
         if has_news {
-            self.changed.send_replace(());
+            self.broadcast.wake_readers();
         }
         if let Some(recorder) = &mut self.recorder {
             recorder.flush(&self.broadcast.thread_id, self.listed.as_ref().map(|key| &*key.run_id));
@@ -264,7 +302,7 @@ impl Driver {
         self.publish(reading, events);
         self.unlist();
         if self.publisher.close(reading.decoder(), reading.history()) {
-            self.changed.send_replace(());
+            self.broadcast.wake_readers();
         }
         let end = self.publisher.end().cloned();
         if let Some(RunEvent::Ended { outcome, usage }) = end {
@@ -411,7 +449,7 @@ impl Driver {
     fn unlist_if_unread(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         let mut live = shared.live.lock();
-        if self.changed.receiver_count() > 0 {
+        if self.broadcast.is_read() {
             return false;
         }
         self.unlist_from(&mut live);
@@ -436,8 +474,9 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.unlist();
-        // Audiences that came meanwhile find out by the end of the notifications.
+        // Audiences that came meanwhile find out by the end of the driver.
         drop(self.broadcast.close());
+        self.broadcast.end();
     }
 }
 
@@ -450,9 +489,9 @@ async fn response(pending: &mut Option<PendingResponse>) -> RoundResult {
 }
 
 /// Takes the bytes that have come, and waits for the first; never ready without a stream.
-async fn take(body: &mut Option<Body>, chunks: &mut Vec<Bytes>) -> Result<bool, Error> {
+async fn take(body: &mut Option<Body>, bytes: &mut Vec<u8>) -> Result<bool, Error> {
     match body {
-        Some(body) => body.chunks(chunks).await,
+        Some(body) => body.read(bytes).await,
         None => std::future::pending().await,
     }
 }

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::sync::watch;
-
-use super::published::{Broadcast, Run};
+use super::published::{Broadcast, Run, Subscription};
 use crate::sync::{Guard, Mutex};
 use crate::upstream::Client;
 use threadway_translate::langgraph::MessagesKey;
@@ -30,13 +28,13 @@ pub(super) struct RunKey {
 #[derive(Debug, Default)]
 pub(super) struct Live(Mutex<BTreeMap<RunKey, Arc<Broadcast>>>);
 
-/// A run, and a receiver that keeps it wanted.
-pub(crate) type Attached = (Arc<Run>, watch::Receiver<()>);
+/// A run, and a subscription that keeps it wanted.
+pub(crate) type Attached = (Arc<Run>, Subscription);
 
 /// A run that was found, and is wanted.
 struct Found {
     broadcast: Arc<Broadcast>,
-    wanted: watch::Receiver<()>,
+    wanted: Subscription,
 }
 
 // === impl Live ===

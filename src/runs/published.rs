@@ -3,11 +3,13 @@
 //! The lock is held to add a segment or to take a reference. Nothing is computed under it.
 //!
 //! - `broadcast`: what all audiences of the run share.
+//! - `signals`: what the driver and the readers notify each other of.
 
 use std::fmt;
 use std::sync::Arc;
 
 mod broadcast;
+mod signals;
 
 use super::batch::Events;
 use super::decoder::{RunDecoder, Watermark};
@@ -21,6 +23,7 @@ use threadway_translate::run::{
 };
 
 pub(super) use broadcast::Broadcast;
+pub(crate) use signals::Subscription;
 
 /// A run that is being read, or an idle thread shown as a run: what the viewers with the same
 /// options are sent.

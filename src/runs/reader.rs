@@ -17,7 +17,7 @@ use super::credential_ring::Attendance;
 use super::event_id::EventId;
 use super::keyframe::Keyframe;
 use super::log::Lookup;
-use super::published::{ReaderStart, RefusalCutoff, Run};
+use super::published::{ReaderStart, RefusalCutoff, Run, Subscription};
 use crate::metrics::{GaugeGuard, Resume, Resync};
 use crate::upstream::Client;
 use resumption::Resumption;
@@ -34,7 +34,7 @@ const BARRED: &str = "LangGraph refuses the credentials of this stream now; conn
 /// Reads one run.
 pub struct RunReader {
     run: Arc<Run>,
-    changed: watch::Receiver<()>,
+    _subscription: Subscription,
     state: ReaderState,
     /// Where the log ended when the reader asked for a keyframe; `None` if it waits for none.
     keyframe_wanted_at: Option<u64>,
@@ -141,11 +141,11 @@ impl RunReader {
 
     /// A reader that begins with the run as it is now.
     pub(super) fn from_now(run: Arc<Run>, baseline: Baseline) -> Self {
-        let changed = run.broadcast.subscribe();
+        let subscription = run.broadcast.subscribe();
         let counted = run.metrics().viewer();
         Self {
             run,
-            changed,
+            _subscription: subscription,
             state: ReaderState::Joining,
             keyframe_wanted_at: None,
             baseline,
@@ -195,7 +195,10 @@ impl RunReader {
         if self.state == ReaderState::Over {
             return None;
         }
+        let broadcast = Arc::clone(&self.run.broadcast);
         let events = loop {
+            // Before the step, so that nothing which is published after it is missed.
+            let (published, is_driven) = (broadcast.published(), broadcast.is_driven());
             match self.step() {
                 ReaderStep::Return(events) => break events,
                 ReaderStep::Show(keyframe) => {
@@ -205,16 +208,11 @@ impl RunReader {
                         break events.into();
                     }
                 }
-                ReaderStep::Wait => {
-                    if self.wait().await.is_err() {
-                        // The driver is gone, perhaps right after it has published the end.
-                        match self.step() {
-                            ReaderStep::Return(events) => break events,
-                            ReaderStep::Show(keyframe) => break self.show(&keyframe).await.into(),
-                            ReaderStep::Wait => break self.failed().into(),
-                        }
-                    }
-                }
+                ReaderStep::Wait if is_driven => match self.gives_up_at() {
+                    Some(until) => drop(tokio::time::timeout_at(until, published).await),
+                    None => published.await,
+                },
+                ReaderStep::Wait => break self.failed().into(),
             }
         };
         let open = self.open.get_or_insert_default();
@@ -228,13 +226,11 @@ impl RunReader {
         Some(events)
     }
 
-    /// Waits until more may be published, or a search gives up. An error means that the driver is
-    /// gone.
-    async fn wait(&mut self) -> Result<(), watch::error::RecvError> {
-        if let ReaderState::Searching(EventSearch { until: Some(until), .. }) = self.state {
-            tokio::time::timeout_at(until, self.changed.changed()).await.unwrap_or(Ok(()))
-        } else {
-            self.changed.changed().await
+    /// When a search gives up.
+    fn gives_up_at(&self) -> Option<Instant> {
+        match self.state {
+            ReaderState::Searching(EventSearch { until, .. }) => until,
+            _ => None,
         }
     }
 
@@ -338,7 +334,9 @@ impl RunReader {
                             *at += 1;
                             // All its events may be hidden.
                             if !segment.events.is_empty() {
-                                return ReaderStep::Return(Arc::clone(&segment.events).into());
+                                let batch = Batch::from(Arc::clone(&segment.events));
+                                let is_shared = self.run.broadcast.readers() > 1;
+                                return ReaderStep::Return(batch.shared(is_shared));
                             }
                         }
                         Lookup::Evicted => return self.keyframe(),

@@ -26,7 +26,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::time::Instant;
 
 mod action;
@@ -377,10 +376,8 @@ impl Reading {
     }
 
     /// The next bytes of the stream.
-    pub(super) fn on_bytes(&mut self, chunks: &[Bytes], now: Instant, out: &mut Events) {
-        for bytes in chunks {
-            self.decoder.push(bytes);
-        }
+    pub(super) fn on_bytes(&mut self, bytes: &[u8], now: Instant, out: &mut Events) {
+        self.decoder.push(bytes);
         if let Phase::Streaming(stream) = &mut self.phase {
             stream.last_bytes_at = now;
         }

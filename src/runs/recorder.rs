@@ -160,16 +160,16 @@ impl fmt::Debug for Recorder {
 // === impl RunRecorder ===
 
 impl RunRecorder {
-    /// Buffers bytes of the stream, without copying them.
-    pub(super) fn push(&mut self, new: &[Bytes]) {
-        let memory_bytes = memory_bytes(new);
+    /// Buffers bytes of the stream.
+    pub(super) fn push(&mut self, new: &[u8]) {
+        let memory_bytes = new.len() + CHUNK_OVERHEAD;
         let (RunRecorderState::Buffering { chunks, .. } | RunRecorderState::Writing { chunks }) =
             &mut self.state
         else {
             return;
         };
         if self.recorder.reserve(memory_bytes) {
-            chunks.extend_from_slice(new);
+            chunks.push(Bytes::copy_from_slice(new));
         } else {
             tracing::warn!("abandoned a recording: the disk is slower than the runs");
             self.close("the disk was slower than the run", false);

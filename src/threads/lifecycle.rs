@@ -61,9 +61,10 @@ impl Lifecycle {
         let Some(Stream { body, decoder, .. }) = &mut self.stream else {
             return std::future::pending().await;
         };
-        let mut chunks = Vec::new();
-        while let Ok(true) = body.chunks(&mut chunks).await {
-            chunks.drain(..).for_each(|bytes| decoder.push(&bytes));
+        let mut bytes = Vec::new();
+        while let Ok(true) = body.read(&mut bytes).await {
+            decoder.push(&bytes);
+            bytes.clear();
             match decoder.next_frame() {
                 Ok(Some(_)) => return,
                 Ok(None) => {}

@@ -54,26 +54,24 @@ pub(super) async fn read(
     memory: Option<&Memory>,
     body: &mut Vec<u8>,
 ) -> Result<(), Error> {
-    let (mut chunks, mut place) = (Vec::new(), None);
-    while source.chunks(&mut chunks).await? {
-        for chunk in chunks.drain(..) {
-            let length = body.len() + chunk.len();
-            if length > limit {
-                return Err(Error::TooLarge { limit });
-            }
-            if length > LARGE
-                && place.is_none()
-                && let Some(memory) = memory
-            {
-                place = memory.place().await;
-            }
-            if length > body.capacity() {
-                // Doubled as a vector does by itself, but never above the limit.
-                let capacity = body.capacity().saturating_mul(2).clamp(length, limit);
-                body.reserve_exact(capacity - body.len());
-            }
-            body.extend_from_slice(&chunk);
+    let (mut some, mut place) = (Vec::new(), None);
+    while source.read(&mut some).await? {
+        let length = body.len() + some.len();
+        if length > limit {
+            return Err(Error::TooLarge { limit });
         }
+        if length > LARGE
+            && place.is_none()
+            && let Some(memory) = memory
+        {
+            place = memory.place().await;
+        }
+        if length > body.capacity() {
+            // Doubled as a vector does by itself, but never above the limit.
+            let capacity = body.capacity().saturating_mul(2).clamp(length, limit);
+            body.reserve_exact(capacity - body.len());
+        }
+        body.append(&mut some);
     }
     Ok(())
 }

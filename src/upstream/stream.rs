@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+#[cfg(test)]
 use bytes::Bytes;
 use http::Response;
 use http::header::CONTENT_TYPE;
@@ -63,16 +64,16 @@ impl Body {
         Self(BodySource::Scripted(http_body_util::combinators::BoxBody::new(body)))
     }
 
-    /// Waits for bytes, and appends all that have arrived to `taken`. Returns whether more may
-    /// follow; at the end of the stream it appends nothing. Cancel safe.
-    pub async fn chunks(&mut self, taken: &mut Vec<Bytes>) -> Result<bool, Error> {
+    /// Waits for bytes, and appends what has arrived to `into`. Returns whether more may follow; at
+    /// the end of the stream it appends nothing. Cancel safe.
+    pub async fn read(&mut self, into: &mut Vec<u8>) -> Result<bool, Error> {
         match &mut self.0 {
-            BodySource::Http(body) => Ok(body.chunks(taken).await?),
+            BodySource::Http(body) => Ok(body.read(into).await?),
             #[cfg(test)]
             BodySource::Scripted(body) => {
                 let frame = http_body_util::BodyExt::frame(body).await;
                 let chunk = frame.and_then(|Ok(frame)| frame.into_data().ok());
-                taken.extend(chunk.clone());
+                into.extend_from_slice(chunk.as_deref().unwrap_or_default());
                 Ok(chunk.is_some())
             }
         }

@@ -36,6 +36,7 @@ pub struct Frame<'a> {
 /// end in `data` starts a new `data:` line, and the reader joins them with a line feed. A CR counts
 /// as a line end, because SSE cannot carry it. In JSON that is white space.
 pub fn encode(out: &mut Vec<u8>, id: Option<&str>, data: &[u8]) {
+    out.reserve(id.map_or(0, str::len) + data.len() + FRAMING_BYTES);
     encode_id(out, id);
     write_lines(out, b"data: ", data);
     out.push(b'\n');
@@ -46,6 +47,9 @@ pub fn encode_start(out: &mut Vec<u8>, id: Option<&str>) {
     encode_id(out, id);
     out.extend_from_slice(b"data: ");
 }
+
+/// How many bytes an event of one line takes beside its id and its data.
+const FRAMING_BYTES: usize = "id: \ndata: \n\n".len();
 
 /// The end of an event whose data is one line.
 pub const END: &[u8] = b"\n\n";

@@ -35,6 +35,7 @@ use http_body::Frame;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::request::Refusal;
@@ -1090,7 +1091,7 @@ fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
     let mut decoder = RunDecoder::new("T", Some("R"), Some("R"));
     let upstream = for_caller(&world.upstream, 0);
     let credentials = Arc::new(CredentialRing::new(upstream.clone(), true));
-    let Opened { run, publisher, changed } =
+    let Opened { run, publisher } =
         shared.open(&mut decoder, History::Complete, &credentials, EmitOptions::default());
     let reading = Reading::started(decoder, Capabilities::PYTHON, Seed::fixed(), Instant::now());
     let reader = RunReader::for_owner(Arc::clone(&run)).for_caller(&upstream);
@@ -1098,7 +1099,6 @@ fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
         upstream,
         credentials,
         publisher,
-        changed,
         shared: Arc::clone(shared),
         origin: Origin::Started,
         affinity: None,

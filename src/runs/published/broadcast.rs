@@ -10,9 +10,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::futures::Notified;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::signals::{Asked, Signals, Subscription};
 use super::{RefusalCutoff, Run};
 use crate::metrics::{Charge, Metrics};
 use crate::runs::credential_ring::CredentialRing;
@@ -26,9 +28,7 @@ pub(in crate::runs) struct Broadcast {
     pub(in crate::runs) metrics: Metrics,
     /// How many bytes of events each audience keeps for slow readers.
     pub(in crate::runs) log_bytes: usize,
-    /// Notified when more is published. The driver holds the only strong reference: when the driver
-    /// is gone, the readers' receivers are closed.
-    changed: Weak<watch::Sender<()>>,
+    pub(super) signals: Signals,
     /// The callers who read the run. `None` for an idle thread, which is not read any further.
     pub(in crate::runs) credentials: Option<Arc<CredentialRing<RefusalCutoff>>>,
     /// Whether this is an idle thread, not a run of LangGraph.
@@ -39,10 +39,6 @@ pub(in crate::runs) struct Broadcast {
     away_since: watch::Sender<Option<Instant>>,
     /// Whether a client stopped the run through this gateway. Not all servers record that.
     is_stopped: AtomicBool,
-    /// Notified when a client stops the run through this gateway.
-    stop_noted: Notify,
-    /// Notified when a caller wants an audience or a keyframe.
-    wanted: Notify,
     /// LangGraph's id of the run, once it is known.
     run_id: OnceLock<Arc<str>>,
     /// The run's first event.
@@ -63,27 +59,24 @@ struct Audiences {
 // === impl Broadcast ===
 
 impl Broadcast {
-    /// A run of which nothing was read. `changed` is the driver's.
+    /// A run of which nothing was read.
     pub(in crate::runs) fn new(
         thread_id: &str,
         rendering: Rendering,
         log_bytes: usize,
         metrics: Metrics,
-        changed: Weak<watch::Sender<()>>,
     ) -> Self {
         Self {
             thread_id: thread_id.to_owned(),
             rendering,
             metrics,
             log_bytes,
-            changed,
+            signals: Signals::default(),
             credentials: None,
             is_idle: false,
             _charge: None,
             away_since: watch::Sender::default(),
             is_stopped: AtomicBool::default(),
-            stop_noted: Notify::new(),
-            wanted: Notify::new(),
             run_id: OnceLock::new(),
             start: OnceLock::new(),
             audiences: Mutex::default(),
@@ -105,8 +98,8 @@ impl Broadcast {
         metrics: Metrics,
         charge: Option<Arc<Charge>>,
     ) -> Self {
-        let idle = Self::new(thread_id, rendering, 0, metrics, Weak::new());
-        Self { is_idle: true, _charge: charge, ..idle }
+        let idle = Self::new(thread_id, rendering, 0, metrics);
+        Self { is_idle: true, _charge: charge, signals: Signals::without_driver(), ..idle }
     }
 
     /// The run as the viewers with these options see it. `None` if the reading is over.
@@ -123,7 +116,7 @@ impl Broadcast {
         audiences.know(&run);
         audiences.new.push(Arc::clone(&run));
         drop(audiences);
-        self.wanted.notify_one();
+        self.signals.ask(Asked::WANTS);
         Some(run)
     }
 
@@ -147,19 +140,14 @@ impl Broadcast {
 
     /// A caller wants a keyframe.
     pub(in crate::runs) fn want_keyframe(&self) {
-        self.wanted.notify_one();
-    }
-
-    /// Waits until a caller wants an audience or a keyframe.
-    pub(in crate::runs) async fn wanted(&self) {
-        self.wanted.notified().await;
+        self.signals.ask(Asked::WANTS);
     }
 
     /// Notes whether a client is stopping the run through this gateway.
     pub(in crate::runs) fn note_stop(&self, is_stopped: bool) {
         self.is_stopped.store(is_stopped, Ordering::Release);
         if is_stopped {
-            self.stop_noted.notify_one();
+            self.signals.ask(Asked::STOPS);
         }
     }
 
@@ -168,14 +156,14 @@ impl Broadcast {
         self.is_stopped.load(Ordering::Acquire)
     }
 
-    /// Waits until a client stops the run through this gateway.
-    pub(in crate::runs) async fn stop_noted(&self) {
-        self.stop_noted.notified().await;
+    /// Waits until callers ask something of the driver. Only the driver calls this. Cancel safe.
+    pub(in crate::runs) async fn asked(&self) -> Asked {
+        self.signals.asked().await
     }
 
     /// Publishes since when the upstream has not answered. Only the driver does.
     pub(in crate::runs) fn set_away(&self, since: Option<Instant>) {
-        self.away_since.send_if_modified(|known| std::mem::replace(known, since) != since);
+        self.away_since.send_replace(since);
     }
 
     /// Since when the upstream has not answered.
@@ -208,17 +196,39 @@ impl Broadcast {
         matches!(self.start(), Some(RunEvent::Started { name: known, .. }) if **known == *name)
     }
 
-    /// Notified when more is published; closed if nothing will be.
-    pub(in crate::runs) fn subscribe(&self) -> watch::Receiver<()> {
-        match self.changed.upgrade() {
-            Some(changed) => changed.subscribe(),
-            None => watch::Sender::new(()).subscribe(),
-        }
+    /// Counts as a reader of the run.
+    pub(in crate::runs) fn subscribe(self: &Arc<Self>) -> Subscription {
+        Subscription::new(self)
+    }
+
+    /// How many read the run, or are about to.
+    pub(in crate::runs) fn readers(&self) -> usize {
+        self.signals.readers()
+    }
+
+    /// Whether anybody reads the run, or is about to.
+    pub(in crate::runs) fn is_read(&self) -> bool {
+        self.readers() > 0
+    }
+
+    /// Wakes the readers: more is published. Only the driver calls this.
+    pub(in crate::runs) fn wake_readers(&self) {
+        self.signals.publish();
+    }
+
+    /// Wakes the readers: the driver is gone.
+    pub(in crate::runs) fn end(&self) {
+        self.signals.end();
+    }
+
+    /// Completes when something is published after this call, or the driver is gone.
+    pub(in crate::runs) fn published(&self) -> Notified<'_> {
+        self.signals.published()
     }
 
     /// Whether a driver still reads the run.
     pub(in crate::runs) fn is_driven(&self) -> bool {
-        self.changed.strong_count() > 0
+        self.signals.is_driven()
     }
 }
 

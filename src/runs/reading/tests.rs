@@ -222,8 +222,7 @@ impl Rig {
 
     fn sends_bytes(&mut self, bytes: &[u8]) {
         assert!(self.reading.takes_bytes(), "{:?}", self.reading.phase);
-        let chunks = [Bytes::copy_from_slice(bytes)];
-        self.decoder(|reading, now, out| reading.on_bytes(&chunks, now, out));
+        self.decoder(|reading, now, out| reading.on_bytes(bytes, now, out));
     }
 
     fn closes(&mut self, end: BodyEnd) {

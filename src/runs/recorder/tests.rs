@@ -46,14 +46,10 @@ impl Drop for Directory {
     }
 }
 
-fn pieces(texts: &[&str]) -> Vec<Bytes> {
-    texts.iter().map(|text| Bytes::copy_from_slice(text.as_bytes())).collect()
-}
-
 /// Records a run to its end.
 fn record(recorder: &Recorder, run_id: &str, text: &str) {
     let mut run = recorder.run(Vec::new());
-    run.push(&pieces(&[text]));
+    run.push(text.as_bytes());
     run.flush("T", Some(run_id));
     run.close("the reading ended: finished", true);
     recorder.finish();
@@ -64,9 +60,10 @@ fn a_run_becomes_a_file_of_what_was_sent() {
     let directory = Directory::new();
     let recorder = directory.recorder(10, DEFAULT_BYTES);
     let mut run = recorder.run(Vec::new());
-    run.push(&pieces(&["event: custom\nda", "ta: {}\n"]));
+    run.push(b"event: custom\nda");
+    run.push(b"ta: {}\n");
     run.flush("T", Some(RUN));
-    run.push(&pieces(&["\n"]));
+    run.push(b"\n");
     run.flush("T", Some(RUN));
     run.close("the reading ended: finished", true);
     recorder.finish();
@@ -159,7 +156,7 @@ fn all_recordings_together_are_limited_in_bytes() {
     // A run that alone exceeds the limit replaces all others, and is cut.
     let mut run = recorder.run(Vec::new());
     for _ in 0..10 {
-        run.push(&pieces(&[&big]));
+        run.push(big.as_bytes());
         run.flush("T", Some("d"));
     }
     run.close("the reading ended: finished", true);
@@ -177,7 +174,7 @@ fn no_more_runs_are_recorded_at_once_than_there_may_be_files() {
     let recorder = directory.recorder(1, DEFAULT_BYTES);
     let mut runs = ["a", "b"].map(|run_id| {
         let mut run = recorder.run(Vec::new());
-        run.push(&pieces(&[PART]));
+        run.push(PART.as_bytes());
         run.flush("T", Some(run_id));
         run
     });
@@ -200,13 +197,13 @@ fn a_recording_that_waits_too_long_is_abandoned_and_its_run_does_not_wait() {
     let mut run = recorder.run(Vec::new());
     let mebibyte = format!("data: {}\n\n", "x".repeat(1024 * 1024));
     for _ in 0..100 {
-        run.push(&pieces(&[&mebibyte]));
+        run.push(mebibyte.as_bytes());
         run.flush("T", Some(RUN));
         assert!(queued.load(Ordering::Relaxed) <= MAX_QUEUED_BYTES);
     }
     // A recording that begins meanwhile makes no file and sends no command.
     let mut late = recorder.run(Vec::new());
-    late.push(&pieces(&[&mebibyte]));
+    late.push(mebibyte.as_bytes());
     late.flush("T", Some("late"));
     drop((run, late));
     let recording = Recording { dir: directory.0.clone(), files: 9, bytes: DEFAULT_BYTES };
@@ -231,11 +228,11 @@ fn secrets_are_not_written_however_their_bytes_come() {
     let mut run = recorder.run(vec![secret.as_bytes().to_vec(), b"hi".to_vec(), vec![]]);
     let text = format!("data: [\"{secret}\", \"hi\", \"{secret}\"]\n\n");
     for piece in text.as_bytes().chunks(7) {
-        run.push(&[Bytes::copy_from_slice(piece)]);
+        run.push(piece);
         run.flush("T", Some(RUN));
     }
     run.on_request("9-0", vec![b"another-secret-of-24-byte".to_vec()]);
-    run.push(&pieces(&["data: another-secret-of-24-byte\n\n"]));
+    run.push(b"data: another-secret-of-24-byte\n\n");
     run.flush("T", Some(RUN));
     run.close("the reading ended: finished", true);
     recorder.finish();
@@ -252,13 +249,15 @@ fn a_lost_connection_leaves_no_half_of_an_event() {
     let mut run = recorder.run(Vec::new());
     run.on_request("-1", Vec::new());
     run.on_join(None);
-    run.push(&pieces(&[PART, "id: 7-0\nevent: cus"]));
+    run.push(PART.as_bytes());
+    run.push(b"id: 7-0\nevent: cus");
     run.flush("T", Some(RUN));
     run.on_request("6-0", Vec::new());
     run.on_join(Some(1_795_308_346_000));
-    run.push(&pieces(&["id: 7-0\n", PART]));
+    run.push(b"id: 7-0\n");
+    run.push(PART.as_bytes());
     run.flush("T", Some(RUN));
-    run.push(&pieces(&["data: the end never c"]));
+    run.push(b"data: the end never c");
     run.flush("T", Some(RUN));
     run.close("the reading ended: finished", true);
     recorder.finish();
@@ -281,7 +280,7 @@ fn a_run_whose_reading_stops_is_incomplete() {
     let directory = Directory::new();
     let recorder = directory.recorder(10, DEFAULT_BYTES);
     let mut run = recorder.run(Vec::new());
-    run.push(&pieces(&[PART]));
+    run.push(PART.as_bytes());
     // Without a run id the file is named after the thread.
     run.flush("T", None);
     drop(run);

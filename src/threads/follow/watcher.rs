@@ -390,7 +390,7 @@ impl Watcher {
     async fn relay(&mut self, record: &RunRecord) -> bool {
         let (thread_id, id) = (&self.key.thread_id, record.id.clone());
         let runs = self.shared.runs.with_emit(self.key.emit);
-        let (run, mut wanted) = runs.watch(&self.upstream, self.server, thread_id, record.clone());
+        let (run, wanted) = runs.watch(&self.upstream, self.server, thread_id, record.clone());
         {
             let mut sequence = self.thread.sequence();
             if !sequence.last().is_some_and(|last| Arc::ptr_eq(last, &run)) {
@@ -399,7 +399,7 @@ impl Watcher {
         }
         self.publish(LastLook::Running);
         let began_at = Instant::now();
-        while wanted.changed().await.is_ok() {}
+        wanted.ended().await;
         self.relayed.note(&id, began_at);
         // The state that the run made may be read at once.
         self.state_due = Instant::now();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Weak;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http_body::Body as _;
@@ -30,6 +30,11 @@ pub(in crate::upstream) struct Body {
     silence: Pin<Box<Sleep>>,
     /// Whether the last call took [`MAX_BYTES_AT_ONCE`].
     is_full: bool,
+    /// The task that the connection wakes when there is more.
+    waker: Option<Waker>,
+    /// Whether the last call found nothing after the bytes that it returned. The connection then
+    /// wakes the task, and the next call need not look again.
+    is_drained: bool,
     /// The body's end, if the last call returned the bytes before it.
     end: Option<Result<(), BodyError>>,
 }
@@ -45,23 +50,28 @@ impl Body {
             last_chunk_at: Instant::now(),
             silence: Box::pin(tokio::time::sleep(SILENCE_TIMEOUT)),
             is_full: false,
+            waker: None,
+            is_drained: false,
             end: None,
         }
     }
 
-    /// Waits for bytes, and appends what has arrived to `taken`, some 64 KiB at most. Returns
-    /// whether more may follow; at the end of the body it appends nothing. Cancel safe.
-    pub(in crate::upstream) async fn chunks(
+    /// Waits for bytes, and appends what has arrived to `into`, some 64 KiB at most. Returns whether
+    /// more may follow; at the end of the body it appends nothing. Cancel safe.
+    ///
+    /// The bytes are copied: the connection then reads the next ones into the same buffer, and
+    /// allocates none.
+    pub(in crate::upstream) async fn read(
         &mut self,
-        taken: &mut Vec<Bytes>,
+        into: &mut Vec<u8>,
     ) -> Result<bool, BodyError> {
-        std::future::poll_fn(|cx| self.poll_chunks(cx, taken)).await
+        std::future::poll_fn(|cx| self.poll_read(cx, into)).await
     }
 
-    fn poll_chunks(
+    fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
-        taken: &mut Vec<Bytes>,
+        into: &mut Vec<u8>,
     ) -> Poll<Result<bool, BodyError>> {
         if let Some(end) = self.end.take() {
             return Poll::Ready(end.map(|()| false));
@@ -70,17 +80,27 @@ impl Body {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
+        let is_same_task = self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+        if std::mem::take(&mut self.is_drained) && is_same_task {
+            return self.poll_silence(cx).map(|()| Err(BodyError::Silent));
+        }
+        if !is_same_task {
+            self.waker = Some(cx.waker().clone());
+        }
         let mut bytes = 0;
         while bytes < MAX_BYTES_AT_ONCE {
             let end = match self.poll_chunk(cx) {
                 Poll::Ready(Some(Ok(chunk))) => {
                     bytes += chunk.len();
-                    taken.push(chunk);
+                    into.extend_from_slice(&chunk);
                     continue;
                 }
                 Poll::Ready(Some(Err(error))) => Err(error),
                 Poll::Ready(None) => Ok(()),
-                Poll::Pending => break,
+                Poll::Pending => {
+                    self.is_drained = bytes > 0;
+                    break;
+                }
             };
             if bytes == 0 {
                 return Poll::Ready(end.map(|()| false));
@@ -152,5 +172,53 @@ impl Drop for Body {
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Body").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::Request;
+    use http_body_util::Full;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use crate::upstream::Tls;
+    use crate::upstream::dial::Dialer;
+    use crate::upstream::http1::Http;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    #[tokio::test]
+    async fn bytes_wake_the_task_that_reads_now_not_the_one_that_read_before() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let http = Http::new(Dialer::new(&Tls::default()).unwrap(), PATIENCE);
+        let serves = async {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            assert!(socket.read(&mut [0; 1024]).await.unwrap() > 0);
+            let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n";
+            socket.write_all(head).await.unwrap();
+            socket
+        };
+        let request = Request::get("/").body(Full::default()).unwrap();
+        let (response, mut socket) = tokio::join!(http.send(request, &url), serves);
+        let (mut body, mut bytes) = (response.unwrap().into_body(), Vec::new());
+        assert!(body.read(&mut bytes).await.unwrap());
+
+        let (began, begins) = tokio::sync::oneshot::channel();
+        let reads = tokio::spawn(async move {
+            let reads = body.read(&mut bytes);
+            // On a runtime of one thread, nothing is sent before this task waits.
+            began.send(()).unwrap();
+            assert!(reads.await.unwrap());
+            bytes
+        });
+        begins.await.unwrap();
+        socket.write_all(b"3\r\ntwo\r\n").await.unwrap();
+        let bytes = timeout(PATIENCE, reads).await.unwrap().unwrap();
+        assert_eq!(bytes, b"onetwo");
     }
 }
