@@ -376,7 +376,9 @@ impl<'a> Reader<'a> {
             (State::Started | State::Ended, "values") => self.state = State::Ended,
             (State::Started | State::Ended, "messages") => {
                 self.state = State::Started;
-                let text = memmem::find(data.as_bytes(), b"\"text\":\"").map(|at| &data[at + 8..]);
+                let before = b"\"content\":\"";
+                let text =
+                    memmem::find(data.as_bytes(), before).map(|at| &data[at + before.len()..]);
                 let text = text.and_then(|rest| rest.split_once('"'));
                 self.hear(text.map_or("", |(text, _)| text), now)?;
             }

@@ -31,7 +31,7 @@ const GAP_AFTER: usize = 1_000;
 const GAP: Duration = Duration::from_millis(20);
 
 /// How a part with values begins.
-const VALUES: &[u8] = b"event: values\r\ndata: ";
+pub(crate) const VALUES: &[u8] = b"event: values\r\ndata: ";
 
 /// A run that a task of its own produces, with or without readers.
 pub(crate) struct Kept {

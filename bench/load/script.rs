@@ -1,6 +1,9 @@
 //! The scripted run of the upstream, and its parts. The parts are those of a recorded run of the
 //! Python server, with other ids and another text.
+//!
+//! The recording has one of its 200 tokens, which stands for the whole text in the parts after it.
 
+use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -8,17 +11,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::text::Speech;
-
-/// The recorded run.
-const CAPTURE: &str = "tests/captures/py-0.16.7/agent-combo.sse";
-/// The recorded ids, and the text of the recorded run's last message.
-const THREAD: &str = "01a200b7-5ee5-70e2-95e8-b76fe45c0278";
-const RUN: &str = "01a200b7-5ee6-7592-b13b-546489e59c9e";
-const FIRST_TOKEN: &str = "tok0 ";
-const TEXT: &str = "tok0 tok1 tok2 tok3 tok4 tok5 tok6 tok7 ";
-const HUMAN_ID: &str = "\"human-1\"";
-const HUMAN_TEXT: &str = "\"hi\"";
+/// The recorded run, in all modes that a client of these benchmarks asks for.
+const CAPTURE: &str = "bench/load/run.sse";
+/// The recorded ids, the human message as a JSON string, and the text of the answer.
+const THREAD: &str = "01a20092-5f49-72ec-8ca1-ea94e32043b2";
+const RUN: &str = "01a20092-6172-701f-927c-abaec9ce3458";
+const TEXT: &str = "~0@1017813791213+0.....................;";
+const HUMAN_ID: &str = "\"h1\"";
+const HUMAN_TEXT: &str = r#""{\"n\":200,\"size\":40}""#;
 
 /// The properties of a run. The script is the text of the human message, so that the upstream gets
 /// the same through any gateway.
@@ -40,20 +40,20 @@ pub(crate) struct Script {
     pub(crate) lost: Option<u64>,
 }
 
-/// The parts of a run: whole ones, and templates for those with a text.
+/// The parts of a run: those before its first token, those of each token, and those after its last.
 #[derive(Clone)]
 pub(crate) struct Parts {
-    metadata: String,
-    first_values: String,
-    token: Around,
-    last_chunk: String,
-    updates: Around,
-    values: Around,
+    pub(crate) head: Vec<Part>,
+    pub(crate) token: Vec<Part>,
+    pub(crate) tail: Vec<Part>,
 }
 
-/// The bytes before a text, and those after it.
+/// A part, in the pieces before, between and after its texts. It has no id yet.
 #[derive(Clone)]
-struct Around(String, String);
+pub(crate) struct Part {
+    pub(crate) event: String,
+    pieces: Vec<String>,
+}
 
 // === impl Script ===
 
@@ -91,113 +91,82 @@ impl Parts {
     /// Reads the parts from the capture.
     pub(crate) fn read() -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(CAPTURE);
-        let capture = fs::read_to_string(path).expect("a capture of the tests");
-        let find = |event: &str, text: &str| {
-            let is_it = |part: &&str| {
-                let event = part.strip_prefix("event: ").and_then(|part| part.strip_prefix(event));
-                event.is_some_and(|rest| rest.starts_with("\r\n") && rest.contains(text))
-            };
-            let part = capture.split_inclusive("\r\n\r\n").filter(is_it).last();
-            part.expect("the capture holds each mode").to_owned()
-        };
-        let updates = Around::of(&find("updates", TEXT), TEXT);
-        let first = capture.split_inclusive("\r\n\r\n").find(|p| p.starts_with("event: values"));
-        let first_values = first.expect("the capture holds values").to_owned();
-        // The recorded run calls tools first. This run's thread has only two messages.
-        let before = first_values.split_once("]}\r\n").expect("values hold messages").0;
-        let (_, before_text) = updates.0.split_once(":[").expect("updates hold messages");
-        let (after_text, _) = updates.1.split_once("]}}\r\n").expect("updates end");
-        let (_, end) = first_values.split_once("]}\r\n").expect("values end");
-        Self {
-            metadata: find("metadata", RUN),
-            token: Around::of(&find("messages", FIRST_TOKEN), FIRST_TOKEN),
-            last_chunk: find("messages", "\"chunk_position\":\"last\""),
-            values: Around(format!("{before},{before_text}"), format!("{after_text}]}}\r\n{end}")),
-            first_values,
-            updates,
-        }
+        let capture = fs::read_to_string(path).expect("the recorded run");
+        let parts: Vec<_> = capture.split_terminator("\r\n\r\n").map(Part::new).collect();
+        // The recording has one token, in two modes. The parts after it have the whole text.
+        let is_spoken = |part: &Part| part.pieces.len() > 1;
+        let first = parts.iter().position(is_spoken).expect("the recorded run has a token");
+        let (head, rest) = parts.split_at(first);
+        let (token, tail) = rest.split_at(2);
+        Self { head: head.to_vec(), token: token.to_vec(), tail: tail.to_vec() }
     }
 
-    /// The parts of another run, which answers this message. Both texts are JSON strings.
-    pub(crate) fn of_run(&self, thread: &str, run: &str, human_id: &str, human: &str) -> Self {
-        let other = |part: &String| {
-            let part = part.replace(THREAD, thread).replace(RUN, run);
-            part.replacen(HUMAN_TEXT, human, 1).replacen(HUMAN_ID, human_id, 1)
+    /// The parts of another run, which answers this message, in these modes. Both texts are JSON
+    /// strings.
+    pub(crate) fn of_run(
+        &self,
+        [thread, run]: [&str; 2],
+        [human_id, human]: [&str; 2],
+        modes: &[String],
+    ) -> Self {
+        let other = |piece: &String| {
+            let piece = piece.replace(THREAD, thread).replace(RUN, run);
+            piece.replace(HUMAN_TEXT, human).replace(HUMAN_ID, human_id)
         };
-        let around = |Around(before, after): &Around| Around(other(before), other(after));
-        Self {
-            metadata: other(&self.metadata),
-            first_values: other(&self.first_values),
-            token: around(&self.token),
-            last_chunk: other(&self.last_chunk),
-            updates: around(&self.updates),
-            values: around(&self.values),
-        }
+        let those = |parts: &[Part]| {
+            let asked = parts.iter().filter(|part| part.is_in(modes));
+            let other = asked.map(|Part { event, pieces }| Part {
+                event: event.clone(),
+                pieces: pieces.iter().map(other).collect(),
+            });
+            other.collect()
+        };
+        Self { head: those(&self.head), token: those(&self.token), tail: those(&self.tail) }
     }
 
     /// The same parts, for a thread with this conversation.
     pub(crate) fn behind(mut self, conversation: &str) -> Self {
         if !conversation.is_empty() {
             let before = format!("\"messages\":[{conversation},");
-            let Around(values, _) = &mut self.values;
-            for part in [&mut self.first_values, values] {
-                *part = part.replacen("\"messages\":[", &before, 1);
+            let values = self.head.iter_mut().chain(&mut self.tail).filter(|p| p.event == "values");
+            for piece in values.filter_map(|part| part.pieces.first_mut()) {
+                *piece = piece.replacen("\"messages\":[", &before, 1);
             }
         }
         self
     }
-
-    /// The first part, with the run's id.
-    pub(crate) fn metadata(&self) -> Bytes {
-        self.metadata.clone().into()
-    }
-
-    /// The state with the human message.
-    pub(crate) fn first_values(&self) -> Bytes {
-        self.first_values.clone().into()
-    }
-
-    /// The next token.
-    pub(crate) fn token(&self, speech: &mut Speech, now: u64) -> Bytes {
-        self.token.with(|out| speech.token(now, out))
-    }
-
-    /// The last token.
-    pub(crate) fn last_token(&self, speech: &mut Speech) -> Bytes {
-        self.token.with(|out| speech.last(out))
-    }
-
-    /// The chunk without text that ends the message.
-    pub(crate) fn last_chunk(&self) -> Bytes {
-        self.last_chunk.clone().into()
-    }
-
-    /// The update of the step.
-    pub(crate) fn updates(&self, text: &str) -> Bytes {
-        self.updates.with(|out| out.extend_from_slice(text.as_bytes()))
-    }
-
-    /// The state with both messages.
-    pub(crate) fn values(&self, text: &str) -> Bytes {
-        self.values.with(|out| out.extend_from_slice(text.as_bytes()))
-    }
 }
 
-// === impl Around ===
+// === impl Part ===
 
-impl Around {
-    fn of(part: &str, text: &str) -> Self {
-        let (before, after) = part.split_once(text).expect("the part was found by its text");
-        Self(before.to_owned(), after.to_owned())
+impl Part {
+    fn new(part: &str) -> Self {
+        let event = part.strip_prefix("event: ").and_then(|part| part.split_once("\r\n"));
+        let event = event.expect("each part names its event").0.to_owned();
+        Self { event, pieces: part.split(TEXT).map(str::to_owned).collect() }
     }
 
-    fn with(&self, write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
-        let Self(before, after) = self;
-        // A token is shorter than this.
-        let mut out = Vec::with_capacity(before.len() + after.len() + 64);
-        out.extend_from_slice(before.as_bytes());
-        write(&mut out);
-        out.extend_from_slice(after.as_bytes());
+    /// Whether a client that asks for these modes gets the part.
+    fn is_in(&self, modes: &[String]) -> bool {
+        self.event == "metadata"
+            || modes.iter().any(|mode| mode.strip_suffix("-tuple").unwrap_or(mode) == self.event)
+    }
+
+    /// The part with this text, and an id if the client may join the run.
+    pub(crate) fn with(&self, text: &str, id: Option<u64>) -> Bytes {
+        let length: usize = self.pieces.iter().map(String::len).sum();
+        let mut out = String::with_capacity(length + self.pieces.len() * text.len() + 32);
+        for (at, piece) in self.pieces.iter().enumerate() {
+            if at > 0 {
+                out.push_str(text);
+            }
+            out.push_str(piece);
+        }
+        if let Some(id) = id {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "\r\nid: {id}-0");
+        }
+        out.push_str("\r\n\r\n");
         out.into()
     }
 }

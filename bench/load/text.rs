@@ -40,15 +40,17 @@ pub(crate) fn now() -> u64 {
 // === impl Speech ===
 
 impl Speech {
-    /// Appends the next token to `out`.
-    pub(crate) fn token(&mut self, now: u64, out: &mut Vec<u8>) {
-        self.say(&format!("{}@{now} ", self.tokens), out);
+    /// The next token.
+    pub(crate) fn token(&mut self, now: u64) -> String {
+        let token = format!("{}@{now} ", self.tokens);
         self.tokens += 1;
+        self.say(token)
     }
 
-    /// Appends the last token to `out`.
-    pub(crate) fn last(&mut self, out: &mut Vec<u8>) {
-        self.say(&format!("{}#{} ", self.tokens, self.sum.0), out);
+    /// The last token.
+    pub(crate) fn last(&mut self) -> String {
+        let token = format!("{}#{} ", self.tokens, self.sum.0);
+        self.say(token)
     }
 
     /// How many tokens were sent, without the last.
@@ -61,10 +63,10 @@ impl Speech {
         &self.text
     }
 
-    fn say(&mut self, token: &str, out: &mut Vec<u8>) {
-        self.sum.add(token);
-        self.text.push_str(token);
-        out.extend_from_slice(token.as_bytes());
+    fn say(&mut self, token: String) -> String {
+        self.sum.add(&token);
+        self.text.push_str(&token);
+        token
     }
 }
 
@@ -92,7 +94,7 @@ impl Hearing {
         let mut heard = Self::default();
         heard.hear(text, 0)?;
         let new = heard.tokens.checked_sub(self.tokens).ok_or("a text that was heard is gone")?;
-        heard.latencies = std::mem::take(&mut self.latencies);
+        heard.latencies = self.take_latencies();
         *self = heard;
         Ok(new)
     }
@@ -112,6 +114,11 @@ impl Hearing {
     /// The bytes of these tokens.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The latencies since the last call.
+    pub(crate) fn take_latencies(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.latencies)
     }
 
     /// The latency of each token, if all were received and nothing else. If `tokens` is not given,

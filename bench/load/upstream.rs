@@ -1,7 +1,7 @@
 //! The scripted upstream: as much of a LangGraph server as a gateway uses, and runs that follow the
 //! script in their human message. If the script says so, clients can join a run.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ use uuid::Uuid;
 use crate::client::Fault;
 use crate::kept::{self, Kept};
 use crate::listen::serve;
-use crate::script::{Parts, Script};
+use crate::script::{Part, Parts, Script};
 use crate::stored::{Mood, Threads};
 use crate::text::{Speech, now};
 
@@ -57,6 +57,9 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 /// How long the stream of an ended run is stored. Its record and its thread's state stay.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(1);
 
+/// How many states of threads are stored whose runs are not.
+const MOST_STATES: usize = 4_096;
+
 /// The state that all requests share.
 struct Server {
     parts: Parts,
@@ -65,6 +68,8 @@ struct Server {
     running: Mutex<HashSet<String>>,
     /// The stored runs by their ids.
     kept: Mutex<HashMap<String, Arc<Kept>>>,
+    /// The states of threads that clients have made, whose runs are not stored.
+    states: Mutex<HashMap<String, Bytes>>,
     /// The tasks that produce stored runs.
     tellers: Mutex<JoinSet<()>>,
     /// Cancelled to end the current runs that wait for that.
@@ -94,6 +99,10 @@ struct NewThread {
 #[derive(Deserialize)]
 struct RunRequest {
     input: Input,
+    #[serde(default = "gateways_modes")]
+    stream_mode: Vec<String>,
+    #[serde(default)]
+    stream_resumable: bool,
 }
 
 #[derive(Deserialize)]
@@ -110,11 +119,16 @@ struct Message {
 /// A run's stream.
 pub(crate) struct RunBody {
     server: Arc<Server>,
+    thread: String,
     run_id: String,
     script: Script,
     parts: Parts,
     speech: Speech,
     next: Next,
+    /// The parts of a token that are still to be sent.
+    rest: VecDeque<Bytes>,
+    /// The id of the next part, if others can join the run.
+    id: Option<u64>,
     /// When the next part or the next heartbeat is due.
     wait: Pin<Box<Sleep>>,
     end: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
@@ -122,13 +136,14 @@ pub(crate) struct RunBody {
 
 /// The next part.
 enum Next {
-    Metadata,
-    FirstValues,
+    Head(usize),
     Token,
-    LastChunk,
-    Updates,
-    Values,
-    Nothing,
+    Tail(usize),
+}
+
+/// The modes of a run whose client names none.
+fn gateways_modes() -> Vec<String> {
+    ["values", "messages-tuple", "updates"].map(str::to_owned).into()
 }
 
 /// Serves until stdin is closed.
@@ -138,6 +153,7 @@ pub(crate) async fn run() -> Result<(), Fault> {
         runs: AtomicU64::new(0),
         running: Mutex::default(),
         kept: Mutex::default(),
+        states: Mutex::default(),
         tellers: Mutex::default(),
         end: Mutex::default(),
         threads: Threads::default(),
@@ -269,6 +285,7 @@ impl Server {
             (&Method::POST, ["threads"]) => {
                 let asked: NewThread = serde_json::from_slice(&body)?;
                 let id = asked.thread_id.unwrap_or_else(|| Uuid::new_v4().to_string());
+                self.put_state(&id, &json!({}), None);
                 (StatusCode::OK, json!({ "thread_id": id, "status": "idle", "metadata": {} }))
             }
             (&Method::PATCH, ["threads", thread]) => {
@@ -298,7 +315,8 @@ impl Server {
             (&Method::GET, ["threads", thread, "state"]) => {
                 let run = lock(&self.kept).values().find(|run| run.thread == *thread).cloned();
                 let is_running = |run: &Arc<Kept>| self.status(&run.run_id) == "running";
-                match (run, self.threads.state(thread)) {
+                let own = self.threads.state(thread);
+                match (run, own.or_else(|| lock(&self.states).get(*thread).cloned())) {
                     (Some(run), stored) if stored.is_none() || is_running(&run) => {
                         (StatusCode::OK, run.state())
                     }
@@ -326,8 +344,14 @@ impl Server {
                 (StatusCode::OK, json!([{ "assistant_id": "a", "graph_id": "agent" }]))
             }
             (&Method::GET, ["assistants", "a", "schemas"]) => {
-                (StatusCode::OK, json!({ "input_schema": { "properties": { "messages": {} } } }))
+                let schema = json!({ "properties": { "messages": {} } });
+                let schemas = json!({ "input_schema": schema, "output_schema": schema });
+                (StatusCode::OK, schemas)
             }
+            (&Method::GET, ["assistants", "a", "graph"]) => {
+                (StatusCode::OK, json!({ "nodes": [{ "id": "agent" }], "edges": [] }))
+            }
+            (&Method::POST, ["threads", _, "runs", _, "cancel"]) => (StatusCode::OK, json!({})),
             (&Method::GET, ["info"]) => {
                 let info = json!({ "version": "0.16.7", "langgraph_py_version": "1.2.22" });
                 (StatusCode::OK, info)
@@ -347,8 +371,8 @@ impl Server {
         thread: &str,
         body: &[u8],
     ) -> Result<Response<BoxBody<Bytes, Infallible>>, Fault> {
-        let request: RunRequest = serde_json::from_slice(body)?;
-        let Some(Message { id, content }) = request.input.messages.first() else {
+        let RunRequest { input, stream_mode, stream_resumable } = serde_json::from_slice(body)?;
+        let Some(Message { id, content }) = input.messages.last() else {
             let detail = json!({ "detail": "no message tells what to say" });
             return Ok(json_answer(StatusCode::UNPROCESSABLE_ENTITY, &detail));
         };
@@ -357,7 +381,7 @@ impl Server {
         let count = u128::from(self.runs.fetch_add(1, Ordering::Relaxed));
         let run_id = Uuid::from_u128(count << 64 | u128::from(now())).to_string();
         let [id, content] = [id, content].map(|text| Value::from(&**text).to_string());
-        let mut parts = self.parts.of_run(thread, &run_id, &id, &content);
+        let mut parts = self.parts.of_run([thread, &run_id], [&id, &content], &stream_mode);
         if let Some(conversation) = self.threads.conversation(thread) {
             parts = parts.behind(&conversation);
         }
@@ -368,11 +392,15 @@ impl Server {
         let server = Arc::clone(&self);
         let body = RunBody {
             server: self,
+            thread: thread.to_owned(),
             run_id: run_id.clone(),
             script,
             parts,
             speech: Speech::default(),
-            next: Next::Metadata,
+            next: Next::Head(0),
+            rest: VecDeque::new(),
+            // Ids are milliseconds.
+            id: (stream_resumable || script.is_kept).then(|| now() / 1_000_000),
             wait: Box::pin(sleep(Duration::from_micros(script.pause_us))),
             end: script.waits_for_end().then(|| Box::pin(end.cancelled_owned())),
         };
@@ -394,6 +422,28 @@ impl Server {
         });
         drop(tellers);
         streamed(thread, &kept.run_id.clone(), kept.from_start())
+    }
+
+    /// Stores the state of a thread whose runs are not stored.
+    fn put_state(&self, thread: &str, values: &Value, run_id: Option<&str>) {
+        let state = json!({
+            "values": values, "next": [], "tasks": [], "metadata": { "run_id": run_id },
+            "checkpoint": run_id.map(|id| json!({ "checkpoint_id": id })),
+        });
+        let mut states = lock(&self.states);
+        if states.len() >= MOST_STATES {
+            states.clear();
+        }
+        states.insert(thread.to_owned(), state.to_string().into());
+    }
+
+    /// Stores the values of this part.
+    fn put_values(&self, thread: &str, part: &[u8], run_id: &str) {
+        let data =
+            part.strip_prefix(kept::VALUES).and_then(|data| data.split(|b| *b == b'\r').next());
+        if let Some(values) = data.and_then(|data| serde_json::from_slice(data).ok()) {
+            self.put_state(thread, &values, Some(run_id));
+        }
     }
 
     fn status(&self, run: &str) -> &'static str {
@@ -431,28 +481,57 @@ impl RunBody {
 
     /// The next bytes; `None` at the end.
     pub(crate) fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let (part, next) = match self.next {
-            Next::Metadata => {
-                ready!(self.wait.as_mut().poll(cx));
-                (self.parts.metadata(), Next::FirstValues)
-            }
-            Next::FirstValues => {
+        if let Some(part) = self.rest.pop_front() {
+            return Poll::Ready(Some(part));
+        }
+        match self.next {
+            Next::Head(at) => {
+                if at == 0 {
+                    ready!(self.wait.as_mut().poll(cx));
+                }
+                let part = self.parts.head.get(at).cloned();
+                if let Some(part) = part {
+                    self.next = Next::Head(at + 1);
+                    return Poll::Ready(Some(self.render(&part, "")));
+                }
                 let first = if self.script.is_idle { HEARTBEAT_INTERVAL } else { Duration::ZERO };
                 self.wait.as_mut().reset(Instant::now() + first);
-                (self.parts.first_values(), Next::Token)
+                self.next = Next::Token;
+                self.poll_token(cx).map(Some)
             }
-            Next::Token => return self.poll_token(cx).map(Some),
-            Next::LastChunk => (self.parts.last_chunk(), Next::Updates),
-            Next::Updates => (self.parts.updates(self.speech.text()), Next::Values),
-            Next::Values => {
-                // The record must be up to date when the stream ends.
-                lock(&self.server.running).remove(&self.run_id);
-                (self.parts.values(self.speech.text()), Next::Nothing)
+            Next::Token => self.poll_token(cx).map(Some),
+            Next::Tail(at) => {
+                let Some(part) = self.parts.tail.get(at).cloned() else {
+                    return Poll::Ready(None);
+                };
+                self.next = Next::Tail(at + 1);
+                let text = self.speech.text().to_owned();
+                let rendered = self.render(&part, &text);
+                if part.event == "values" {
+                    // The record must be up to date when the stream ends.
+                    lock(&self.server.running).remove(&self.run_id);
+                    if !self.script.is_kept {
+                        self.server.put_values(&self.thread, &rendered, &self.run_id);
+                    }
+                }
+                Poll::Ready(Some(rendered))
             }
-            Next::Nothing => return Poll::Ready(None),
-        };
-        self.next = next;
-        Poll::Ready(Some(part))
+        }
+    }
+
+    fn render(&mut self, part: &Part, text: &str) -> Bytes {
+        let id = self.id;
+        self.id = id.map(|id| id + 1);
+        part.with(text, id)
+    }
+
+    /// The first part of the next token; the others wait in `rest`.
+    fn say(&mut self, token: &str) -> Bytes {
+        for part in &self.parts.token {
+            self.rest.push_back(part.with(token, self.id));
+            self.id = self.id.map(|id| id + 1);
+        }
+        self.rest.pop_front().unwrap_or_default()
     }
 
     fn poll_token(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
@@ -467,13 +546,14 @@ impl RunBody {
             }
         }
         if self.script.lost == Some(self.speech.tokens()) {
-            drop(self.parts.token(&mut self.speech, now()));
+            self.speech.token(now());
         }
         let is_behind = self.speech.tokens() < self.script.tokens;
         let is_through = if self.script.goes_on { self.end.is_none() } else { !is_behind };
         if is_through {
-            self.next = Next::LastChunk;
-            return Poll::Ready(self.parts.last_token(&mut self.speech));
+            self.next = Next::Tail(0);
+            let last = self.speech.last();
+            return Poll::Ready(self.say(&last));
         }
         let is_at_once = self.script.goes_on && is_behind;
         if let Some(interval) = self.script.interval().filter(|_| !is_at_once) {
@@ -482,7 +562,8 @@ impl RunBody {
             let planned = self.wait.deadline();
             self.wait.as_mut().reset(planned + interval);
         }
-        Poll::Ready(self.parts.token(&mut self.speech, now()))
+        let token = self.speech.token(now());
+        Poll::Ready(self.say(&token))
     }
 }
 
