@@ -82,7 +82,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use client::Fault;
 use scenario::{Bench, Outcome, Sizes};
 
-/// The sizes for the figures in `docs/measurements/load.md`.
+/// The sizes for the figures in `docs/scale.md`.
 const FULL: Sizes = Sizes {
     rounds: 7,
     streams: 100,

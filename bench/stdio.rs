@@ -51,7 +51,7 @@ struct Sizes {
     pause: Duration,
 }
 
-/// The sizes for the figures in `docs/measurements/load.md`.
+/// The sizes for the figures in `docs/scale.md`.
 const FULL: Sizes = Sizes { rounds: 5, tokens: 200_000, pause: Duration::from_secs(5) };
 
 /// The sizes for a check that nothing is lost.

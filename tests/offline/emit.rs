@@ -118,14 +118,14 @@ fn the_page_says_what_each_option_costs() {
         let percent = f64::from(bytes) / f64::from(all) * 100.0;
         writeln!(table, "| `{option}` | {bytes} | {percent:.1} % |").unwrap();
     }
-    let path = capture::root().join("../docs/measurements/bytes.md");
+    let path = capture::root().join("../docs/emit.md");
     let page = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = page.split_once("|---|--:|--:|\n").unwrap();
     let after = rest.find("\n\n").map_or("", |at| &rest[at + 1..]);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, format!("{before}|---|--:|--:|\n{table}{after}")).unwrap();
     } else {
-        assert!(rest.starts_with(&table), "docs/measurements/bytes.md is to say:\n{table}");
+        assert!(rest.starts_with(&table), "docs/emit.md is to say:\n{table}");
     }
 }
 
