@@ -41,6 +41,7 @@ mod marks;
 #[path = "load/pipe.rs"]
 mod pipe;
 #[path = "load/process.rs"]
+#[expect(dead_code, reason = "no live data are counted here")]
 mod process;
 mod profile;
 #[path = "load/reload.rs"]
@@ -48,6 +49,7 @@ mod reload;
 #[path = "load/resume.rs"]
 mod resume;
 #[path = "load/scale.rs"]
+#[expect(dead_code, reason = "no live data are counted here")]
 mod scale;
 #[path = "load/scenario.rs"]
 mod scenario;

@@ -1,5 +1,5 @@
-//! Large conversations, states and inputs: the bytes that are read, the memory, and the delay for
-//! others.
+//! Large conversations, states and inputs: the bytes that are read, the peak of memory, and the
+//! delay for others.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -25,11 +25,6 @@ pub(crate) struct Sizes {
     pub(crate) input_bytes: usize,
     /// How long one client follows the thread.
     pub(crate) look_seconds: u64,
-    /// Viewers of a thread whose first snapshot has 5 MB.
-    pub(crate) viewers: usize,
-    /// Followed threads of 1 MB, and how often the state of each changes.
-    pub(crate) threads: u64,
-    pub(crate) changes: usize,
     /// How long one client reads slowly, and the size of the conversation.
     pub(crate) slow_seconds: u64,
     pub(crate) slow_messages: usize,
@@ -45,9 +40,6 @@ pub(crate) const FULL: Sizes = Sizes {
     runs: 20,
     input_bytes: 3_600_000,
     look_seconds: 10,
-    viewers: 200,
-    threads: 20,
-    changes: 5,
     slow_seconds: 60,
     slow_messages: 23_000,
     state_bytes: 20_000_000,
@@ -61,9 +53,6 @@ pub(crate) const QUICK: Sizes = Sizes {
     runs: 5,
     input_bytes: 50_000,
     look_seconds: 2,
-    viewers: 5,
-    threads: 2,
-    changes: 1,
     slow_seconds: 1,
     slow_messages: 500,
     state_bytes: 400_000,
@@ -71,11 +60,8 @@ pub(crate) const QUICK: Sizes = Sizes {
     tokens: 100,
 };
 
-const SETTLE: Duration = Duration::from_secs(2);
 const UPSTREAM_DELAY_MS: u64 = 500;
 const INTERVAL_US: u64 = 20_000;
-/// Viewers that connect before memory is read.
-const WARM_VIEWERS: usize = 20;
 /// The speed of the slow client.
 const SLOW_BYTES_PER_SECOND: u64 = 400_000;
 
@@ -84,8 +70,6 @@ pub(crate) async fn run(sizes: Sizes) -> Result<(), Fault> {
     loads(sizes).await?;
     inputs(sizes).await?;
     attach().await?;
-    held(sizes).await?;
-    viewers(sizes).await?;
     slow(sizes).await?;
     beside(sizes).await
 }
@@ -159,63 +143,6 @@ fn name(ask: Ask) -> &'static str {
         Ask::Events => "`events`",
         Ask::Follow => "`events?follow=thread`",
     }
-}
-
-/// The memory of a followed thread after some changes of its state.
-async fn held(sizes: Sizes) -> Result<(), Fault> {
-    let rig = Rig::start()?;
-    let wanted =
-        Wanted { count: sizes.threads, state_bytes: 500_000, ..Wanted::conversation(1, 2_000) };
-    rig.store(wanted).await?;
-    let before = rig.gateway.resident()?;
-    let mut viewers = Viewers::default();
-    for thread in 1..=sizes.threads {
-        viewers.add(rig.address(), Ask::Follow, thread);
-    }
-    let mut told = usize::try_from(sizes.threads)?;
-    viewers.until(|seen| seen.ends.load(Ordering::Relaxed) == told).await?;
-    for _ in 0..sizes.changes {
-        for thread in 1..=sizes.threads {
-            rig.change(thread).await?;
-        }
-        told += usize::try_from(sizes.threads)?;
-        viewers.until(|seen| seen.ends.load(Ordering::Relaxed) >= told).await?;
-    }
-    sleep(SETTLE).await;
-    let each = rig.gateway.resident()?.saturating_sub(before) / sizes.threads;
-    row(
-        &format!("memory per followed thread of 1 MB after {} changes", sizes.changes),
-        mib(each),
-        "≤ 3 MiB",
-    );
-    viewers.leave().await;
-    Ok(())
-}
-
-/// The memory of a viewer that got a large snapshot, and nothing since.
-async fn viewers(sizes: Sizes) -> Result<(), Fault> {
-    let rig = Rig::start()?;
-    rig.store(Wanted { state_bytes: 2_500_000, ..Wanted::conversation(1, 10_000) }).await?;
-    let mut viewers = Viewers::default();
-    // The allocator keeps memory from reading such states, which does not count for a viewer.
-    one_by_one(&mut viewers, &rig, WARM_VIEWERS).await?;
-    let before = rig.gateway.resident()?;
-    one_by_one(&mut viewers, &rig, sizes.viewers).await?;
-    let each = rig.gateway.resident()?.saturating_sub(before) / sizes.viewers as u64;
-    row("memory per idle viewer after a snapshot of 5 MB", kib(each), "≤ 32 KiB");
-    viewers.leave().await;
-    Ok(())
-}
-
-/// Adds followers of the first thread, each after the one before has the thread.
-async fn one_by_one(viewers: &mut Viewers, rig: &Rig, more: usize) -> Result<(), Fault> {
-    for _ in 0..more {
-        let sent = viewers.seen.ends.load(Ordering::Relaxed) + 1;
-        viewers.add(rig.address(), Ask::Follow, 1);
-        viewers.until(|seen| seen.ends.load(Ordering::Relaxed) == sent).await?;
-    }
-    sleep(SETTLE).await;
-    Ok(())
 }
 
 /// One client reads a run slowly, after a long conversation.

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -29,6 +29,8 @@ pub(crate) struct Process {
     upstream: Option<SocketAddr>,
     /// The thread that forwards the process's stderr.
     ear: Option<JoinHandle<()>>,
+    /// What the process answers on stdout.
+    answers: Option<BufReader<ChildStdout>>,
 }
 
 // === impl Process ===
@@ -40,19 +42,38 @@ impl Process {
         program: impl AsRef<OsStr>,
         arguments: &[&str],
     ) -> Result<Self, Fault> {
+        Self::spawn(name, program, arguments, Stdio::null())
+    }
+
+    /// Starts a process that counts its [`live`](Self::live) data.
+    pub(crate) fn start_counted(
+        name: &'static str,
+        program: impl AsRef<OsStr>,
+        arguments: &[&str],
+    ) -> Result<Self, Fault> {
+        Self::spawn(name, program, arguments, Stdio::piped())
+    }
+
+    fn spawn(
+        name: &'static str,
+        program: impl AsRef<OsStr>,
+        arguments: &[&str],
+        stdout: Stdio,
+    ) -> Result<Self, Fault> {
         let mut child = Command::new(program)
             .args(arguments)
             // The roles of this executable serve until their stdin closes.
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(stdout)
             .stderr(Stdio::piped())
             .spawn()?;
         let (told, address) = channel();
         let stderr = child.stderr.take();
         let ear = stderr.map(|stderr| thread::spawn(move || listen(name, stderr, &told)));
         // From here on, dropping `process` ends the process.
-        let mut process =
-            Self { child, address: SocketAddr::from(([0; 4], 0)), upstream: None, ear };
+        let answers = child.stdout.take().map(BufReader::new);
+        let address_of_none = SocketAddr::from(([0; 4], 0));
+        let mut process = Self { child, address: address_of_none, upstream: None, ear, answers };
         (process.address, process.upstream) = address
             .recv_timeout(START_TIMEOUT)
             .map_err(|_| format!("{name} did not tell where it listens"))?;
@@ -115,6 +136,17 @@ impl Process {
     /// The resident memory, in bytes.
     pub(crate) fn resident(&self) -> Result<u64, Fault> {
         self.memory("VmRSS:")
+    }
+
+    /// The bytes that the process has allocated and not freed, if it counts them.
+    pub(crate) fn live(&mut self) -> Result<u64, Fault> {
+        let (Some(asked), Some(answers)) = (&mut self.child.stdin, &mut self.answers) else {
+            return Err("the process does not count its data".into());
+        };
+        asked.write_all(b"\n")?;
+        let mut answer = String::new();
+        answers.read_line(&mut answer)?;
+        Ok(answer.trim().parse()?)
     }
 
     /// The peak of the resident memory since the last reset, in bytes.

@@ -65,6 +65,15 @@ impl Rig {
         Ok(Self { upstream, gateway })
     }
 
+    /// With a gateway that counts its live data: the role `gateway` of this executable.
+    pub(crate) fn counted() -> Result<Self, Fault> {
+        let upstream = Process::start("upstream", std::env::current_exe()?, &["upstream"])?;
+        let url = format!("http://{}", upstream.address());
+        let gateway =
+            Process::start_counted("gateway", std::env::current_exe()?, &["gateway", &url])?;
+        Ok(Self { upstream, gateway })
+    }
+
     fn gateway(upstream: SocketAddr) -> Result<Process, Fault> {
         let url = format!("http://{upstream}");
         let arguments = ["serve", "--upstream", &url, "--listen", "127.0.0.1:0", "--log", "warn"];
