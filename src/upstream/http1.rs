@@ -49,6 +49,10 @@ struct Server {
     pool: Arc<Pool>,
 }
 
+/// How much of an answer a connection reads at once, in bytes, and how long its head may be. A
+/// connection keeps a buffer of this size after a large answer, also while it is idle.
+const MAX_READ_BYTES: usize = 64 * 1024;
+
 type Payload = Full<Bytes>;
 
 /// A connection to the server.
@@ -104,7 +108,8 @@ impl Http {
     async fn connect(&self, url: &Url) -> Result<Connection, SendError> {
         let connecting = async {
             let socket = self.0.dialer.connect(url).await?;
-            let (sender, driver) = conn::handshake(socket).await?;
+            let (sender, driver) =
+                conn::Builder::new().max_buf_size(MAX_READ_BYTES).handshake(socket).await?;
             Ok(Connection { sender, driver: Box::new(driver) })
         };
         let waited = self.0.timeout;

@@ -55,6 +55,10 @@ pub(super) async fn read(
     body: &mut Vec<u8>,
 ) -> Result<(), Error> {
     let (mut some, mut place) = (Vec::new(), None);
+    let expected = source.length().and_then(|length| usize::try_from(length).ok());
+    // A buffer that grows leaves holes of each of its sizes in the allocator. A length that is only
+    // said may be wrong, so a large one is believed when as much of it has come.
+    body.reserve_exact(expected.unwrap_or_default().min(LARGE).min(limit));
     while source.read(&mut some).await? {
         let length = body.len() + some.len();
         if length > limit {
@@ -68,7 +72,8 @@ pub(super) async fn read(
         }
         if length > body.capacity() {
             // Doubled as a vector does by itself, but never above the limit.
-            let capacity = body.capacity().saturating_mul(2).clamp(length, limit);
+            let doubled = body.capacity().saturating_mul(2);
+            let capacity = expected.unwrap_or(doubled).clamp(length, limit);
             body.reserve_exact(capacity - body.len());
         }
         body.append(&mut some);

@@ -56,6 +56,11 @@ impl Body {
         }
     }
 
+    /// How many bytes are left of a body whose length the server has said.
+    pub(in crate::upstream) fn length(&self) -> Option<u64> {
+        self.incoming.as_ref()?.size_hint().exact()
+    }
+
     /// Waits for bytes, and appends what has arrived to `into`, some 64 KiB at most. Returns whether
     /// more may follow; at the end of the body it appends nothing. Cancel safe.
     ///
