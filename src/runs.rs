@@ -312,13 +312,13 @@ impl Runs {
         let credentials = Arc::new(CredentialRing::new(upstream.clone(), true));
         let Opened { run, publisher } =
             self.shared.open(&mut decoder, History::Complete, &credentials, self.emit);
-        let (reading, body) = begin(decoder);
+        let (mut reading, body) = begin(decoder);
         let reader = RunReader::for_owner(Arc::clone(&run)).for_caller(&upstream);
         let shared = Arc::clone(&self.shared);
         let origin = Origin::Started;
-        let driver =
+        let mut driver =
             Driver::new(DriverParts { upstream, credentials, publisher, shared, origin, affinity });
-        self.shared.tasks.spawn(driver.drive(reading, body));
+        self.shared.tasks.spawn(async move { driver.drive(&mut reading, body).await });
         reader
     }
 
@@ -444,6 +444,8 @@ impl Runs {
     /// Runs a task beside the runs. [`drained`](Self::drained) waits for it, and shutdown ends it.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let shutdown = self.shared.shutdown.clone();
+        // On its own: each future that takes it as a value would have room for it twice.
+        let task = Box::pin(task);
         self.shared.tasks.spawn(async move {
             shutdown.run_until_cancelled(task).await;
         });
@@ -500,8 +502,8 @@ impl Shared {
     /// once for all its viewers. The run counts as watched while a returned subscription exists.
     fn watch(self: &Arc<Self>, joined: JoinedRun<'_>) -> Attached {
         let (attached, driver) = self.find_or_join(joined);
-        if let Some((driver, reading)) = driver {
-            self.tasks.spawn(driver.drive(reading, None));
+        if let Some((mut driver, mut reading)) = driver {
+            self.tasks.spawn(async move { driver.drive(&mut reading, None).await });
         }
         attached
     }

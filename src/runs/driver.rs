@@ -108,7 +108,9 @@ impl Driver {
 
     /// Reads the run to its end. `body` is the response that started the run, if it was started
     /// here.
-    pub(super) async fn drive(mut self, mut reading: Reading, mut body: Option<Body>) {
+    ///
+    /// By reference: a future has room twice for what it takes as a value, and each run has one.
+    pub(super) async fn drive(&mut self, reading: &mut Reading, mut body: Option<Body>) {
         let mut bytes = Vec::new();
         // A token of its own, so that the runs do not meet at one lock with each token.
         let mut shutdown = pin!(self.shared.shutdown.child_token().cancelled_owned());
@@ -118,10 +120,10 @@ impl Driver {
         loop {
             match reading.poll_action() {
                 Some(DriverAction::Ask(request)) => pending = Some(self.send(request)),
-                Some(DriverAction::End(end)) => return self.end(&mut reading, end),
+                Some(DriverAction::End(end)) => return self.end(reading, end),
                 None => {}
             }
-            self.note_away(&reading);
+            self.note_away(reading);
             if !reading.has_stream() {
                 // The connection is closed, or returns to its pool.
                 body = None;
@@ -146,7 +148,7 @@ impl Driver {
                             offload(memory_bytes, || reading.on_bytes(&bytes, now, &mut events));
                             bytes.clear();
                             bytes.shrink_to(KEPT_BYTES);
-                            self.publish(&reading, events);
+                            self.publish(reading, events);
                         }
                         Ok(false) => reading.on_closed(BodyEnd::Clean, now),
                         Err(error) => {
@@ -159,7 +161,7 @@ impl Driver {
                     let message = "the gateway is shutting down; the run goes on in LangGraph";
                     let message = message.to_owned();
                     let end = StreamEnd::Lost { loss: LossReason::Shutdown, message };
-                    return self.end(&mut reading, ReadingEnd::Ended(end.into()));
+                    return self.end(reading, ReadingEnd::Ended(end.into()));
                 }
                 asked = self.broadcast.asked() => {
                     if asked.leaves() {
@@ -175,19 +177,19 @@ impl Driver {
                 }
                 response = response(&mut pending) => {
                     pending = None;
-                    body = self.on_response(&mut reading, response).or(body);
+                    body = self.on_response(reading, response).or(body);
                 }
                 () = timer.as_mut(), if due.is_some() => {
                     if unread_at.is_some_and(|at| at <= Instant::now()) {
                         // Another whole time begins if the run is wanted after all.
                         self.unread_since = None;
-                        if self.leaves_unread().await {
+                        if Box::pin(self.leaves_unread()).await {
                             return self.log_end(RunEnd::Unread, None, &[]);
                         }
                     }
                     let mut events = Events::default();
                     reading.on_timeout(Instant::now(), &mut events);
-                    self.publish(&reading, events);
+                    self.publish(reading, events);
                 }
             }
         }

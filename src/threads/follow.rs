@@ -196,7 +196,7 @@ fn follower(
     let mut watcher = Watcher::new(shared, key, (upstream, known), thread, changes);
     watcher.server = server;
     watcher.begin_with(first);
-    shared.runs.spawn(watcher.watch());
+    shared.runs.spawn(async move { watcher.watch().await });
     (follower, true)
 }
 

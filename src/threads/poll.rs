@@ -287,8 +287,8 @@ fn begin(
     (place, poller): ((UpstreamCredentials, u64), Option<u64>),
 ) -> (UpstreamCredentials, u64) {
     if let Some(number) = poller {
-        let poller = Poller::new(shared, upstream, place.0.clone(), number);
-        shared.runs.spawn(poller.poll());
+        let mut poller = Poller::new(shared, upstream, place.0.clone(), number);
+        shared.runs.spawn(async move { poller.poll().await });
     }
     place
 }

@@ -906,11 +906,11 @@ fn attach(
     })
 }
 
-fn drives(schedule: &Arc<Schedule>, driver: Driver, reading: Reading, body: Option<Body>) {
+fn drives(schedule: &Arc<Schedule>, mut driver: Driver, mut reading: Reading, body: Option<Body>) {
     schedule.world.drivers.send_modify(|count| *count += 1);
     let at = Arc::clone(schedule);
     schedule.spawn("driver", async move {
-        driver.drive(reading, body).await;
+        driver.drive(&mut reading, body).await;
         at.world.drivers.send_modify(|count| *count -= 1);
     });
 }

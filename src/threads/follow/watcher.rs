@@ -111,7 +111,9 @@ impl Watcher {
     }
 
     /// Relays what happens on the thread until nobody follows it.
-    pub(super) async fn watch(mut self) {
+    ///
+    /// By reference: a future has room twice for what it takes as a value.
+    pub(super) async fn watch(&mut self) {
         let changes = Arc::clone(&self.changes);
         loop {
             tokio::select! {
@@ -157,7 +159,8 @@ impl Watcher {
             Ok(turn) => turn,
             Err(error) => return self.look_failed(look, error, joined),
         };
-        let found = self.look_for_any(look, cause).await;
+        // Most of the time there is no look, whose requests need some KiB.
+        let found = Box::pin(self.look_for_any(look, cause)).await;
         permit.record(&found);
         match found {
             Ok(LookResult::Run(run)) => {
@@ -168,7 +171,7 @@ impl Watcher {
             Ok(LookResult::Idle(outcome)) => {
                 self.schedule.look_ended(Some(outcome));
                 if is_first {
-                    self.open_lifecycle().await;
+                    Box::pin(self.open_lifecycle()).await;
                 }
             }
             Err(error) => return self.look_failed(look, error, joined),

@@ -94,11 +94,12 @@ impl Poller {
     }
 
     /// Polls until too few threads are left.
-    pub(super) async fn poll(mut self) {
+    pub(super) async fn poll(&mut self) {
         let mut due = Instant::now() + LOOK_INTERVAL;
         loop {
             tokio::time::sleep_until(due).await;
-            let next = match self.poll_once(due).await {
+            // Most of the time there is no poll, whose requests need some KiB.
+            let next = match Box::pin(self.poll_once(due)).await {
                 Ok(()) => due + LOOK_INTERVAL,
                 Err(PollError::TooFewThreads) => return,
                 Err(error) => match self.next_after(&error) {
