@@ -28,7 +28,7 @@
 //! # Modules
 //!
 //! - `sync`: the mutex of the gateway. A thread of the process holds one at a time. `offload`: work on
-//!   large values, outside the threads of the runtime.
+//!   large values, outside the threads of the runtime. `random`: random numbers.
 //! - [`metrics`]: what is counted, and how Prometheus reads it.
 //! - [`upstream`]: LangGraph's API over HTTP. No other module sends a request to LangGraph.
 //! - [`audit`]: who did what, and whether it was allowed, for the operator.
@@ -52,7 +52,7 @@
 //! - [`watch`]: an AG-UI client in the terminal. It too is the other side of the wire.
 //! - `main`, `commands`: the binary, with a file for each of its commands.
 //!
-//! A module imports only from lower ranks: sync < offload < metrics < audit, upstream, `single_flight` <
+//! A module imports only from lower ranks: sync < offload, random < metrics < audit, upstream, `single_flight` <
 //! agents, credentials, runs < threads < sessions < server, stdio < bridge, config, cli, check,
 //! editors, manual, nearest, reload, telemetry, terminal, watch. `tests/offline/tidy.rs` has the ranks, and fails otherwise.
 //! The files within a module import each other in one direction only: `tests/offline/circles.rs`.
@@ -83,6 +83,7 @@ pub mod manual;
 pub mod metrics;
 mod nearest;
 mod offload;
+mod random;
 pub mod reload;
 pub mod runs;
 pub mod server;

@@ -79,7 +79,7 @@ pub(crate) use start::StartError;
 pub(crate) use stored_decisions::stored_decisions;
 
 use crate::metrics::{Metrics, Origin};
-use crate::sync::Mutex;
+use crate::sync::{self, Mutex};
 use crate::upstream::{Affinity, Body, Client, Error, RunStream, Seed};
 use driver::{Driver, DriverParts};
 use live::{Attached, Live, RunKey};
@@ -226,7 +226,7 @@ impl Runs {
         let (mut caller, response) = oneshot::channel();
         let (runs, upstream) = (self.clone(), upstream.clone());
         let (thread_id, name) = (thread_id.to_owned(), name.to_owned());
-        self.shared.tasks.spawn(async move {
+        sync::spawn(&self.shared.tasks, async move {
             let abandoned = async {
                 runs.shared.shutdown.cancelled().await;
                 caller.closed().await;
@@ -318,7 +318,7 @@ impl Runs {
         let origin = Origin::Started;
         let mut driver =
             Driver::new(DriverParts { upstream, credentials, publisher, shared, origin, affinity });
-        self.shared.tasks.spawn(async move { driver.drive(&mut reading, body).await });
+        sync::spawn(&self.shared.tasks, async move { driver.drive(&mut reading, body).await });
         reader
     }
 
@@ -442,11 +442,12 @@ impl Runs {
     }
 
     /// Runs a task beside the runs. [`drained`](Self::drained) waits for it, and shutdown ends it.
+    #[track_caller]
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let shutdown = self.shared.shutdown.clone();
         // On its own: each future that takes it as a value would have room for it twice.
         let task = Box::pin(task);
-        self.shared.tasks.spawn(async move {
+        sync::spawn(&self.shared.tasks, async move {
             shutdown.run_until_cancelled(task).await;
         });
     }
@@ -503,7 +504,7 @@ impl Shared {
     fn watch(self: &Arc<Self>, joined: JoinedRun<'_>) -> Attached {
         let (attached, driver) = self.find_or_join(joined);
         if let Some((mut driver, mut reading)) = driver {
-            self.tasks.spawn(async move { driver.drive(&mut reading, None).await });
+            sync::spawn(&self.tasks, async move { driver.drive(&mut reading, None).await });
         }
         attached
     }

@@ -390,3 +390,6 @@ impl LongLived {
         Generation { gateway, acp, admin, readiness, page, compression }
     }
 }
+
+#[cfg(test)]
+mod tests;

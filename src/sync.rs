@@ -5,8 +5,13 @@
 //! builds, so all tests, panic at a second lock, whether or not two threads meet there. Release
 //! builds check nothing.
 
+#[cfg(test)]
+pub(crate) mod simulated;
+
 use std::ops::{Deref, DerefMut};
 use std::sync::{self, PoisonError};
+
+use tokio_util::task::TaskTracker;
 
 /// A lock that a thread takes only while it holds no other.
 #[derive(Debug, Default)]
@@ -47,6 +52,16 @@ impl<T> Mutex<T> {
             _turn: turns::AtDrop,
         }
     }
+}
+
+/// Starts a task that `tasks` counts. A simulated runtime of a test decides when the task runs.
+#[track_caller]
+pub(crate) fn spawn(tasks: &TaskTracker, task: impl Future<Output = ()> + Send + 'static) {
+    #[cfg(test)]
+    if simulated::is_running() {
+        return simulated::spawn(std::panic::Location::caller(), tasks.track_future(task));
+    }
+    tasks.spawn(task);
 }
 
 /// Panics if this thread holds a lock.

@@ -10,7 +10,8 @@ use crate::nearest::nearest;
 const PREFIX: &str = "THREADWAY_";
 
 /// Variables that only this repository's tests and tools read.
-const OF_TESTS: [&str; 3] = ["THREADWAY_BIN", "THREADWAY_FREEZE_ROUNDS", "THREADWAY_SCHEDULES"];
+const OF_TESTS: [&str; 4] =
+    ["THREADWAY_BIN", "THREADWAY_FREEZE_ROUNDS", "THREADWAY_SCHEDULES", "THREADWAY_SEED"];
 
 /// A mistake for each variable with the prefix that neither the command nor one of its commands
 /// reads. Values are not shown: a

@@ -3,8 +3,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use uuid::Uuid;
-
 use super::create::ThreadOrigin;
 use super::interrupts::{has_live_run, live_runs};
 use super::partial_answers;
@@ -15,6 +13,7 @@ use super::sent;
 use super::start_lock::StartLock;
 use super::thread::{IfAbsent, Thread};
 use crate::offload::offload;
+use crate::random;
 use crate::runs::{self, Begins, RunStart, StartError};
 use crate::upstream::{AnswerText, Client, QueueClass};
 use threadway_translate::langgraph::{
@@ -366,7 +365,7 @@ impl Thread {
         let request = run.request(&self.agent.assistant, server, checkpoint);
         let (request, token) = match origin {
             ThreadOrigin::Exists => {
-                let token = Uuid::new_v4().to_string();
+                let token = random::uuid().to_string();
                 (request.with_token(&token, server), Some(token))
             }
             ThreadOrigin::Run(metadata) => (request.creating_thread(&metadata, server), None),

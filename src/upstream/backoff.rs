@@ -1,7 +1,8 @@
 //! Pauses between attempts.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
+
+use crate::random;
 
 /// The pauses between one task's attempts: each is twice as long as the one before, up to the
 /// longest.
@@ -66,8 +67,7 @@ impl Seed {
 
     /// A seed that no other task has.
     pub(crate) fn random() -> Self {
-        // The hasher's keys are random.
-        Self(RandomState::new().hash_one(()))
+        Self(random::number())
     }
 
     /// A seed for another task of the same owner.

@@ -27,7 +27,12 @@ const TCP_KEEPALIVE_RETRIES: u32 = 3;
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection as hyper reads and writes it.
+#[cfg(not(test))]
 pub(super) type HttpSocket = MaybeHttpsStream<TokioIo<TcpStream>>;
+
+/// The same, or one of a simulated network.
+#[cfg(test)]
+pub(super) type HttpSocket = crate::sync::simulated::Socket<MaybeHttpsStream<TokioIo<TcpStream>>>;
 
 /// Makes connections to servers. They share one TLS configuration.
 #[derive(Clone)]
@@ -67,10 +72,14 @@ impl Dialer {
         &self,
         url: &Url,
     ) -> Result<HttpSocket, Box<dyn StdError + Send + Sync>> {
+        #[cfg(test)]
+        if let Some(dialled) = crate::sync::simulated::dial(url.authority()) {
+            return Ok(HttpSocket::Simulated(dialled?));
+        }
         let mut connector = self.0.clone();
         let uri: Uri = url[..Position::BeforePath].parse()?;
         std::future::poll_fn(|cx| connector.poll_ready(cx)).await?;
-        connector.call(uri).await
+        Ok(connector.call(uri).await?.into())
     }
 }
 

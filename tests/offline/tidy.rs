@@ -50,6 +50,7 @@ const GATEWAY: Package = Package {
     ranks: &[
         ("sync", 0),
         ("offload", 1),
+        ("random", 1),
         ("metrics", 4),
         ("audit", 5),
         ("single_flight", 5),
@@ -193,7 +194,7 @@ pub(super) fn package_of(path: &str) -> Option<&'static str> {
 
 /// Whether a module is a file of tests alone.
 pub(super) fn is_tests(module: &str) -> bool {
-    module.ends_with("/tests")
+    module.split('/').skip(1).any(|part| part == "tests")
 }
 
 /// The names that directly follow `prefix`: one, or those of a `{}` group.

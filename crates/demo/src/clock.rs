@@ -31,7 +31,11 @@ impl Clock {
         #[expect(clippy::disallowed_methods, reason = "records of a server carry wall time")]
         let now = SystemTime::now();
         // A clock before 1970 counts as 1970.
-        let began = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self::at(now.duration_since(UNIX_EPOCH).unwrap_or_default())
+    }
+
+    /// A clock whose wall time is now this long after 1970.
+    pub(super) fn at(began: Duration) -> Self {
         Self { began, since: Instant::now(), count: AtomicU64::new(0) }
     }
 

@@ -147,7 +147,16 @@ struct Server {
 impl Demo {
     /// A demo without threads. It stops when `shutdown` is cancelled.
     pub fn new(pace: Pace, shutdown: CancellationToken) -> Self {
-        let clock = Clock::new();
+        Self::with(Clock::new(), pace, shutdown)
+    }
+
+    /// The same, if it is now this long after 1970. Ids are made of the time, so a test with a
+    /// paused clock gets the same ids each time.
+    pub fn at(began: Duration, pace: Pace, shutdown: CancellationToken) -> Self {
+        Self::with(Clock::at(began), pace, shutdown)
+    }
+
+    fn with(clock: Clock, pace: Pace, shutdown: CancellationToken) -> Self {
         Self(Arc::new(Server {
             began: clock.now(),
             clock,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use http::HeaderName;
 use http::header::AUTHORIZATION;
 use ring::hmac;
-use uuid::Uuid;
+
+use crate::random;
 
 /// A caller, as limits count it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,7 +27,7 @@ pub(in crate::server) struct Fingerprint([u8; 32]);
 
 /// A key for fingerprints, new in each process.
 pub(in crate::server) fn fingerprint_key() -> hmac::Key {
-    let secret = [Uuid::new_v4().into_bytes(), Uuid::new_v4().into_bytes()].concat();
+    let secret = [random::uuid().into_bytes(), random::uuid().into_bytes()].concat();
     hmac::Key::new(hmac::HMAC_SHA256, &secret)
 }
 

@@ -2,11 +2,10 @@
 
 use std::fmt::{self, Write as _};
 
-use uuid::Uuid;
-
 use super::outgoing::{Outgoing, SharedPart};
 use super::unread::TRACKED_FROM;
 use super::wire::{SEPARATOR, Wire};
+use crate::random;
 use crate::runs::{Batch, ENCODINGS, EventKey};
 use threadway_translate::agui::{Client, ClientMessages, Projector, ProtoEncoder, Version};
 use threadway_translate::buffer;
@@ -320,7 +319,7 @@ pub(in crate::server) fn one_time_id() -> String {
 
 impl OneTimeIds {
     fn new() -> Self {
-        let (stream, ..) = Uuid::new_v4().as_fields();
+        let (stream, ..) = random::uuid().as_fields();
         Self { stream, given: 0 }
     }
 

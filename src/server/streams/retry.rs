@@ -4,8 +4,9 @@
 //! A gateway that is killed can send nothing more, and a client uses the last value that it got. So
 //! each stream gets one at its beginning, and a new one when the wait has doubled or halved.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
+
+use crate::random;
 
 /// How long an `EventSource` waits before it reconnects, if the replica has few streams.
 pub const RETRY: Duration = Duration::from_secs(3);
@@ -32,8 +33,7 @@ impl RetryJitter {
 
     /// One client's wait: at random between [`RETRY`] and the spread.
     pub(in crate::server) fn retry(self) -> Duration {
-        // The hasher's keys are random.
-        let [high, low, ..] = RandomState::new().hash_one(()).to_be_bytes();
+        let [high, low, ..] = random::number().to_be_bytes();
         self.retry_by(u16::from_be_bytes([high, low]))
     }
 
