@@ -11,7 +11,7 @@
 //! to LangGraph, which delays, splits, cuts and refuses.
 //!
 //! Not simulated: the gateway's own connections (`server/connections.rs`, hyper's server for
-//! clients), TLS, WebSockets, ACP, the operator's listener, and work on large values, which here
+//! clients), TLS, `WebSocket`s, ACP, the operator's listener, and work on large values, which here
 //! runs on the only thread. Clients call the routes and drop a response to leave.
 //!
 //! `THREADWAY_SCHEDULES` says how many schedules are run, and `THREADWAY_SEED` which is the first.
@@ -27,16 +27,18 @@ mod client;
 mod network;
 mod world;
 
+use tokio::time::Instant;
+
 use crate::sync::simulated::{self, Completed};
 
 /// How many schedules the test runs, unless `THREADWAY_SCHEDULES` says otherwise.
-const SCHEDULES: u64 = 100;
+const SCHEDULES: u64 = 40;
 
 /// After how many failures no further schedule is run.
 const MAX_FAILURES: usize = 5;
 
 fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
+    std::env::var_os(name)?.to_str()?.parse().ok()
 }
 
 fn schedule(seed: u64) -> Result<Completed, String> {
@@ -48,7 +50,7 @@ fn schedule(seed: u64) -> Result<Completed, String> {
 fn every_schedule_comes_to_langgraphs_end() {
     let count = number("THREADWAY_SCHEDULES").unwrap_or(SCHEDULES);
     let first = number("THREADWAY_SEED").unwrap_or(1);
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let (mut polls, mut nested, mut failed) = (0, 0, Vec::new());
     println!("seeds {first} to {}", first + count - 1);
     for seed in first..first + count {

@@ -113,7 +113,8 @@ thread_local! {
     static LOOP: RefCell<Option<Waker>> = const { RefCell::new(None) };
 }
 
-/// Runs a schedule, until its first task has ended. Its name comes first in failures.
+/// Runs a schedule until `main` has ended. An error has the last notes, and then the seed and what
+/// was wrong on its last line.
 pub(crate) fn run(
     seed: u64,
     main: impl Future<Output = ()> + 'static,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http::{Method, Request, StatusCode};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Collected};
 use serde_json::{Value, json};
 use tower_service::Service;
 
@@ -127,8 +127,8 @@ impl Client {
         response
     }
 
-    /// Starts a run with one more message, or with answers, and reads it until the client leaves after
-    /// so many events.
+    /// Starts a run with one more message, or with answers, and reads it until the client leaves
+    /// after so many events.
     pub(super) async fn run(&mut self, id: &str, asks: Asks, leaves: Option<u64>) -> Read {
         let before = self.held.messages.clone();
         let mut resume = Value::Null;
@@ -211,7 +211,7 @@ impl Client {
             return Read::Nothing;
         }
         if status != StatusCode::OK {
-            let body = response.into_body().collect().await.map(|body| body.to_bytes());
+            let body = response.into_body().collect().await.map(Collected::to_bytes);
             self.expect_no_secret(&body.unwrap_or_default());
             return Read::Refused(status);
         }
@@ -266,6 +266,9 @@ impl Client {
         let event: Value = serde_json::from_str(data).unwrap();
         simulated::note(|| format!("{} <- {}", self.name, &data[..data.len().min(200)]));
         let kind = event["type"].as_str().unwrap_or_default();
+        if kind != "RUN_ERROR" && self.world.is_hidden(self.thread, self.key, &event["runId"]) {
+            simulated::fail(format!("{} may not see it, and was sent {data}", self.name));
+        }
         if !std::mem::replace(&mut stream.has_begun, true)
             && stream.is_resumed
             && kind == "RUN_STARTED"

@@ -133,6 +133,16 @@ impl World {
         }
     }
 
+    /// Whether an event of this run, if it names one, must not be sent to this caller.
+    pub(super) fn is_hidden(&self, thread: usize, key: &str, run: &Value) -> bool {
+        if !SEEN_BY[thread].contains(&key) {
+            return true;
+        }
+        let hidden = self.shared.hidden_runs.borrow();
+        let is_later = |runs: &Vec<String>| runs.iter().any(|id| run == id.as_str());
+        !self.may_see(thread, key) && hidden.as_ref().is_some_and(is_later)
+    }
+
     /// Notes that a client starts a run.
     pub(super) fn posts(&self, id: &str) {
         if let Some(hidden) = &mut *self.shared.hidden_runs.borrow_mut() {
@@ -318,14 +328,17 @@ impl World {
         } else {
             SEEN_BY[thread][usize::try_from(chance.below(SEEN_BY[thread].len() as u64)).unwrap()]
         };
-        let (kind, name) = match chance.below(8) {
+        let (kind, name) = match chance.below(10) {
             0..=3 => (0, format!("poster {number} {key}")),
             4 | 5 => (1, format!("follower {number} {key}")),
             6 => (2, format!("visitor {number} {key}")),
+            7 | 8 => (4, format!("thief {number}")),
             _ => (3, format!("stopper {number} {key}")),
         };
         // Whoever is alone starts something.
         let kind = if number == 0 { 0 } else { kind };
+        let stranger = CALLERS.into_iter().rfind(|key| !SEEN_BY[thread].contains(key));
+        let key = stranger.filter(|_| kind == 4).unwrap_or(key);
         let client = Client::new(self, &name, key, thread, chance);
         let world = self.clone();
         match kind {
@@ -340,6 +353,10 @@ impl World {
             }
             2 => {
                 let task = self.shared.actors.track_future(visits(client));
+                simulated::start(name, task);
+            }
+            4 => {
+                let task = self.shared.actors.track_future(steals(client));
                 simulated::start(name, task);
             }
             _ => {
@@ -442,15 +459,9 @@ async fn posts(world: World, mut client: Client, number: u64) {
 async fn follows(world: World, mut client: Client) {
     tokio::time::sleep(Duration::from_millis(client.chance.below(5_000))).await;
     let leaving = world.shared.leaving.clone();
-    let is_stranger = !world.may_see(client.thread, client.key);
-    // One who may not see the thread tries whatever might show it.
-    let is_following = !is_stranger || client.chance.one_of(2);
     while !leaving.is_cancelled() {
         let leaves = client.chance.one_of(2).then(|| client.chance.below(80));
-        if is_stranger && client.chance.one_of(2) {
-            client.steal_id();
-        }
-        let reading = leaving.run_until_cancelled(client.events(is_following, leaves));
+        let reading = leaving.run_until_cancelled(client.events(true, leaves));
         match Box::pin(reading).await {
             Some(_) => {
                 leaving.run_until_cancelled(client.pause()).await;
@@ -476,6 +487,18 @@ async fn visits(mut client: Client) {
     tokio::time::sleep(Duration::from_millis(client.chance.below(5_000))).await;
     let leaves = client.chance.one_of(2).then(|| client.chance.below(60));
     client.connect(leaves).await;
+}
+
+/// Tries to get what others are sent, with their event ids.
+async fn steals(mut client: Client) {
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_millis(client.chance.below(600))).await;
+        client.steal_id();
+        let (is_following, leaves) = (client.chance.one_of(2), Some(client.chance.below(20)));
+        let read = client.events(is_following, leaves);
+        // What is refused for a moment is an empty stream.
+        let _ = tokio::time::timeout(Duration::from_secs(1), read).await;
+    }
 }
 
 async fn stops(mut client: Client) {
