@@ -1236,3 +1236,15 @@ fn when_the_gateway_shuts_down_each_reader_is_sent_an_end() {
         trouble: Trouble::Shutdown,
     });
 }
+
+/// A future has room for all that it may await, and room twice for what it takes as a value.
+#[test]
+fn the_task_of_a_run_has_no_room_for_rare_requests() {
+    fn size<A, F: Future>(_: fn(A) -> F) -> usize {
+        size_of::<F>()
+    }
+    type Parts = (&'static mut Driver, &'static mut Reading, Option<Body>);
+    let waiting = size(|(driver, reading, body): Parts| driver.drive(reading, body));
+    let all = waiting + size_of::<Driver>() + size_of::<Reading>();
+    assert!(all < 8 * 1024, "the task takes {all} bytes, {waiting} of them to wait");
+}

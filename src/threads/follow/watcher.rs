@@ -457,3 +457,19 @@ fn digest(state: Option<&AnswerText>, kept: &StoredDecisions, last: Option<&RunR
     }
     hasher.finish()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A future has room for all that it may await, and room twice for what it takes as a value.
+    #[test]
+    fn the_task_of_an_idle_thread_has_no_room_for_a_look() {
+        fn size<A, F: Future>(_: fn(A) -> F) -> usize {
+            size_of::<F>()
+        }
+        let waiting = size(|watcher: &'static mut Watcher| watcher.watch());
+        let all = waiting + size_of::<Watcher>();
+        assert!(all < 8 * 1024, "the task takes {all} bytes, {waiting} of them to wait");
+    }
+}
