@@ -112,7 +112,7 @@ fn main() -> ExitCode {
     let role = async {
         match &*arguments {
             ["upstream"] => upstream::run().await,
-            ["gateway", upstream] => counted::serve(upstream, &LIVE).await,
+            ["gateway", upstream] => counted::serve(upstream, || LIVE.current_usage()).await,
             [] => measure(FULL).await,
             ["--quick"] => {
                 measure(QUICK).await?;
@@ -233,7 +233,7 @@ impl Measured {
         self.rig.store(Wanted { count: threads, ..wanted }).await?;
         let before = self.read()?;
         let mut viewers = Viewers::default();
-        let mut told = 0;
+        let mut told = 0_usize;
         for thread in 1..=threads {
             viewers.add(self.rig.address(), Ask::Follow, thread);
             told += 1;

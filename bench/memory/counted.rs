@@ -4,7 +4,6 @@ use std::io::{self, BufRead, Write};
 use std::thread;
 
 use clap::Parser;
-use peak_alloc::PeakAlloc;
 use threadway::cli::{Cli, Command};
 use threadway::config::Config;
 use threadway::metrics::Metrics;
@@ -14,9 +13,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::Fault;
 
-/// Serves with the options of the binary that is measured. Answers each line of stdin with the
-/// bytes that are allocated and not freed, and ends with stdin.
-pub(crate) async fn serve(upstream: &str, live: &'static PeakAlloc) -> Result<(), Fault> {
+/// Serves with the options of the binary that is measured. Answers each line of stdin with
+/// `live_bytes`, what is allocated and not freed, and ends with stdin.
+pub(crate) async fn serve(
+    upstream: &str,
+    live_bytes: impl Fn() -> usize + Send + 'static,
+) -> Result<(), Fault> {
     let arguments =
         ["threadway", "serve", "--upstream", upstream, "--listen", "127.0.0.1:0", "--log", "warn"];
     let Cli { command: Command::Serve(options), log } = Cli::try_parse_from(arguments)? else {
@@ -35,7 +37,7 @@ pub(crate) async fn serve(upstream: &str, live: &'static PeakAlloc) -> Result<()
     thread::spawn(move || {
         for _ in io::stdin().lock().lines().map_while(Result::ok) {
             // The process that asks may have ended by itself.
-            let _ = writeln!(io::stdout(), "{}", live.current_usage());
+            let _ = writeln!(io::stdout(), "{}", live_bytes());
         }
         shutdown.cancel();
     });

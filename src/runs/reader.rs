@@ -228,9 +228,10 @@ impl RunReader {
 
     /// When a search gives up.
     fn gives_up_at(&self) -> Option<Instant> {
-        match self.state {
-            ReaderState::Searching(EventSearch { until, .. }) => until,
-            _ => None,
+        if let ReaderState::Searching(EventSearch { until, .. }) = self.state {
+            until
+        } else {
+            None
         }
     }
 

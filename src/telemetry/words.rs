@@ -7,7 +7,7 @@ use tracing_subscriber::filter::LevelFilter;
 const CRATES: [&str; 3] = ["threadway", "threadway_demo", "hyper_util"];
 
 /// The modules of `threadway` itself.
-const MODULES: [&str; 25] = [
+const MODULES: [&str; 26] = [
     "agents",
     "audit",
     "bridge",
@@ -21,6 +21,7 @@ const MODULES: [&str; 25] = [
     "metrics",
     "nearest",
     "offload",
+    "random",
     "reload",
     "runs",
     "server",

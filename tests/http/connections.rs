@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bytes::Bytes;
 use threadway::metrics::Metrics;
 use threadway::upstream::{Body, Client, Error, IDLE_TIMEOUT, SILENCE_TIMEOUT};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -252,8 +251,8 @@ async fn stream_that_is_silent_for_ten_minutes_is_given_up() {
     // Each byte restarts the timeout.
     clock.advance(SILENCE_TIMEOUT / 2).await;
     connection.chunk("a").await;
-    assert_eq!(body.chunks(&mut taken).await, Ok(true));
-    let mut waiting = spawn(async move { body.chunks(&mut Vec::new()).await });
+    assert_eq!(body.read(&mut taken).await, Ok(true));
+    let mut waiting = spawn(async move { body.read(&mut Vec::new()).await });
     clock.advance(SILENCE_TIMEOUT * 3 / 4).await;
     let early = tokio::select! { biased; ended = &mut waiting => Some(ended), () = std::future::ready(()) => None };
     assert!(early.is_none(), "{early:?}");
@@ -268,14 +267,14 @@ async fn chunks_that_have_come_are_taken_at_once() {
     assert!(request.contains("\r\nlast-event-id: -1\r\n"), "{request}");
     // One write, so that one read returns them all.
     connection.sends(b"2\r\na\n\r\n2\r\nb\n\r\n2\r\nc\n\r\n").await;
-    let mut taken = Vec::<Bytes>::new();
-    assert_eq!(body.chunks(&mut taken).await, Ok(true));
-    assert_eq!(taken, ["a\n", "b\n", "c\n"]);
+    let mut taken = Vec::new();
+    assert_eq!(body.read(&mut taken).await, Ok(true));
+    assert_eq!(taken, b"a\nb\nc\n");
     taken.clear();
     connection.chunk("d").await;
     connection.sends(b"0\r\n\r\n").await;
-    while body.chunks(&mut taken).await.unwrap() {}
-    assert_eq!(taken, ["d"]);
+    while body.read(&mut taken).await.unwrap() {}
+    assert_eq!(taken, b"d");
     drop(body);
     // The stream has ended in order, so its connection is reused.
     let client = upstream.client.clone();
@@ -300,14 +299,14 @@ async fn chunks_before_a_break_are_taken_first() {
     let (mut connection, _, mut body) = upstream.joined().await;
     connection.sends(b"2\r\na\n\r\n5\r\nb").await;
     drop(connection);
-    let mut taken = Vec::<Bytes>::new();
+    let mut taken = Vec::new();
     let broken = loop {
-        match body.chunks(&mut taken).await {
+        match body.read(&mut taken).await {
             Ok(true) => {}
             ended => break ended,
         }
     };
     assert!(matches!(broken, Err(Error::Interrupted { .. })), "{broken:?}");
-    assert_eq!(taken.concat(), b"a\nb");
-    assert_eq!(body.chunks(&mut taken).await, Ok(false), "the body ends after that");
+    assert_eq!(taken, b"a\nb");
+    assert_eq!(body.read(&mut taken).await, Ok(false), "the body ends after that");
 }

@@ -214,7 +214,8 @@ mod tests {
         assert!(body.read(&mut bytes).await.unwrap());
 
         let (began, begins) = tokio::sync::oneshot::channel();
-        let reads = tokio::spawn(async move {
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(async move {
             let reads = body.read(&mut bytes);
             // On a runtime of one thread, nothing is sent before this task waits.
             began.send(()).unwrap();
@@ -223,7 +224,7 @@ mod tests {
         });
         begins.await.unwrap();
         socket.write_all(b"3\r\ntwo\r\n").await.unwrap();
-        let bytes = timeout(PATIENCE, reads).await.unwrap().unwrap();
+        let bytes = timeout(PATIENCE, tasks.join_next()).await.unwrap().unwrap().unwrap();
         assert_eq!(bytes, b"onetwo");
     }
 }
