@@ -327,7 +327,7 @@ impl Runs {
     pub fn attach(&self, upstream: &Client, thread_id: &str, run_id: &str) -> Option<RunReader> {
         let key = RunKey::of(upstream, thread_id, run_id, self.emit.rendering());
         let (run, _wanted) = self.shared.live.find(&key, self.emit)?;
-        Some(RunReader::new(run, None).for_caller(upstream))
+        Some(RunReader::new(run).for_caller(upstream))
     }
 
     /// A reader of a thread's run that continues after an event; `None` if the run is not being

@@ -63,6 +63,9 @@ enum ReaderState {
     Searching(EventSearch),
     /// The reader passes over the events that the client has.
     Resuming(Resumption),
+    /// The client has the run's end with this id, and the run is still read here. If that end shows
+    /// the same, nothing is sent.
+    Holding(EventId),
     /// The client was sent the run's start, and waits until the run can be shown.
     Waiting,
     /// At a position of the log.
@@ -103,6 +106,8 @@ enum ReaderStep {
     Return(Batch),
     /// Makes the events of a keyframe, and returns them.
     Show(Arc<Keyframe>),
+    /// There is nothing more of this run.
+    End,
     /// Waits until more is published.
     Wait,
 }
@@ -131,7 +136,10 @@ impl RunReader {
 
     /// Whether the next events may be some that the client has.
     pub(crate) fn is_resuming(&self) -> bool {
-        matches!(self.state, ReaderState::Searching(_) | ReaderState::Resuming(_))
+        matches!(
+            self.state,
+            ReaderState::Searching(_) | ReaderState::Resuming(_) | ReaderState::Holding(_)
+        )
     }
 
     /// Since when the upstream has not answered.
@@ -157,11 +165,17 @@ impl RunReader {
 
     /// A reader that continues after an event. If the event is not found, the reader begins with
     /// the run as it is now.
-    pub(super) fn after(run: Arc<Run>, event: EventId) -> Self {
+    pub(crate) fn after(run: Arc<Run>, event: EventId) -> Self {
         let is_replayed = run.published().is_catching_up();
         let kind = if is_replayed { Resume::Replay } else { Resume::Log };
         let search = EventSearch { event, at: 0, until: None, kind };
         Self { state: ReaderState::Searching(search), ..Self::from_now(run, Baseline::Empty) }
+    }
+
+    /// A reader whose client has this run's end, of which another replica may have been first to
+    /// know.
+    pub(crate) fn holding(run: Arc<Run>, end: EventId) -> Self {
+        Self { state: ReaderState::Holding(end), ..Self::from_now(run, Baseline::Empty) }
     }
 
     /// A reader whose client holds the run to its end.
@@ -169,13 +183,10 @@ impl RunReader {
         Self { state: ReaderState::Over, ..Self::from_now(run, Baseline::Empty) }
     }
 
-    /// A reader that continues after an event, or begins with the run as it is now. The upstream
-    /// has just shown the run to this client.
-    pub(crate) fn new(run: Arc<Run>, after: Option<EventId>) -> Self {
-        match after {
-            Some(event) => Self::after(run, event),
-            None => Self::from_now(run, Baseline::Empty),
-        }
+    /// A reader that begins with the run as it is now. The upstream has just shown the run to this
+    /// client.
+    pub(crate) fn new(run: Arc<Run>) -> Self {
+        Self::from_now(run, Baseline::Empty)
     }
 
     /// Continues with the next run of the thread, for the same client.
@@ -192,15 +203,13 @@ impl RunReader {
     ///
     /// Cancel safe: the next call continues from there.
     pub async fn next(&mut self) -> Option<Batch> {
-        if self.state == ReaderState::Over {
-            return None;
-        }
         let broadcast = Arc::clone(&self.run.broadcast);
         let events = loop {
             // Before the step, so that nothing which is published after it is missed.
             let (published, is_driven) = (broadcast.published(), broadcast.is_driven());
             match self.step() {
                 ReaderStep::Return(events) => break events,
+                ReaderStep::End => return None,
                 ReaderStep::Show(keyframe) => {
                     let events = self.show(&keyframe).await;
                     // The client may already hold everything.
@@ -257,7 +266,10 @@ impl RunReader {
             // What it passes over and returns was published before.
             ReaderState::Over | ReaderState::Resuming(_) => return None,
             ReaderState::At(at) => Some(at),
-            ReaderState::Joining | ReaderState::Searching(_) | ReaderState::Waiting => None,
+            ReaderState::Joining
+            | ReaderState::Searching(_)
+            | ReaderState::Holding(_)
+            | ReaderState::Waiting => None,
         };
         let published = self.run.published();
         if at.is_some_and(|at| at < bar.at && matches!(published.log.at(at), Lookup::Segment(_))) {
@@ -283,7 +295,14 @@ impl RunReader {
                 return step;
             }
             match &mut self.state {
-                ReaderState::Over => return ReaderStep::Wait,
+                ReaderState::Over => return ReaderStep::End,
+                ReaderState::Holding(end) => {
+                    if self.run.published().end().is_none() {
+                        return ReaderStep::Wait;
+                    }
+                    let is_held = self.run.is_held_after(end);
+                    self.state = if is_held { ReaderState::Over } else { ReaderState::Joining };
+                }
                 ReaderState::Searching(search) => {
                     let past = self.run.past(search.event.key());
                     let from = std::mem::replace(&mut search.at, past.end);

@@ -56,7 +56,7 @@ impl Threads {
                 Looked::Run(record) => {
                     self.runs().read(upstream, server, thread_id, record, None).await?
                 }
-                Looked::Idle(run) => RunReader::new(run, None),
+                Looked::Idle(run) => RunReader::new(run),
             };
             return Ok(run.into());
         };
@@ -74,7 +74,7 @@ impl Threads {
             }
             Looked::Idle(run) => {
                 self.shared.runs.metrics().resumed(Resume::StartOver);
-                RunReader::new(run, None)
+                RunReader::new(run)
             }
         };
         Ok(run.into())
@@ -167,11 +167,18 @@ impl Threads {
             return Ok(ThreadReader::following(reader, later));
         }
         let is_after = |event: &&EventId| run.id().as_deref() == Some(event.run_id());
-        let event = after.filter(is_after).cloned();
-        if event.is_none() && after.is_some() {
-            self.shared.runs.metrics().resumed(Resume::StartOver);
-        }
-        let reader = RunReader::new(run, event).for_caller(upstream);
+        let reader = match after.filter(is_after).cloned() {
+            // An end that is sent twice is an error for AG-UI's clients.
+            Some(end) if end.is_terminal() => RunReader::holding(run, end),
+            Some(event) => RunReader::after(run, event),
+            None => {
+                if after.is_some() {
+                    self.shared.runs.metrics().resumed(Resume::StartOver);
+                }
+                RunReader::new(run)
+            }
+        };
+        let reader = reader.for_caller(upstream);
         Ok(ThreadReader::following(reader, later))
     }
 }

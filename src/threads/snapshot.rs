@@ -52,7 +52,7 @@ impl Threads {
             upstream.in_turn(QueueClass::Looks, look).await
         };
         let LookedWithoutJoining { run, newest } = self.shared.rests.share(key, read).await?;
-        let reader = RunReader::new(run, None).into();
+        let reader = RunReader::new(run).into();
         let is_live = newest.as_ref().is_some_and(|newest| newest.status.is_live());
         let name = newest.map(|newest| newest.client_id.unwrap_or(newest.id));
         let (live, last) = if is_live { (name, None) } else { (None, name) };
