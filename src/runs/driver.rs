@@ -128,35 +128,19 @@ impl Driver {
                 // The connection is closed, or returns to its pool.
                 body = None;
             }
-            let unread_at = self.unread_at(patience);
+            let mut unread_at = self.unread_at(patience);
+            if unread_at.is_some_and(|at| at <= Instant::now()) {
+                if Box::pin(self.leaves_unread()).await {
+                    return self.log_end(RunEnd::Unread, None, &[]);
+                }
+                // The run is wanted after all. Another whole time begins.
+                self.unread_since = None;
+                unread_at = self.unread_at(patience);
+            }
             let due = reading.timeout().into_iter().chain(unread_at).min();
             arm(timer.as_mut(), due);
             tokio::select! {
                 biased;
-                // First, so that what is rare costs a token nothing. A body that always has bytes lets
-                // the others in between.
-                taken = take(&mut body, &mut bytes), if reading.takes_bytes() => {
-                    let now = Instant::now();
-                    match taken {
-                        Ok(true) => {
-                            self.meter.read(bytes.len());
-                            if let Some(recorder) = &mut self.recorder {
-                                recorder.push(&bytes);
-                            }
-                            let memory_bytes = reading.decoder().readable(&bytes);
-                            let mut events = Events::read_at(Some(now));
-                            offload(memory_bytes, || reading.on_bytes(&bytes, now, &mut events));
-                            bytes.clear();
-                            bytes.shrink_to(KEPT_BYTES);
-                            self.publish(reading, events);
-                        }
-                        Ok(false) => reading.on_closed(BodyEnd::Clean, now),
-                        Err(error) => {
-                            self.shared.metrics.upstream_failed(error.answer());
-                            reading.on_closed(BodyEnd::Cut(error.to_string()), now);
-                        }
-                    }
-                }
                 () = shutdown.as_mut() => {
                     let message = "the gateway is shutting down; the run goes on in LangGraph";
                     let message = message.to_owned();
@@ -179,14 +163,29 @@ impl Driver {
                     pending = None;
                     body = self.on_response(reading, response).or(body);
                 }
-                () = timer.as_mut(), if due.is_some() => {
-                    if unread_at.is_some_and(|at| at <= Instant::now()) {
-                        // Another whole time begins if the run is wanted after all.
-                        self.unread_since = None;
-                        if Box::pin(self.leaves_unread()).await {
-                            return self.log_end(RunEnd::Unread, None, &[]);
+                taken = take(&mut body, &mut bytes), if reading.takes_bytes() => {
+                    let now = Instant::now();
+                    match taken {
+                        Ok(true) => {
+                            self.meter.read(bytes.len());
+                            if let Some(recorder) = &mut self.recorder {
+                                recorder.push(&bytes);
+                            }
+                            let memory_bytes = reading.decoder().readable(&bytes);
+                            let mut events = Events::read_at(Some(now));
+                            offload(memory_bytes, || reading.on_bytes(&bytes, now, &mut events));
+                            bytes.clear();
+                            bytes.shrink_to(KEPT_BYTES);
+                            self.publish(reading, events);
+                        }
+                        Ok(false) => reading.on_closed(BodyEnd::Clean, now),
+                        Err(error) => {
+                            self.shared.metrics.upstream_failed(error.answer());
+                            reading.on_closed(BodyEnd::Cut(error.to_string()), now);
                         }
                     }
+                }
+                () = timer.as_mut(), if due.is_some() => {
                     let mut events = Events::default();
                     reading.on_timeout(Instant::now(), &mut events);
                     self.publish(reading, events);
