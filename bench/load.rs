@@ -34,6 +34,8 @@ mod join;
 mod kept;
 #[path = "load/large.rs"]
 mod large;
+#[path = "load/lines.rs"]
+mod lines;
 #[path = "load/listen.rs"]
 mod listen;
 #[path = "load/marks.rs"]

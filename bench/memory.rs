@@ -13,6 +13,8 @@ mod client;
 mod counted;
 #[path = "load/kept.rs"]
 mod kept;
+#[path = "load/lines.rs"]
+mod lines;
 #[path = "load/listen.rs"]
 mod listen;
 #[path = "load/process.rs"]

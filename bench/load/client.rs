@@ -12,11 +12,12 @@ use http::{HeaderMap, Request, StatusCode, request};
 use http_body_util::{BodyExt, Full};
 use hyper::Response;
 use hyper::body::Incoming;
-use memchr::{memchr, memmem};
+use memchr::memmem;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::lines::Lines;
 use crate::listen::connect;
 use crate::script::Script;
 pub(crate) use crate::stored::thread_id;
@@ -105,8 +106,7 @@ pub(crate) struct Joined {
 struct Reader<'a> {
     wire: Wire,
     progress: &'a Progress,
-    /// The beginning of a line whose end has not arrived.
-    half: Vec<u8>,
+    lines: Lines,
     /// The event name of the frame that is being read.
     event: String,
     start: Option<u64>,
@@ -312,7 +312,7 @@ impl<'a> Reader<'a> {
         Self {
             wire,
             progress,
-            half: Vec::new(),
+            lines: Lines::default(),
             event: String::new(),
             start: None,
             hearing: Hearing::default(),
@@ -335,20 +335,9 @@ impl<'a> Reader<'a> {
         {
             joined.first = now;
         }
-        while let Some(end) = memchr(b'\n', bytes) {
-            let (line, rest) = bytes.split_at(end + 1);
-            if self.half.is_empty() {
-                self.line(line, now)?;
-            } else {
-                let mut whole = std::mem::take(&mut self.half);
-                whole.extend_from_slice(line);
-                self.line(&whole, now)?;
-                whole.clear();
-                self.half = whole;
-            }
-            bytes = rest;
+        while let Some(line) = self.lines.next(&mut bytes) {
+            self.line(&line, now)?;
         }
-        self.half.extend_from_slice(bytes);
         Ok(())
     }
 
@@ -459,7 +448,7 @@ impl<'a> Reader<'a> {
     }
 
     fn finish(self, tokens: Option<u64>) -> Result<Heard, Fault> {
-        if self.state != State::Ended || !self.half.is_empty() {
+        if self.state != State::Ended || !self.lines.is_empty() {
             return Err(format!("the stream ended when {:?}", self.state).into());
         }
         let start = self.start.ok_or("nothing told when the run started")?;

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::client::{Fault, Target, Wire, send, start, thread_id};
+use crate::lines::Lines;
 use crate::process::Process;
 use crate::scale::{Rig, head, row};
 use crate::script::Script;
@@ -165,11 +166,11 @@ impl Follower {
             request = request.header("last-event-id", last);
         }
         let mut response = send(self.gateway, request, String::new()).await?;
-        let mut half = Vec::new();
+        let mut lines = Lines::default();
         while let Some(frame) = response.body_mut().frame().await {
-            half.extend_from_slice(&frame?.into_data().unwrap_or_default());
-            while let Some(end) = memchr::memchr(b'\n', &half) {
-                let line: Vec<_> = half.drain(..=end).collect();
+            let bytes = frame?.into_data().unwrap_or_default();
+            let mut bytes = &*bytes;
+            while let Some(line) = lines.next(&mut bytes) {
                 self.line(&String::from_utf8_lossy(&line))?;
             }
         }

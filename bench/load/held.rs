@@ -5,12 +5,12 @@ use http::Request;
 use http_body_util::BodyExt;
 use hyper::Response;
 use hyper::body::Incoming;
-use memchr::memchr;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use crate::client::{Fault, Target, post, send, thread_id};
+use crate::lines::Lines;
 use crate::text::Hearing;
 
 /// A conversation with one answer, as an AG-UI client holds it.
@@ -28,8 +28,7 @@ pub(crate) struct Held {
 /// The state of the current connection.
 #[derive(Clone, Default)]
 struct Connection {
-    /// The beginning of a line whose end has not arrived.
-    half: Vec<u8>,
+    lines: Lines,
     /// The data of the frame whose end has not arrived.
     data: String,
     id: Option<String>,
@@ -204,19 +203,12 @@ impl Held {
         is_there: &mut impl FnMut(&Self) -> bool,
     ) -> Result<bool, Fault> {
         let mut bytes = &**bytes;
-        while let Some(end) = memchr(b'\n', bytes) {
-            let (line, rest) = bytes.split_at(end + 1);
-            let mut whole = std::mem::take(&mut self.connection.half);
-            whole.extend_from_slice(line);
-            self.connection.bytes += whole.len() as u64;
-            if self.line(std::str::from_utf8(&whole)?.trim_end_matches('\n'))? && is_there(self) {
+        while let Some(line) = self.connection.lines.next(&mut bytes) {
+            self.connection.bytes += line.len() as u64;
+            if self.line(std::str::from_utf8(&line)?.trim_end_matches('\n'))? && is_there(self) {
                 return Ok(true);
             }
-            whole.clear();
-            self.connection.half = whole;
-            bytes = rest;
         }
-        self.connection.half.extend_from_slice(bytes);
         Ok(false)
     }
 

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::{Fault, post, send, thread_id};
+use crate::lines::Lines;
 use crate::text::{Hearing, now};
 use crate::upstream::lock;
 
@@ -57,7 +58,7 @@ pub(crate) struct Viewers {
 #[derive(Default)]
 struct Viewer {
     seen: Arc<Seen>,
-    half: Vec<u8>,
+    lines: Lines,
     hearing: Hearing,
 }
 
@@ -141,18 +142,9 @@ impl Viewer {
 
     fn bytes(&mut self, bytes: &Bytes) -> Result<(), Fault> {
         let mut bytes = &**bytes;
-        while let Some(end) = memchr(b'\n', bytes) {
-            let (line, rest) = bytes.split_at(end + 1);
-            if self.half.is_empty() {
-                self.line(line)?;
-            } else {
-                let mut whole = std::mem::take(&mut self.half);
-                whole.extend_from_slice(line);
-                self.line(&whole)?;
-            }
-            bytes = rest;
+        while let Some(line) = self.lines.next(&mut bytes) {
+            self.line(&line)?;
         }
-        self.half.extend_from_slice(bytes);
         Ok(())
     }
 

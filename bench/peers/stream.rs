@@ -11,7 +11,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use memchr::{memchr, memmem};
+use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tokio::time::{Duration, sleep};
 
 use crate::client::{Fault, named, thread_id};
+use crate::lines::Lines;
 use crate::listen::connect;
 use crate::script::Script;
 use crate::text::{Hearing, now};
@@ -87,7 +88,7 @@ pub(crate) struct Seen {
 pub(crate) struct Stream {
     wire: Wire,
     seen: Arc<Seen>,
-    half: Vec<u8>,
+    lines: Lines,
     /// The event name of the part that is being read.
     event: String,
     pub(crate) hearing: Hearing,
@@ -262,7 +263,7 @@ impl Stream {
         Self {
             wire,
             seen,
-            half: Vec::new(),
+            lines: Lines::default(),
             event: String::new(),
             hearing: Hearing::default(),
             is_over: false,
@@ -276,7 +277,7 @@ impl Stream {
 
     /// Reads a response to its end.
     pub(crate) async fn read(&mut self, mut response: Response<Incoming>) -> Result<(), Fault> {
-        self.half.clear();
+        self.lines = Lines::default();
         self.next_id = None;
         while let Some(frame) = response.body_mut().frame().await {
             let Ok(bytes) = frame?.into_data() else { continue };
@@ -287,20 +288,9 @@ impl Stream {
     }
 
     fn bytes(&mut self, mut bytes: &[u8], now: u64) -> Result<(), Fault> {
-        while let Some(end) = memchr(b'\n', bytes) {
-            let (line, rest) = bytes.split_at(end + 1);
-            if self.half.is_empty() {
-                self.line(line, now)?;
-            } else {
-                let mut whole = std::mem::take(&mut self.half);
-                whole.extend_from_slice(line);
-                self.line(&whole, now)?;
-                whole.clear();
-                self.half = whole;
-            }
-            bytes = rest;
+        while let Some(line) = self.lines.next(&mut bytes) {
+            self.line(&line, now)?;
         }
-        self.half.extend_from_slice(bytes);
         Ok(())
     }
 
