@@ -278,6 +278,11 @@ impl Chance {
     pub(crate) fn one_of(&mut self, of: u64) -> bool {
         self.below(of) == 0
     }
+
+    /// Whether one of these, of eight equal chances, has come.
+    pub(crate) fn of_eight(&mut self, chances: u64) -> bool {
+        self.below(8) < chances
+    }
 }
 
 // === impl State ===

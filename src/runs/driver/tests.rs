@@ -7,6 +7,10 @@
 //! So it also decides between a lock and a notification or a permit. Time stands still, or passes
 //! at moments that the seed chooses too.
 //!
+//! The scheduler is not that of [`crate::sync::simulated`]: there, a task that is polled in the middle
+//! of another returns before the interrupted one goes on. Here several tasks may stand at locks in
+//! the middle of their polls, and go on in any order.
+//!
 //! The search is random, not exhaustive: a seed is one interleaving, and the tests print how many
 //! differed. A seed does not repeat exactly if a connection is lost, because the pauses before a
 //! join are random.
@@ -49,6 +53,7 @@ use crate::runs::reader::{Baseline, RunReader};
 use crate::runs::reading::tests::record;
 use crate::runs::reading::{Source, UpstreamAnswer};
 use crate::runs::{EventId, JoinedRun, Opened, OwnerPolicy, RunDecoder, Runs};
+use crate::sync::simulated::Chance;
 use crate::sync::turns;
 use crate::upstream::Seed;
 use threadway_translate::langgraph::{Capabilities, RunStatus, StoredDecisions};
@@ -104,32 +109,11 @@ enum Doing {
     Nothing,
 }
 
-/// Pseudo-random numbers.
-#[derive(Clone, Debug)]
-struct Chance(u64);
-
 const NOBODY: usize = usize::MAX;
 
 thread_local! {
     /// The task of this thread.
     static TASK: RefCell<Option<(Arc<Schedule>, usize)>> = const { RefCell::new(None) };
-}
-
-// --- impl Chance ---
-
-impl Chance {
-    fn below(&mut self, limit: u64) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % limit
-    }
-
-    fn of_eight(&mut self, times: u64) -> bool {
-        self.below(8) < times
-    }
 }
 
 // --- impl Schedule ---
@@ -1019,7 +1003,7 @@ fn interleave(seed: u64, plan: Plan) -> Result<Interleaved, String> {
     let shutdown = CancellationToken::new();
     let metrics = Metrics::default();
     let runs = Runs::new(plan.log_bytes, OwnerPolicy::Continue, metrics, shutdown.clone());
-    let mut chance = Chance(seed);
+    let mut chance = Chance::new(seed);
     // Some interleavings switch tasks often, and some seldom.
     let stays = [0, 4, 7][usize::try_from(chance.below(3)).unwrap()];
     let zero = || watch::Sender::new(0);
@@ -1084,7 +1068,7 @@ fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
     let _context = schedule.runtime.enter();
     let world = &schedule.world;
     if world.plan.trouble == Trouble::Busy {
-        world.server.said().busy = Some(Chance(chance.below(u64::MAX)));
+        world.server.said().busy = Some(Chance::new(chance.below(u64::MAX)));
     }
     let Runs { shared, .. } = &world.runs;
     // As `Runs::started` does.
@@ -1109,7 +1093,7 @@ fn begin(schedule: &Arc<Schedule>, mut chance: Chance) {
     let leaves_after = leaves.then(|| chance.below(4));
     schedule.spawn("owner", owner(Arc::clone(schedule), reader, leaves_after));
     for n in 0..world.plan.viewers {
-        let own = Chance(chance.below(u64::MAX));
+        let own = Chance::new(chance.below(u64::MAX));
         schedule.spawn(&format!("viewer {n}"), viewer(Arc::clone(schedule), n + 1, own));
     }
     schedule.spawn("server", server(Arc::clone(schedule), chance.clone()));
@@ -1135,7 +1119,7 @@ fn explore(plan: impl Fn(&mut Chance) -> Plan) -> Explored {
     let (mut traces, mut joined_again) = (HashSet::new(), 0);
     let (mut refusals, mut failures, mut barred) = (0, 0, 0);
     for seed in 0..count {
-        let plan = plan(&mut Chance(seed));
+        let plan = plan(&mut Chance::new(seed));
         match interleave(seed, plan.clone()) {
             Ok(run) => {
                 traces.insert(run.trace);
