@@ -22,7 +22,7 @@ use super::batch::Events;
 use super::credential_ring::{CredentialRing, Lender};
 use super::ending::BodyEnd;
 use super::live::RunKey;
-use super::published::{Broadcast, RefusalCutoff};
+use super::published::{AskedReceiver, Broadcast, RefusalCutoff};
 use super::publisher::Publisher;
 use super::reading::{DriverAction, Reading, ReadingEnd, UpstreamRequest};
 use super::recorder::RunRecorder;
@@ -51,6 +51,7 @@ pub(super) struct Driver {
     upstream: Client,
     credentials: Arc<CredentialRing<RefusalCutoff>>,
     broadcast: Arc<Broadcast>,
+    asked: AskedReceiver,
     publisher: Publisher,
     shared: Arc<Shared>,
     /// The key under which the run is listed.
@@ -91,6 +92,7 @@ impl Driver {
             upstream,
             credentials,
             broadcast: Arc::clone(publisher.broadcast()),
+            asked: publisher.broadcast().asked(),
             publisher,
             shared,
             listed: None,
@@ -147,7 +149,7 @@ impl Driver {
                     let end = StreamEnd::Lost { loss: LossReason::Shutdown, message };
                     return self.end(reading, ReadingEnd::Ended(end.into()));
                 }
-                asked = self.broadcast.asked() => {
+                asked = self.asked.recv() => {
                     if asked.leaves() {
                         self.unread_since = None;
                     }

@@ -23,6 +23,7 @@ use threadway_translate::run::{
 };
 
 pub(super) use broadcast::Broadcast;
+pub(super) use signals::AskedReceiver;
 pub(crate) use signals::Subscription;
 
 /// A run that is being read, or an idle thread shown as a run: what the viewers with the same

@@ -14,7 +14,7 @@ use tokio::sync::futures::Notified;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::signals::{Asked, Signals, Subscription};
+use super::signals::{Asked, AskedReceiver, Signals, Subscription};
 use super::{RefusalCutoff, Run};
 use crate::metrics::{Charge, Metrics};
 use crate::runs::credential_ring::CredentialRing;
@@ -156,9 +156,9 @@ impl Broadcast {
         self.is_stopped.load(Ordering::Acquire)
     }
 
-    /// Waits until callers ask something of the driver. Only the driver calls this. Cancel safe.
-    pub(in crate::runs) async fn asked(&self) -> Asked {
-        self.signals.asked().await
+    /// Receives what callers ask of the driver. A run has one driver.
+    pub(in crate::runs) fn asked(self: &Arc<Self>) -> AskedReceiver {
+        AskedReceiver::new(self)
     }
 
     /// Publishes since when the upstream has not answered. Only the driver does.

@@ -28,8 +28,15 @@ pub(super) struct Signals {
     readers: AtomicUsize,
     /// What the driver has not taken yet, as bits.
     asked: AtomicU8,
+    /// Wakes the one who has the [`AskedReceiver`].
     driver: AtomicWaker,
+    has_receiver: AtomicBool,
 }
+
+/// Takes what callers ask of a run's driver. A run has one driver, and so one receiver: a second one
+/// would take what the first one is asked, and be woken in its place.
+#[derive(Debug)]
+pub(in crate::runs) struct AskedReceiver(Arc<Broadcast>);
 
 /// What callers have asked of a driver since it looked last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +58,6 @@ impl Signals {
     pub(super) fn ask(&self, what: Asked) {
         self.asked.fetch_or(what.0, Ordering::AcqRel);
         self.driver.wake();
-    }
-
-    /// Waits until callers ask something. Only the driver calls this. Cancel safe.
-    pub(super) async fn asked(&self) -> Asked {
-        std::future::poll_fn(|cx| self.poll_asked(cx)).await
     }
 
     fn poll_asked(&self, cx: &mut Context<'_>) -> Poll<Asked> {
@@ -90,6 +92,26 @@ impl Signals {
 
     pub(super) fn readers(&self) -> usize {
         self.readers.load(Ordering::Acquire)
+    }
+}
+
+// === impl AskedReceiver ===
+
+impl AskedReceiver {
+    /// The only one of this run.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, if the run has one.
+    pub(super) fn new(broadcast: &Arc<Broadcast>) -> Self {
+        let had_one = broadcast.signals.has_receiver.swap(true, Ordering::Relaxed);
+        debug_assert!(!had_one, "a run has one driver");
+        Self(Arc::clone(broadcast))
+    }
+
+    /// Waits until callers ask something. Cancel safe.
+    pub(in crate::runs) async fn recv(&mut self) -> Asked {
+        std::future::poll_fn(|cx| self.0.signals.poll_asked(cx)).await
     }
 }
 
@@ -144,5 +166,22 @@ impl Drop for Subscription {
         if broadcast.signals.readers.fetch_sub(1, Ordering::AcqRel) == 1 {
             broadcast.signals.ask(Asked::LEAVES);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+    use threadway_translate::run::Rendering;
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "a run has one driver")]
+    fn a_second_driver_of_a_run_is_noticed() {
+        let run = Broadcast::new("T", Rendering::default(), 0, Metrics::default());
+        let run = Arc::new(run);
+        let _first = run.asked();
+        let _second = run.asked();
     }
 }
