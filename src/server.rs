@@ -68,10 +68,10 @@ pub use routes::compress::{Coding, Compression, Compressor};
 pub use routes::health::PROBE_AGE;
 pub use routes::page::Page;
 pub use service::threads::change::MAX_NAME_CHARS;
-pub use streams::body::KEEP_ALIVE;
 pub use streams::encoder::Encoder;
 pub use streams::outgoing::Outgoing;
 pub use streams::retry::RETRY;
+pub use streams::silence::KEEP_ALIVE;
 pub use streams::wire::Wire;
 pub use websocket::{IDLE, PING, PONG_TIMEOUT};
 

@@ -9,6 +9,7 @@
 //! - [`many`]: the events and marks of many threads, each with its thread's name.
 //! - [`last_event`]: the last event that the client has.
 //! - [`retry`]: when an `EventSource` reconnects.
+//! - [`silence`]: keep-alives while there are no events.
 //! - [`event_stream`]: a reader with its encoder and its slot.
 //! - [`unread`]: large parts that were not taken yet: equal ones once, within a budget.
 //! - [`whole`]: an answer that is known to its end, in parts.
@@ -22,6 +23,7 @@ pub(in crate::server) mod last_event;
 pub(in crate::server) mod many;
 pub(in crate::server) mod outgoing;
 pub(in crate::server) mod retry;
+pub(in crate::server) mod silence;
 pub(in crate::server) mod unread;
 pub(in crate::server) mod whole;
 pub(in crate::server) mod wire;

@@ -20,7 +20,7 @@ use crate::server::gateway::RequestContext;
 use crate::server::reject::Reject;
 use crate::server::request::weights::weighed;
 use crate::server::response::UpstreamNotAsked;
-use crate::server::streams::body::KEEP_ALIVE;
+use crate::server::streams::silence::KEEP_ALIVE;
 use crate::sessions::{NotReadable, Outbox, StreamReader};
 use threadway_translate::acp::destination::session_of;
 use threadway_translate::acp::method::Method;

@@ -3,16 +3,16 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 use tokio_util::sync::ReusableBoxFuture;
 
 use super::encoder::Encoder;
 use super::outgoing::Outgoing;
 use super::retry::RetryJitter;
+use super::silence::Silence;
 use super::unread::{TRACKED_FROM, UnreadAnswers};
 use super::wire::Wire;
 use crate::metrics::{Full, Metrics, Protocol, StreamEnd, StreamMeter};
@@ -21,10 +21,6 @@ use crate::runs::Batch;
 use crate::server::limits::rates::StreamSlot;
 use crate::threads::ThreadReader;
 use threadway_translate::run::{Outcome, RunEvent};
-
-/// How long a stream may be silent before a keep-alive is sent. Proxies cut silent connections
-/// after 30 to 60 s.
-pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// The body of one stream.
 ///
@@ -41,9 +37,7 @@ pub(in crate::server) struct RunBody {
     /// When the gateway read the upstream's bytes that the oldest of `out` was made of. `None` for
     /// bytes from before this stream began, which say nothing about latency.
     read_at: Option<Instant>,
-    silence: Pin<Box<Sleep>>,
-    /// The spread that the client's `retry:` was taken from.
-    spread: RetryJitter,
+    silence: Silence,
     /// The caller's slot, released when the body is dropped.
     _slot: Option<StreamSlot>,
     began_at: Instant,
@@ -109,9 +103,8 @@ impl RunBody {
     ) -> Self {
         let reader = Box::new(reader);
         let meter = metrics.stream(protocol);
-        let spread = RetryJitter::of(metrics.sse_clients());
         let mut out = Outgoing::default();
-        out.own().extend(encoder.wire().beginning(spread));
+        let silence = Silence::begin(encoder.wire(), metrics, &mut out);
         Self {
             encoder,
             state: PullState::Next(ReusableBoxFuture::new(next(reader))),
@@ -120,9 +113,8 @@ impl RunBody {
             read_at: None,
             began_at: Instant::now(),
             meter,
-            spread,
             end: StreamEnd::BrokenOff,
-            silence: Box::pin(tokio::time::sleep(KEEP_ALIVE)),
+            silence,
             _slot: None,
         }
     }
@@ -158,7 +150,8 @@ impl RunBody {
             let Some(events) = events else {
                 self.state = PullState::Over;
                 if self.end == StreamEnd::BrokenOff {
-                    self.renew_retry(RetryJitter::is_exceeded_by);
+                    let is_due = RetryJitter::is_exceeded_by;
+                    self.silence.renew_retry(is_due, &self.meter, &mut self.out);
                 }
                 break;
             };
@@ -182,23 +175,6 @@ impl RunBody {
         }
         Poll::Ready(Ok(()))
     }
-
-    /// Sends a new `retry:` if the number of streams has changed enough for `is_due`.
-    fn renew_retry(&mut self, is_due: fn(RetryJitter, RetryJitter) -> bool) {
-        let spread = RetryJitter::of(self.meter.sse_clients());
-        if is_due(self.spread, spread) {
-            self.spread = spread;
-            self.encoder.wire().retry(spread, self.out.own());
-        }
-    }
-
-    fn poll_silence(&mut self, cx: &mut Context<'_>) {
-        while self.silence.as_mut().poll(cx).is_ready() {
-            self.encoder.wire().keep_alive(self.out.own());
-            self.renew_retry(RetryJitter::is_outdated_by);
-            self.silence.as_mut().reset(Instant::now() + KEEP_ALIVE);
-        }
-    }
 }
 
 impl Body for RunBody {
@@ -221,12 +197,12 @@ impl Body for RunBody {
             }
         }
         if is_waiting {
-            this.poll_silence(cx);
+            this.silence.poll(cx, &this.meter, &mut this.out);
         }
         match (this.out.next(), is_waiting) {
             (Some(bytes), _) => {
                 let now = Instant::now();
-                this.silence.as_mut().reset(now + KEEP_ALIVE);
+                this.silence.restart(now);
                 this.meter.sent(bytes.len(), this.read_at.take().map(|read_at| now - read_at));
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }

@@ -10,14 +10,13 @@ use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use http_body::{Body, Frame};
 use memchr::{memchr2, memmem};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
-use super::body::KEEP_ALIVE;
 use super::encoder::one_time_id;
 use super::event_stream::EventStream;
 use super::frames::EncodedEvent;
 use super::outgoing::Outgoing;
-use super::retry::RetryJitter;
+use super::silence::Silence;
 use super::wire::Wire;
 use crate::metrics::{Full, Metrics, Protocol, StreamEnd, StreamMeter};
 use crate::server::limits::rates::StreamSlot;
@@ -47,8 +46,7 @@ pub(in crate::server) struct ManyBody {
     is_over: bool,
     wire: Wire,
     out: Outgoing,
-    silence: Pin<Box<Sleep>>,
-    spread: RetryJitter,
+    silence: Silence,
     meter: StreamMeter,
     /// The caller's slot, released when the body is dropped.
     _slot: StreamSlot,
@@ -135,11 +133,9 @@ impl ManyBody {
         slot: StreamSlot,
     ) -> Self {
         let meter = metrics.stream(protocol(wire));
-        let spread = RetryJitter::of(metrics.sse_clients());
         let mut out = Outgoing::default();
-        out.own().extend(wire.beginning(spread));
-        let silence = Box::pin(tokio::time::sleep(KEEP_ALIVE));
-        Self { messages, is_over: false, wire, out, silence, spread, meter, _slot: slot }
+        let silence = Silence::begin(wire, metrics, &mut out);
+        Self { messages, is_over: false, wire, out, silence, meter, _slot: slot }
     }
 
     fn poll_messages(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Full>> {
@@ -159,18 +155,6 @@ impl ManyBody {
         }
         Poll::Ready(Ok(()))
     }
-
-    fn poll_silence(&mut self, cx: &mut Context<'_>) {
-        while self.silence.as_mut().poll(cx).is_ready() {
-            self.wire.keep_alive(self.out.own());
-            let spread = RetryJitter::of(self.meter.sse_clients());
-            if self.spread.is_outdated_by(spread) {
-                self.spread = spread;
-                self.wire.retry(spread, self.out.own());
-            }
-            self.silence.as_mut().reset(Instant::now() + KEEP_ALIVE);
-        }
-    }
 }
 
 impl Body for ManyBody {
@@ -189,12 +173,12 @@ impl Body for ManyBody {
             Poll::Ready(Err(full)) => return Poll::Ready(Some(Err(full))),
             Poll::Pending => {
                 is_waiting = true;
-                this.poll_silence(cx);
+                this.silence.poll(cx, &this.meter, &mut this.out);
             }
         }
         match this.out.next() {
             Some(bytes) => {
-                this.silence.as_mut().reset(Instant::now() + KEEP_ALIVE);
+                this.silence.restart(Instant::now());
                 this.meter.sent(bytes.len(), None);
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }

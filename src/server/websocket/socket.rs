@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::Charge;
 use crate::server::connections::linger;
 use crate::server::limits::incoming::{Charged, NoRoom};
-use crate::server::streams::body::KEEP_ALIVE;
+use crate::server::streams::silence::KEEP_ALIVE;
 use crate::server::upgrade::Duplex;
 
 /// How long a socket may be silent before a ping is sent.
