@@ -232,7 +232,8 @@ label! {
 label! {
     /// How a client that reconnected with an event id was served.
     Resume("kind") {
-        /// The events after it, from the run's log.
+        /// The events after it, from the run's log. After a run's end, a follower gets those of the
+        /// later runs.
         Log = "log",
         /// The events after it, from a replay by the upstream.
         Replay = "replay",

@@ -301,7 +301,13 @@ impl RunReader {
                         return ReaderStep::Wait;
                     }
                     let is_held = self.run.is_held_after(end);
-                    self.state = if is_held { ReaderState::Over } else { ReaderState::Joining };
+                    let (kind, state) = if is_held {
+                        (Resume::Log, ReaderState::Over)
+                    } else {
+                        (Resume::StartOver, ReaderState::Joining)
+                    };
+                    self.run.metrics().resumed(kind);
+                    self.state = state;
                 }
                 ReaderState::Searching(search) => {
                     let past = self.run.past(search.event.key());

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::support::clock::HeldClock;
 use crate::support::gateway::{
-    Gateway, Response, THREAD, agents, end, part, refusal, refused, says, start, token, values,
+    Gateway, Response, THREAD, agents, counted, end, events_request, part, refusal, refused, says,
+    start, token, values,
 };
 use crate::support::upstream::{Exchange, Upstream};
 use serde_json::{Value, json};
@@ -783,6 +784,61 @@ async fn two_who_follow_cost_as_much_as_one_and_the_second_begins_with_what_stan
     let runs = json!([run("R1", "success"), run("R0", "success")]);
     looked(&followed.gateway, runs, Some(&came_to)).await;
     followed.is_quiet().await;
+}
+
+/// Another replica was first to know the run's end. AG-UI's clients take a second `RUN_FINISHED` for
+/// an error.
+#[tokio::test]
+async fn one_who_has_the_end_of_a_run_that_is_still_read_here_gets_what_is_after_it() {
+    let mut followed = Followed::start().await;
+    let mut stream = followed.find("R1").await;
+    followed.is_told(&[begun("r1")]).await;
+    let parts = [metadata("R1"), part("values", &held(2))];
+    followed.replayed(&mut stream, &parts).await;
+    followed.is_told(&[counts(2)]).await;
+
+    let gateway = &followed.gateway;
+    let (replica, _stop, _serving) = gateway.replica().await;
+    let over_at_c2 = at("C2", "R1", &held(2));
+    let script = async {
+        gateway.runs("limit=100", json!([run("R1", "running"), run("R0", "success")])).await;
+        let mut stream = join(gateway, "R1").await;
+        stream.send(parts.concat()).await;
+        stream.end().await;
+        record(gateway, "R1", "success").await;
+        gateway.state(Some(over_at_c2.clone())).await;
+    };
+    let request = events_request("", "");
+    let read = async {
+        let (mut response, mut last) =
+            (Response::to(replica, request.as_bytes()).await, String::new());
+        loop {
+            let frame = response.whole_frame().await;
+            if frame.is_empty() {
+                break last;
+            }
+            last = frame;
+        }
+    };
+    let (last, ()) = tokio::join!(read, script);
+    assert!(last.contains("RUN_FINISHED"), "{last}");
+    let id = last.lines().find_map(|line| line.strip_prefix("id: ")).unwrap();
+
+    let mut back = gateway.events(&format!("?follow=thread&last_event_id={id}")).await;
+    gateway.settled().await;
+    stream.end().await;
+    record(gateway, "R1", "success").await;
+    gateway.state(Some(over_at_c2.clone())).await;
+    let runs = || json!([run("R1", "success"), run("R0", "success")]);
+    looked(gateway, runs(), Some(&over_at_c2)).await;
+    followed.is_told(&[over("r1")]).await;
+    followed.look(runs(), Some(&at("C3", "R1", &held(3)))).await;
+    let after = [begun("connect-C3"), counts(3), over("connect-C3")];
+    followed.is_told(&after).await;
+    assert_eq!(back.next(3).await, after);
+    let metrics = &followed.gateway.metrics;
+    let resumes = |kind| counted(metrics, &format!("resumes_total{{kind={kind:?}}}")).to_string();
+    assert_eq!(["log", "replay", "start_over", "ended"].map(resumes), ["1", "0", "0", "0"]);
 }
 
 #[tokio::test]
