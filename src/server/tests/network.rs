@@ -30,6 +30,8 @@ pub(super) struct Faults {
     chance: Chance,
     /// How many faults are still to come.
     left: u64,
+    /// Whether one has come.
+    has_failed: bool,
     /// A request in so many meets a fault of the connection.
     rarity: u64,
     /// The longest delay of a chunk, in milliseconds.
@@ -46,7 +48,9 @@ impl Network {
         let left = if chance.one_of(3) { 0 } else { chance.below(8) };
         let rarity = 3 + chance.below(20);
         let delay = [1, 20, 400][usize::try_from(chance.below(3)).unwrap()];
-        Self(Arc::new(Mutex::new(Faults { chance, left, rarity, delay, seen_by, shown: vec![] })))
+        let (has_failed, shown) = (false, vec![]);
+        let faults = Faults { chance, left, has_failed, rarity, delay, seen_by, shown };
+        Self(Arc::new(Mutex::new(faults)))
     }
 
     pub(super) fn faults(&self) -> MutexGuard<'_, Faults> {
@@ -58,11 +62,17 @@ impl Network {
         self.faults().left = 0;
     }
 
+    /// Whether anything has gone wrong.
+    pub(super) fn has_failed(&self) -> bool {
+        self.faults().has_failed
+    }
+
     fn has_fault(&self) -> bool {
         let mut faults = self.faults();
         let rarity = faults.rarity;
         let has = faults.left > 0 && faults.chance.one_of(rarity);
         faults.left -= u64::from(has);
+        faults.has_failed |= has;
         has
     }
 

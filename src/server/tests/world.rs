@@ -19,7 +19,7 @@ use tower_service::Service;
 use super::client::{Asks, Client, Read};
 use super::network::{BEGAN, Network};
 use crate::agents::{Agents, Upstream};
-use crate::server::{Observer, Server, Settings};
+use crate::server::{Observer, RETRY, Server, Settings};
 use crate::sync::simulated::{self, Chance};
 use crate::upstream;
 
@@ -36,6 +36,14 @@ const CALLERS: [&str; 3] = ["alice", "bob", "carol"];
 
 /// How long the runs of a world may take after the last request of a client.
 const PATIENCE: Duration = Duration::from_mins(10);
+
+/// How long after the last run a follower may take until it holds what LangGraph holds, if nothing
+/// has gone wrong. A client that has left returns after [`RETRY`], a followed thread is looked at
+/// every 2 s, and the slowest cable brings the stream of a run in some seconds.
+const IN_TIME: Duration = RETRY.saturating_add(Duration::from_secs(7));
+
+/// The same after faults: the pauses before a server that has failed is asked again grow to 30 s.
+const IN_TIME_AFTER_FAULTS: Duration = Duration::from_secs(90);
 
 #[derive(Clone)]
 pub(super) struct World {
@@ -383,7 +391,8 @@ impl World {
             simulated::fail("a run does not end".to_owned());
         }
         shared.settling.cancel();
-        tokio::time::sleep(Duration::from_secs(90)).await;
+        let has_failed = self.network.has_failed();
+        tokio::time::sleep(if has_failed { IN_TIME_AFTER_FAULTS } else { IN_TIME }).await;
         shared.leaving.cancel();
         shared.watchers.close();
         if tokio::time::timeout(PATIENCE, shared.watchers.wait()).await.is_err() {
