@@ -79,15 +79,6 @@ fn every_schedule_comes_to_langgraphs_end() {
     assert!(failed.is_empty(), "{} schedules failed, the first so:\n{}", failed.len(), failed[0]);
 }
 
-/// A follower that returned with the id of a run's end was sent that end again, while another replica
-/// had sent it first and this one still read the run.
-#[test]
-fn schedules_that_once_failed_hold() {
-    for seed in [101_163, 101_404, 900_710, 901_560] {
-        schedule(seed).unwrap_or_else(|failure| panic!("{failure}"));
-    }
-}
-
 /// Else a failure could not be repeated.
 #[test]
 fn a_seed_repeats_its_schedule() {
