@@ -41,8 +41,9 @@ pub(super) use tests::is_shown;
 /// it has found its network.
 pub const LINGER: Duration = Duration::from_secs(10);
 
-/// How large the buffer for the stream's bytes stays, of a run that sends nothing for a while.
-const KEPT_BYTES: usize = 8 * 1024;
+/// How large the buffer for the stream's bytes stays between two reads, in bytes: a token takes 1.1 to
+/// 1.3 KB, and the run may send nothing for a while.
+const KEPT_BYTES: usize = 2 * 1024;
 
 /// Drives one run.
 pub(super) struct Driver {
