@@ -28,7 +28,7 @@ pub(super) struct Signals {
     readers: AtomicUsize,
     /// What the driver has not taken yet, as bits.
     asked: AtomicU8,
-    /// Wakes the one who has the [`AskedReceiver`].
+    /// The waker of the driver, registered by its [`AskedReceiver`].
     driver: AtomicWaker,
     has_receiver: AtomicBool,
 }
