@@ -405,13 +405,13 @@ pub fn snapshots(viewer: ViewerMessages<'_>, target: &[Arc<Message>]) -> Vec<Vec
             let mut snapshots = snapshots_from(held, target);
             let last = snapshots.last_mut().filter(|_| !is_start(held, target));
             if let Some(last) = last.filter(|last| !Owned::by(last).has(Role::Attachment)) {
-                last.push(empty(Role::Attachment, last.len(), target));
+                last.push(empty(Role::Attachment, target));
             }
             snapshots
         }
         ViewerMessages::Unknown => through(0, target),
         ViewerMessages::Returning => {
-            let first = vec![empty(Role::Reasoning, 0, target), empty(Role::Attachment, 1, target)];
+            let first = vec![empty(Role::Reasoning, target), empty(Role::Attachment, target)];
             vec![first, target.to_vec()]
         }
     }
@@ -448,19 +448,17 @@ fn through(common: usize, target: &[Arc<Message>]) -> Vec<Vec<Arc<Message>>> {
     let (of_prefix, of_all) = (Owned::by(&prefix), Owned::by(target));
     for role in [Role::Reasoning, Role::Attachment] {
         if of_all.has(role) && !of_prefix.has(role) {
-            prefix.push(empty(role, prefix.len(), target));
+            prefix.push(empty(role, target));
         }
     }
     vec![prefix, target.to_vec()]
 }
 
-/// An empty message that deletes a client's messages of this role. It is sent `at` this place, and
-/// `target` follows. If `target` has its id elsewhere, the id is another: a client keeps the place
-/// of a message that it holds.
-fn empty(role: Role, at: usize, target: &[Arc<Message>]) -> Arc<Message> {
+/// An empty message that deletes a client's messages of this role before `target` is sent. Its id
+/// is one that `target` lacks: a client keeps the place of a message that it holds.
+fn empty(role: Role, target: &[Arc<Message>]) -> Arc<Message> {
     let id = if role == Role::Reasoning { EMPTY_THOUGHT } else { EMPTY_ATTACHMENT };
-    let place = target.iter().position(|message| *message.id == *id);
-    let is_elsewhere = place.is_some_and(|place| place != at);
-    let id = if is_elsewhere { Id::from(format!("{id}:2")) } else { Id::from(id) };
+    let is_taken = target.iter().any(|message| *message.id == *id);
+    let id = if is_taken { Id::from(format!("{id}:2")) } else { Id::from(id) };
     Message::new(id, role).into()
 }

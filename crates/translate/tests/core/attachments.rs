@@ -10,6 +10,7 @@ use crate::support::judge;
 use crate::support::plan::plan;
 use crate::support::reduce::Held;
 use crate::support::schema::Schema;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use threadway_translate::agui::{Allowance, Input, OnMessage, Projector, RequestPlanner};
 use threadway_translate::langgraph::{Capabilities, InputKeys, MessagesKey, ThreadState};
@@ -448,27 +449,55 @@ fn attachments_of_a_conversation_that_has_changed_are_deleted() {
     assert_eq!(snapshots, [longer.messages()]);
 }
 
-/// The empty attachment of one snapshot may stay in what all clients hold.
-#[test]
-fn an_empty_attachment_that_stays_has_the_same_place_at_each_client() {
-    let shown = |messages: &[Value]| fold(&events(&[values(messages)]));
-    let (other, now) = (shown(&[human("x")]), shown(&[human("u"), ai("m", json!("text"))]));
-    let mut view = View::default();
-    for snapshot in run::snapshots(ViewerMessages::Known(other.messages()), now.messages()) {
-        view.apply(&RunEvent::Messages(snapshot.into()));
-    }
-    // A client that returns may keep an empty message of reasoning.
-    let order = |view: &View| {
-        let messages = view.messages().iter().filter(|message| message.role != Role::Reasoning);
-        messages.map(|message| Arc::clone(&message.id)).collect::<Vec<_>>()
-    };
-    assert_eq!(order(&view).len(), 3, "an empty attachment is the last");
-    for viewer in [ViewerMessages::Returning, ViewerMessages::Unknown] {
-        let mut client = View::default();
-        for snapshot in run::snapshots(viewer, view.messages()) {
-            client.apply(&RunEvent::Messages(snapshot.into()));
+/// A message of each kind, and the empty messages of snapshots: they may stay at all clients.
+fn any_messages() -> impl Strategy<Value = Vec<Arc<Message>>> {
+    let all = [
+        ("u", Role::User),
+        ("m", Role::Assistant),
+        ("m:reasoning:0", Role::Reasoning),
+        ("rs_1", Role::Reasoning),
+        ("m:attachment:0", Role::Attachment),
+        ("n:attachment:0", Role::Attachment),
+        ("threadway:resync", Role::Reasoning),
+        ("threadway:resync:2", Role::Reasoning),
+        ("threadway:resync:attachment", Role::Attachment),
+        ("threadway:resync:attachment:2", Role::Attachment),
+    ];
+    let all = all.map(|(id, role)| Arc::new(Message::new(Id::from(id), role))).to_vec();
+    prop::sample::subsequence(all.clone(), 0..=all.len()).prop_shuffle()
+}
+
+proptest! {
+    #![proptest_config(generate::config(1_000))]
+
+    /// Snapshots have at most one empty message of a kind, so a conversation has too.
+    #[test]
+    fn a_client_that_may_hold_anything_ends_with_the_target_in_its_order(
+        held in any_messages(),
+        target in any_messages(),
+    ) {
+        let has = |id: &str| target.iter().any(|message| *message.id == *id);
+        let empties = ["threadway:resync", "threadway:resync:attachment"];
+        prop_assume!(!empties.iter().any(|id| has(id) && has(&format!("{id}:2"))));
+        for viewer in
+            [ViewerMessages::Known(&held), ViewerMessages::Unknown, ViewerMessages::Returning]
+        {
+            let mut client = View::with(held.clone(), None);
+            for snapshot in run::snapshots(viewer, &target) {
+                client.apply(&RunEvent::Messages(snapshot.into()));
+            }
+            // A client keeps its own messages of a kind that the target lacks.
+            let has = |role| {
+                let is_optional = matches!(role, Role::Reasoning | Role::Attachment);
+                !is_optional || target.iter().any(|message| message.role == role)
+            };
+            let shown = client.messages().iter().filter(|message| has(message.role));
+            prop_assert_eq!(
+                shown.map(|message| &message.id).collect::<Vec<_>>(),
+                target.iter().map(|message| &message.id).collect::<Vec<_>>(),
+                "{:?}", viewer,
+            );
         }
-        assert_eq!(order(&client), order(&view));
     }
 }
 
