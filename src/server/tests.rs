@@ -2,12 +2,12 @@
 //! clients, each of which a seed repeats exactly.
 //!
 //! ```text
-//!  clients --> routes --> service --> threads --> runs --> upstream --> hyper
-//!                        the gateway's own code                           |
-//!  check_request <--- the demo's server <--- hyper <--- a cable with faults
+//!  clients --> routes --> service --> threads --> runs --> upstream
+//!                        the gateway's own code                |
+//!  check_request <--- the demo's server <--- hyper <--- a cable
 //! ```
-//! What is real: all of the gateway from its routes to hyper's client, hyper's server, and the
-//! demo's LangGraph server. What is simulated: the scheduler, time, random numbers, and the network
+//! What is real: all of the gateway from its routes to its client of LangGraph, hyper's server, and
+//! the demo's LangGraph server. What is simulated: the scheduler, time, random numbers, and the network
 //! to LangGraph, which delays, splits, cuts and refuses.
 //!
 //! Not simulated: the gateway's own connections (`server/connections.rs`, hyper's server for

@@ -5,9 +5,9 @@ use std::hash::{Hash, Hasher};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
+use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request};
-use http_body_util::Full;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use url::Url;
@@ -339,7 +339,7 @@ impl Client {
         if let Some(key) = &*self.key.lock() {
             headers.insert(API_KEY, key.header_value().clone());
         }
-        let mut request = Box::new(Request::new(Full::default()));
+        let mut request = Box::new(Request::new(Bytes::new()));
         *request.method_mut() = method;
         *request.headers_mut() = headers;
         let metrics = CallMetrics::new(operation, self.metrics.clone());

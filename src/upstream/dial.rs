@@ -26,7 +26,7 @@ const TCP_KEEPALIVE_RETRIES: u32 = 3;
 #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A connection as hyper reads and writes it.
+/// A connection, encrypted or not.
 #[cfg(not(test))]
 pub(super) type HttpSocket = MaybeHttpsStream<TokioIo<TcpStream>>;
 

@@ -7,36 +7,33 @@
 //! ```text
 //!   idle pool <--- body dropped, connection still usable ----+
 //!      |                                                     |
-//!      +--> send(request) --> response: headers + body { incoming, connection }
-//!      ^                                 polling the body polls the connection
+//!      +--> send(request) --> response: headers + body { framing, connection }
+//!      ^                                 polling the body reads the socket
 //!   new connection, if the pool is empty
 //! ```
 //!
-//! - `body`: a response body with its connection. `pool`: the idle connections.
-//!   `super::dial` makes the connections.
+//! - `connection`: sends a request, and decodes its response. `body`: a response body with its
+//!   connection. `pool`: the idle connections. `super::dial` makes the connections.
 
 mod body;
+mod connection;
 mod pool;
 
 use std::fmt;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, HOST};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, HOST};
 use http::{HeaderValue, Method, Request, Response};
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::client::conn::http1 as conn;
 use url::{Position, Url};
 
 pub(super) use body::Body;
+use connection::Connection;
 use pool::Pool;
 
-use super::dial::{Dialer, HttpSocket};
-use super::transport_error::SendError;
+use super::dial::Dialer;
+use super::transport_error::{ExchangeError, SendError};
 
 /// A client of one server. Clones share its connections.
 #[derive(Clone)]
@@ -47,19 +44,6 @@ struct Server {
     /// How long connecting may take.
     timeout: Duration,
     pool: Arc<Pool>,
-}
-
-/// How much of an answer a connection reads at once, in bytes, and how long its head may be. A
-/// connection keeps a buffer of this size after a large answer, also while it is idle.
-const MAX_READ_BYTES: usize = 64 * 1024;
-
-type Payload = Full<Bytes>;
-
-/// A connection to the server.
-struct Connection {
-    sender: conn::SendRequest<Payload>,
-    /// Reads and writes the socket when it is polled.
-    driver: Box<conn::Connection<HttpSocket, Payload>>,
 }
 
 // === impl Http ===
@@ -76,42 +60,32 @@ impl Http {
     /// connection accepted and did not answer is sent once more, on a new connection.
     pub(super) async fn send(
         &self,
-        mut request: Request<Payload>,
+        mut request: Request<Bytes>,
         url: &Url,
     ) -> Result<Response<Body>, SendError> {
         address(&mut request, url).map_err(|error| SendError::Connect(error.into()))?;
         let mut idle = self.0.pool.take();
         loop {
             let is_reused = idle.is_some();
-            let again = (is_reused && request.method() == Method::GET).then(|| request.clone());
             let mut connection = match idle.take() {
                 Some(connection) => connection,
                 None => self.connect(url).await?,
             };
-            match connection.send(request).await {
+            match connection.send(&request).await {
                 Ok(response) => {
                     let pool = Arc::downgrade(&self.0.pool);
-                    return Ok(response.map(|incoming| Body::new(incoming, connection, pool)));
+                    return Ok(response.map(|framing| Body::new(framing, connection, pool)));
                 }
-                Err((_, Some(unsent))) if is_reused => {
-                    request = unsent;
-                    idle = self.0.pool.take();
-                }
-                Err((error, _)) => match again {
-                    Some(again) if !error.is_parse() => request = again,
-                    Some(_) | None => return Err(SendError::Broken(error)),
-                },
+                Err(ExchangeError::Unsent(_)) if is_reused => idle = self.0.pool.take(),
+                Err(ExchangeError::Closed | ExchangeError::Broken(_))
+                    if is_reused && request.method() == Method::GET => {}
+                Err(error) => return Err(SendError::Broken(error)),
             }
         }
     }
 
     async fn connect(&self, url: &Url) -> Result<Connection, SendError> {
-        let connecting = async {
-            let socket = self.0.dialer.connect(url).await?;
-            let (sender, driver) =
-                conn::Builder::new().max_buf_size(MAX_READ_BYTES).handshake(socket).await?;
-            Ok(Connection { sender, driver: Box::new(driver) })
-        };
+        let connecting = async { Ok(Connection::new(self.0.dialer.connect(url).await?)) };
         let waited = self.0.timeout;
         match tokio::time::timeout(waited, connecting).await {
             Ok(connected) => connected.map_err(SendError::Connect),
@@ -121,11 +95,17 @@ impl Http {
 }
 
 /// Sets the request target and the headers of a connection to the server.
-fn address(request: &mut Request<Payload>, url: &Url) -> Result<(), http::Error> {
+fn address(request: &mut Request<Bytes>, url: &Url) -> Result<(), http::Error> {
     *request.uri_mut() = url[Position::BeforePath..Position::AfterQuery].parse()?;
     let host = HeaderValue::from_str(&url[Position::BeforeHost..Position::AfterPort])?;
     request.headers_mut().insert(HOST, host);
     request.headers_mut().entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
+    let method = request.method();
+    // A server may wait for the body of a request that has a method for one.
+    if [Method::POST, Method::PUT, Method::PATCH].contains(method) || !request.body().is_empty() {
+        let length = HeaderValue::from(request.body().len());
+        request.headers_mut().insert(CONTENT_LENGTH, length);
+    }
     // Without this header a server may compress as it likes (RFC 9110, 12.5.3).
     request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     Ok(())
@@ -134,37 +114,5 @@ fn address(request: &mut Request<Payload>, url: &Url) -> Result<(), http::Error>
 impl fmt::Debug for Http {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Http").finish_non_exhaustive()
-    }
-}
-
-// === impl Connection ===
-
-impl Connection {
-    /// Sends a request and waits for the response headers. The error contains the request if none
-    /// of it was sent.
-    async fn send(
-        &mut self,
-        request: Request<Payload>,
-    ) -> Result<Response<Incoming>, (hyper::Error, Option<Request<Payload>>)> {
-        let Self { sender, driver } = self;
-        let mut sending = pin!(sender.try_send_request(request));
-        let response = std::future::poll_fn(|cx| {
-            // What the driver reads, and also why it ends, becomes the result of `sending`.
-            let is_over = Pin::new(&mut **driver).poll(cx).is_ready();
-            match sending.as_mut().poll(cx) {
-                Poll::Pending if is_over => sending.as_mut().poll(cx),
-                result @ (Poll::Ready(_) | Poll::Pending) => result,
-            }
-        });
-        response.await.map_err(|mut error| {
-            let unsent = error.take_message();
-            (error.into_error(), unsent)
-        })
-    }
-
-    /// Whether another request can be sent. Polls the socket once, so that a closed one is noticed.
-    fn is_usable(&mut self) -> bool {
-        let mut cx = Context::from_waker(Waker::noop());
-        Pin::new(&mut *self.driver).poll(&mut cx).is_pending() && self.sender.is_ready()
     }
 }

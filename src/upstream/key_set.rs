@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::HeaderValue;
 use http::Request;
 use http::header::ACCEPT;
-use http_body_util::Full;
 use url::Url;
 
 use super::http1::Http;
@@ -69,7 +69,7 @@ impl KeySets {
 
     async fn read(&self) -> Result<String, Error> {
         let KeySetUrl(url) = &self.url;
-        let mut request = Request::new(Full::default());
+        let mut request = Request::new(Bytes::new());
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
         let mut response = self.http.send(request, url).await?;
         let code = response.status().as_u16();

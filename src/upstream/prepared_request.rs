@@ -8,7 +8,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Request, Response};
-use http_body_util::Full;
 use serde::Serialize;
 use tokio::time::Instant;
 use url::Url;
@@ -30,7 +29,7 @@ const HEDGE_AFTER: Duration = Duration::from_secs(3);
 /// A request that is ready to be sent.
 pub(super) struct PreparedRequest {
     target: Box<Target>,
-    request: Box<Request<Full<Bytes>>>,
+    request: Box<Request<Bytes>>,
     metrics: CallMetrics,
 }
 
@@ -81,11 +80,7 @@ enum Winner {
 // === impl PreparedRequest ===
 
 impl PreparedRequest {
-    pub(super) fn new(
-        target: Target,
-        request: Box<Request<Full<Bytes>>>,
-        metrics: CallMetrics,
-    ) -> Self {
+    pub(super) fn new(target: Target, request: Box<Request<Bytes>>, metrics: CallMetrics) -> Self {
         Self { target: Box::new(target), request, metrics }
     }
 
@@ -199,7 +194,7 @@ impl PreparedRequest {
         let mut index = order.next().ok_or(Error::Unproven)?;
         let is_read = metrics.is_read(request.method());
         let mut may_repeat = repeats && is_read;
-        let exchange = async |index: usize, request: Box<Request<Full<Bytes>>>| {
+        let exchange = async |index: usize, request: Box<Request<Bytes>>| {
             let (address, sent_at) = (addresses.get(index), Instant::now());
             match address.http.send(*request, &address.url_of(base, &url)).await {
                 Ok(response) => {

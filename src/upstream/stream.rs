@@ -25,9 +25,6 @@ pub struct RunStream {
 }
 
 /// The bytes of a run's stream. Dropping it before its end closes the connection.
-///
-/// The response headers are not kept: they hold on to the connection's first read buffer, 8 KiB a
-/// run.
 pub struct Body(BodySource);
 
 enum BodySource {

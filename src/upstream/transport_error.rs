@@ -15,13 +15,29 @@ pub(in crate::upstream) enum SendError {
     /// No connection was made in this time.
     ConnectTimeout { waited: Duration },
     /// The connection broke. The request may have had its effect.
-    Broken(hyper::Error),
+    Broken(ExchangeError),
+}
+
+/// Why a connection did not carry a request and its response to their ends.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::upstream) enum ExchangeError {
+    /// The connection was closed before it took anything of the request.
+    #[error("{0}")]
+    Unsent(io::Error),
+    #[error("{0}")]
+    Broken(io::Error),
+    #[error("connection closed before message completed")]
+    Closed,
+    #[error("its answer is not HTTP/1.1: {0}")]
+    NotHttp(ureq_proto::Error),
+    #[error("its answer has lines of more than {limit} bytes")]
+    TooLong { limit: usize },
 }
 
 /// Why a response body stopped before its end.
 #[derive(Debug)]
 pub(in crate::upstream) enum BodyError {
-    Broken(hyper::Error),
+    Broken(ExchangeError),
     /// No bytes arrived for [`SILENCE_TIMEOUT`].
     Silent,
 }
@@ -39,10 +55,10 @@ impl fmt::Display for SendError {
             Self::ConnectTimeout { waited } => {
                 write!(f, "no connection within {} s", waited.as_secs())
             }
-            Self::Broken(error) if error.is_parse() || is_unasked(error) => f.write_str(
+            Self::Broken(ExchangeError::NotHttp(_)) => f.write_str(
                 "its answer is not HTTP/1.1; if it speaks TLS, write its URL with https://",
             ),
-            Self::Broken(error) => f.write_str(&last_cause(error)),
+            Self::Broken(error) => write!(f, "{error}"),
         }
     }
 }
@@ -65,7 +81,7 @@ impl From<SendError> for Error {
 impl From<BodyError> for Error {
     fn from(error: BodyError) -> Self {
         match error {
-            BodyError::Broken(error) => Self::Interrupted { reason: last_cause(&error) },
+            BodyError::Broken(error) => Self::Interrupted { reason: error.to_string() },
             BodyError::Silent => Self::Timeout { waited: SILENCE_TIMEOUT },
         }
     }
@@ -102,18 +118,6 @@ fn advice(error: &rustls::Error) -> Option<&'static str> {
         "its certificate is itself an authority's, as `openssl req -x509` makes it; give the server \
          a certificate that an authority has signed, and name the authority's in `ca_file`",
     )
-}
-
-/// Whether the server sent something before the request, as a server of HTTP/2 does. hyper has no
-/// method for this error, which is the only innermost one that none of its methods knows.
-fn is_unasked(error: &hyper::Error) -> bool {
-    innermost(error).downcast_ref::<hyper::Error>().is_some_and(|cause| {
-        !(cause.is_canceled()
-            || cause.is_closed()
-            || cause.is_incomplete_message()
-            || cause.is_timeout()
-            || cause.is_user())
-    })
 }
 
 fn last_cause(error: &(dyn StdError + 'static)) -> String {

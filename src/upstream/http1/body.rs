@@ -3,14 +3,13 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Weak;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
-use http_body::Body as _;
-use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
+use ureq_proto::BodyMode;
 
-use super::{Connection, Pool};
+use super::connection::{Connection, Framing};
+use super::pool::Pool;
 use crate::upstream::SILENCE_TIMEOUT;
 use crate::upstream::transport_error::BodyError;
 
@@ -21,8 +20,8 @@ const MAX_BYTES_AT_ONCE: usize = 64 * 1024;
 /// A response body, and the connection that carries it. Dropping a body that was read to its end
 /// returns the connection to the pool. Dropping it earlier closes the connection.
 pub(in crate::upstream) struct Body {
-    /// `None` only while the body is dropped.
-    incoming: Option<Incoming>,
+    framing: Framing,
+    /// `None` after a break.
     connection: Option<Connection>,
     pool: Weak<Pool>,
     last_chunk_at: Instant,
@@ -35,16 +34,16 @@ pub(in crate::upstream) struct Body {
     /// Whether the last call found nothing after the bytes that it returned. The connection then
     /// wakes the task, and the next call need not look again.
     is_drained: bool,
-    /// The body's end, if the last call returned the bytes before it.
-    end: Option<Result<(), BodyError>>,
+    /// Why the body stopped, if the last call returned the bytes before that.
+    broken: Option<BodyError>,
 }
 
 // === impl Body ===
 
 impl Body {
-    pub(super) fn new(incoming: Incoming, connection: Connection, pool: Weak<Pool>) -> Self {
+    pub(super) fn new(framing: Framing, connection: Connection, pool: Weak<Pool>) -> Self {
         Self {
-            incoming: Some(incoming),
+            framing,
             connection: Some(connection),
             pool,
             last_chunk_at: Instant::now(),
@@ -52,20 +51,20 @@ impl Body {
             is_full: false,
             waker: None,
             is_drained: false,
-            end: None,
+            broken: None,
         }
     }
 
     /// How many bytes are left of a body whose length the server has said.
     pub(in crate::upstream) fn length(&self) -> Option<u64> {
-        self.incoming.as_ref()?.size_hint().exact()
+        match self.framing.as_ref()?.body_mode() {
+            BodyMode::LengthDelimited(left) => Some(left),
+            BodyMode::NoBody | BodyMode::Chunked | BodyMode::CloseDelimited => None,
+        }
     }
 
     /// Waits for bytes, and appends what has arrived to `into`, some 64 KiB at most. Returns whether
     /// more may follow; at the end of the body it appends nothing. Cancel safe.
-    ///
-    /// The bytes are copied: the connection then reads the next ones into the same buffer, and
-    /// allocates none.
     pub(in crate::upstream) async fn read(
         &mut self,
         into: &mut Vec<u8>,
@@ -78,8 +77,8 @@ impl Body {
         cx: &mut Context<'_>,
         into: &mut Vec<u8>,
     ) -> Poll<Result<bool, BodyError>> {
-        if let Some(end) = self.end.take() {
-            return Poll::Ready(end.map(|()| false));
+        if let Some(error) = self.broken.take() {
+            return Poll::Ready(Err(error));
         }
         if std::mem::take(&mut self.is_full) {
             cx.waker().wake_by_ref();
@@ -92,62 +91,37 @@ impl Body {
         if !is_same_task {
             self.waker = Some(cx.waker().clone());
         }
-        let mut bytes = 0;
-        while bytes < MAX_BYTES_AT_ONCE {
-            let end = match self.poll_chunk(cx) {
-                Poll::Ready(Some(Ok(chunk))) => {
-                    bytes += chunk.len();
-                    into.extend_from_slice(&chunk);
-                    continue;
+        let Some(connection) = &mut self.connection else { return Poll::Ready(Ok(false)) };
+        let before = into.len();
+        let length = loop {
+            let read = connection.poll_body(&mut self.framing, into, cx);
+            let length = into.len() - before;
+            match read {
+                Poll::Ready(Ok(true)) if length < MAX_BYTES_AT_ONCE => {}
+                Poll::Ready(Ok(false)) if length == 0 => return Poll::Ready(Ok(false)),
+                Poll::Ready(Ok(_)) => break length,
+                Poll::Ready(Err(error)) => {
+                    self.broken = Some(BodyError::Broken(error));
+                    break length;
                 }
-                Poll::Ready(Some(Err(error))) => Err(error),
-                Poll::Ready(None) => Ok(()),
                 Poll::Pending => {
-                    self.is_drained = bytes > 0;
-                    break;
+                    self.is_drained = length > 0;
+                    break length;
                 }
-            };
-            if bytes == 0 {
-                return Poll::Ready(end.map(|()| false));
             }
-            self.end = Some(end);
-            break;
+        };
+        if self.broken.is_some() {
+            self.connection = None;
         }
-        if bytes > 0 {
-            self.is_full = bytes >= MAX_BYTES_AT_ONCE;
+        if length > 0 {
+            self.is_full = length >= MAX_BYTES_AT_ONCE;
             self.last_chunk_at = Instant::now();
             return Poll::Ready(Ok(true));
         }
-        self.poll_silence(cx).map(|()| Err(BodyError::Silent))
-    }
-
-    /// The next chunk. `None` at the end.
-    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
-        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
-        loop {
-            // Polling the body first tells the connection that it may read.
-            let mut frame = Pin::new(&mut *incoming).poll_frame(cx);
-            if frame.is_pending()
-                && let Some(connection) = &mut self.connection
-            {
-                if Pin::new(&mut *connection.driver).poll(cx).is_ready() {
-                    self.connection = None;
-                }
-                frame = Pin::new(&mut *incoming).poll_frame(cx);
-            }
-            match ready!(frame) {
-                Some(Ok(frame)) => {
-                    // Trailers are skipped.
-                    if let Ok(chunk) = frame.into_data()
-                        && !chunk.is_empty()
-                    {
-                        return Poll::Ready(Some(Ok(chunk)));
-                    }
-                }
-                Some(Err(error)) => return Poll::Ready(Some(Err(BodyError::Broken(error)))),
-                None => return Poll::Ready(None),
-            }
+        if let Some(error) = self.broken.take() {
+            return Poll::Ready(Err(error));
         }
+        self.poll_silence(cx).map(|()| Err(BodyError::Silent))
     }
 
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -164,12 +138,13 @@ impl Body {
 
 impl Drop for Body {
     fn drop(&mut self) {
-        self.incoming = None;
         if let Some(mut connection) = self.connection.take()
             && let Some(pool) = self.pool.upgrade()
-            && connection.is_usable()
         {
-            pool.put(connection);
+            connection.drain(&mut self.framing);
+            if self.framing.is_none() && connection.is_usable() {
+                pool.put(connection);
+            }
         }
     }
 }
@@ -184,8 +159,8 @@ impl fmt::Debug for Body {
 mod tests {
     use std::time::Duration;
 
+    use bytes::Bytes;
     use http::Request;
-    use http_body_util::Full;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::time::timeout;
@@ -208,7 +183,7 @@ mod tests {
             socket.write_all(head).await.unwrap();
             socket
         };
-        let request = Request::get("/").body(Full::default()).unwrap();
+        let request = Request::get("/").body(Bytes::new()).unwrap();
         let (response, mut socket) = tokio::join!(http.send(request, &url), serves);
         let (mut body, mut bytes) = (response.unwrap().into_body(), Vec::new());
         assert!(body.read(&mut bytes).await.unwrap());

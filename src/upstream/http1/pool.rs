@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use super::Connection;
+use super::connection::Connection;
 use crate::sync::Mutex;
 use crate::upstream::IDLE_TIMEOUT;
 
