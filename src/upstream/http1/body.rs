@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Weak;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use tokio::time::{Instant, Sleep};
 use ureq_proto::BodyMode;
@@ -29,11 +29,6 @@ pub(in crate::upstream) struct Body {
     silence: Pin<Box<Sleep>>,
     /// Whether the last call took [`MAX_BYTES_AT_ONCE`].
     is_full: bool,
-    /// The task that the connection wakes when there is more.
-    waker: Option<Waker>,
-    /// Whether the last call found nothing after the bytes that it returned. The connection then
-    /// wakes the task, and the next call need not look again.
-    is_drained: bool,
     /// Why the body stopped, if the last call returned the bytes before that.
     broken: Option<BodyError>,
 }
@@ -49,8 +44,6 @@ impl Body {
             last_chunk_at: Instant::now(),
             silence: Box::pin(tokio::time::sleep(SILENCE_TIMEOUT)),
             is_full: false,
-            waker: None,
-            is_drained: false,
             broken: None,
         }
     }
@@ -84,13 +77,6 @@ impl Body {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let is_same_task = self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
-        if std::mem::take(&mut self.is_drained) && is_same_task {
-            return self.poll_silence(cx).map(|()| Err(BodyError::Silent));
-        }
-        if !is_same_task {
-            self.waker = Some(cx.waker().clone());
-        }
         let Some(connection) = &mut self.connection else { return Poll::Ready(Ok(false)) };
         let before = into.len();
         let length = loop {
@@ -99,13 +85,9 @@ impl Body {
             match read {
                 Poll::Ready(Ok(true)) if length < MAX_BYTES_AT_ONCE => {}
                 Poll::Ready(Ok(false)) if length == 0 => return Poll::Ready(Ok(false)),
-                Poll::Ready(Ok(_)) => break length,
+                Poll::Ready(Ok(_)) | Poll::Pending => break length,
                 Poll::Ready(Err(error)) => {
                     self.broken = Some(BodyError::Broken(error));
-                    break length;
-                }
-                Poll::Pending => {
-                    self.is_drained = length > 0;
                     break length;
                 }
             }
@@ -161,12 +143,14 @@ mod tests {
 
     use bytes::Bytes;
     use http::Request;
+    use hyper_util::rt::TokioIo;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::time::timeout;
 
+    use super::*;
     use crate::upstream::Tls;
-    use crate::upstream::dial::Dialer;
+    use crate::upstream::dial::{Dialer, HttpSocket};
     use crate::upstream::http1::Http;
 
     const PATIENCE: Duration = Duration::from_secs(10);
@@ -200,6 +184,22 @@ mod tests {
         begins.await.unwrap();
         socket.write_all(b"3\r\ntwo\r\n").await.unwrap();
         let bytes = timeout(PATIENCE, tasks.join_next()).await.unwrap().unwrap().unwrap();
+        assert_eq!(bytes, b"onetwo");
+    }
+
+    /// The task that reads may have done something else when bytes arrived.
+    #[tokio::test]
+    async fn bytes_that_arrived_between_two_reads_are_read_at_once() {
+        let (socket, mut server) = tokio::io::duplex(1024);
+        let mut connection = Connection::new(HttpSocket::Simulated(TokioIo::new(socket)));
+        server.write_all(b"HTTP/1.1 200 OK\r\n\r\none").await.unwrap();
+        let request = Request::get("/").body(Bytes::new()).unwrap();
+        let framing = connection.send(&request).await.unwrap().into_body();
+        let (mut body, mut bytes) = (Body::new(framing, connection, Weak::new()), Vec::new());
+        assert!(body.read(&mut bytes).await.unwrap());
+        server.write_all(b"two").await.unwrap();
+        tokio::task::yield_now().await;
+        assert!(timeout(PATIENCE, body.read(&mut bytes)).await.unwrap().unwrap());
         assert_eq!(bytes, b"onetwo");
     }
 }
