@@ -15,6 +15,7 @@ import urllib.request
 from pathlib import Path
 
 import servers
+from ports import free_port
 
 READY_SECONDS = 120.0  # of an aegra on two busy cores: it imports for 10 s
 ADDRESS = "127.0.0.1"
@@ -31,7 +32,7 @@ class Part:
 
     def __init__(self, cluster: "Cluster", name: str, port: int | None = None) -> None:
         self.cluster, self.name = cluster, name
-        self.port = port or servers.free_port()
+        self.port = port or free_port()
         self.log = cluster.logs / f"{name}.log"
         self.process: subprocess.Popen | None = None
         self.options: dict = {}

@@ -56,13 +56,14 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 from pathlib import Path
+
+from ports import free_port
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE / ".cache"
@@ -535,12 +536,6 @@ def answers(url: str) -> bool:
             return response.status == 200
     except OSError:
         return False
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def fresh_project(source: Path, run: str, name: str) -> Path:

@@ -11,7 +11,8 @@ import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
 import { Editor } from "./editors.mjs";
 import { LOGS } from "./logs.mjs";
-import { commandsOf, Example, freePort } from "./readme.mjs";
+import { freePort } from "./ports.mjs";
+import { commandsOf, Example } from "./readme.mjs";
 
 const OPTIONS = { timeout: 240_000 };
 const SUITE = { timeout: 800_000 };

@@ -11,6 +11,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { checkDocument, IS_UPDATE, store, stored } from "./fault-table.mjs";
+import { freePort } from "./ports.mjs";
 import { startThreadway } from "./threadway.mjs";
 
 const READY_MS = 20_000;
@@ -33,15 +34,6 @@ function listen(server) {
     for (const socket of sockets) socket.destroy();
   });
   return new Promise((resolve) => server.listen(0, "127.0.0.1", () => resolve(server.address().port)));
-}
-
-async function freePort() {
-  const probe = createTcpServer().listen(0, "127.0.0.1");
-  await once(probe, "listening");
-  const { port } = probe.address();
-  probe.close();
-  await once(probe, "close");
-  return port;
 }
 
 /** Starts a program, and waits until its port accepts connections. */

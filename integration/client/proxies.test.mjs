@@ -14,6 +14,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { LOGS } from "./logs.mjs";
+import { freePort } from "./ports.mjs";
 
 const GATEWAY = new URL(process.env.DEMO_GATEWAY_URL);
 const DOCUMENT = readFileSync(new URL("../../docs/operate.md", import.meta.url), "utf8");
@@ -151,14 +152,6 @@ class Reading {
 
 const input = (threadId, content, forwardedProps = {}) => JSON.stringify({ threadId, runId: randomUUID(), protocolVersion: "1.0",
   forwardedProps, messages: [{ id: randomUUID(), role: "user", content }] });
-const freePort = async () => {
-  const probe = createServer().listen(0, "127.0.0.1");
-  await once(probe, "listening");
-  const { port } = probe.address();
-  probe.close();
-  await once(probe, "close");
-  return port;
-};
 // Caddy listens before it has its certificate.
 const connected = (port) => new Promise((resolve) => {
   const session = connectHttp2(`https://localhost:${port}`, { rejectUnauthorized: false }, () => resolve(session));

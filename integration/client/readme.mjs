@@ -5,9 +5,9 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { closeSync, openSync } from "node:fs";
 import { readFile } from "node:fs/promises";
-import { createServer } from "node:net";
 import { dirname } from "node:path";
 import { LOGS } from "./logs.mjs";
+import { freePort } from "./ports.mjs";
 
 const READY_MS = 90_000; // a LangGraph server starts in 5 s, on a busy machine in ten times as many
 const RUN_MS = 90_000;
@@ -94,10 +94,3 @@ export class Example {
 }
 
 const BARE = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("THREADWAY_")));
-export async function freePort() {
-  const server = createServer();
-  await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
-  const { port } = server.address();
-  await new Promise((closed) => server.close(closed));
-  return port;
-}

@@ -2,8 +2,8 @@
 
 import { execFileSync, spawn } from "node:child_process";
 import { createWriteStream } from "node:fs";
-import { createServer } from "node:net";
 import { LOGS } from "./logs.mjs";
+import { freePort } from "./ports.mjs";
 
 const READY_MS = 240_000; // 3 s on an idle machine; 74 s seen on a busy one, which imports the module once for each graph
 const STOP_MS = 20_000; // 5 s on an idle machine
@@ -71,12 +71,4 @@ function descendants(pid) {
   const found = [pid];
   for (const parent of found) found.push(...pairs.filter(([, of]) => of === parent).map(([child]) => child));
   return found;
-}
-
-async function freePort() {
-  const probe = createServer();
-  await new Promise((resolve) => probe.listen(0, "127.0.0.1", resolve));
-  const { port } = probe.address();
-  await new Promise((resolve) => probe.close(resolve));
-  return port;
 }

@@ -3,8 +3,8 @@
 import json
 import os
 import re
-import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -12,7 +12,12 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-PACKAGING = Path(__file__).resolve().parents[2] / "packaging"
+INTEGRATION = Path(__file__).resolve().parents[1]
+sys.path.append(str(INTEGRATION))
+
+from ports import free_port
+
+PACKAGING = INTEGRATION.parent / "packaging"
 DASHBOARD = PACKAGING / "grafana" / "threadway.json"
 RULES = PACKAGING / "prometheus" / "threadway.rules.yml"
 TESTS = PACKAGING / "prometheus" / "threadway.test.yml"
@@ -70,12 +75,6 @@ def check_the_check() -> None:
 def promtool(*arguments: str) -> None:
     done = subprocess.run([os.environ["PROMTOOL"], *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 def ask(prometheus: str, path: str, **query: str) -> dict:
