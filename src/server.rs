@@ -57,6 +57,7 @@ pub use body::BODY_TIMEOUT;
 pub use browser::cors::{Cors, CorsError, Credentials, Origin};
 pub use browser::host::{HostName, NotAHostName, under_safe_names};
 pub use browser::refused::{MAX_LOGGED_ORIGINS, ORIGIN_LOG_PAUSE};
+pub use connections::workers::Workers;
 pub use connections::{GRACE, IDLE_TIMEOUT, WRITE_TIMEOUT, serve};
 pub use limits::Limits;
 pub use limits::rates::{Rates, RequestRate};
@@ -235,10 +236,16 @@ impl Server {
         }
     }
 
-    /// Serves clients until the shutdown, then waits for open connections and runs to end.
+    /// Serves clients on the current runtime until the shutdown, then waits for open connections and
+    /// runs to end.
     pub async fn serve(&self, listener: TcpListener) {
+        self.serve_on(&Workers::current(), listener).await;
+    }
+
+    /// Serves clients on these workers, like [`serve`](Self::serve).
+    pub async fn serve_on(&self, workers: &Workers, listener: TcpListener) {
         let (endpoint, shutdown) = (self.newest.clients.subscribe(), self.state.shutdown.clone());
-        connections::serve_endpoint(listener, endpoint, self.metrics(), shutdown).await;
+        connections::serve_endpoint(listener, endpoint, self.metrics(), workers, shutdown).await;
         self.state.tasks.close();
         let runs = self.state.threads.runs();
         tokio::join!(self.state.tasks.wait(), runs.drained());
@@ -249,8 +256,8 @@ impl Server {
     pub async fn serve_admin(&self, listener: TcpListener, stop: CancellationToken) {
         // These connections are not those of clients, and are not counted.
         let uncounted = Metrics::default();
-        connections::serve_endpoint(listener, self.newest.admin.subscribe(), &uncounted, stop)
-            .await;
+        let (endpoint, workers) = (self.newest.admin.subscribe(), Workers::current());
+        connections::serve_endpoint(listener, endpoint, &uncounted, &workers, stop).await;
     }
 }
 

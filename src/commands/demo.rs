@@ -5,14 +5,16 @@ use std::net::SocketAddr;
 use threadway::agents::{Agents, Upstream};
 use threadway::cli;
 use threadway::config;
-use threadway::server::{self, Limits, Observer, Page, Server, Settings, ThreadRoutePolicy};
+use threadway::server::{
+    self, Limits, Observer, Page, Server, Settings, ThreadRoutePolicy, Workers,
+};
 use threadway::upstream::{BaseUrl, Client};
 use threadway_demo::{self as demo, Demo, Pace};
 use tokio_util::sync::CancellationToken;
 
 use super::lines::start_log_of_flag;
 use super::serve::serve_agents;
-use super::{bind, failed, misused, runtime, say, url_of};
+use super::{bind, failed, misused, say, url_of};
 
 /// The request body of the printed `curl` lines.
 const INPUT: &str = r#"{"threadId":"demo-GRAPH","runId":"1","protocolVersion":"1.0","messages":[{"id":"1","role":"user","content":"Where is it warm?"}]}"#;
@@ -27,7 +29,7 @@ pub(super) fn run(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
     let cors = "--cors-origins (THREADWAY_CORS_ORIGINS)";
     let cors = config::demo_cors(cors, origins, args.insecure).map_err(misused)?;
     start_log_of_flag(log)?;
-    runtime()?.block_on(async {
+    Workers::runtime().map_err(failed)?.block_on(async {
         let listener = bind("--listen", listen).await?;
         let scripted = bind("--langgraph-listen", langgraph).await?;
         let url = url_of(scripted.local_addr().map_err(failed)?);

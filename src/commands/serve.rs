@@ -10,14 +10,16 @@ use threadway::metrics::Metrics;
 use threadway::reload::{self, ReloadSignal};
 use threadway::runs::{Recorder, Recording};
 use threadway::server::isolation::{self, CredentialCheck};
-use threadway::server::{Auth, Cors, Observer, Page, Server, Settings, Trust, UpstreamAuth};
+use threadway::server::{
+    Auth, Cors, Observer, Page, Server, Settings, Trust, UpstreamAuth, Workers,
+};
 use threadway::telemetry::Traces;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::lines::read_config;
 use super::open_files;
-use super::{bind, failed, others_of, runtime, say, signal, start_log, url_of};
+use super::{bind, failed, others_of, say, signal, start_log, url_of};
 
 pub(super) fn run(options: &Options, log: Option<&str>) -> Result<(), u8> {
     let config = read_config(options, log)?;
@@ -30,7 +32,7 @@ pub(super) fn run(options: &Options, log: Option<&str>) -> Result<(), u8> {
     let recorder = config.record.as_ref().map(record).transpose()?;
     let audit = config.audit_log.as_ref().map(audit).transpose()?;
     let observer = Observer { metrics, tracer: traces.as_ref().map(Traces::tracer) };
-    let served = runtime()?.block_on(async {
+    let served = Workers::runtime().map_err(failed)?.block_on(async {
         refuse_open_upstreams(&agents, &config.settings).await?;
         let listener = bind("--listen", config.listen).await?;
         let admin = match config.admin_listen {
@@ -190,6 +192,7 @@ pub(super) async fn serve_agents(
     let address = listener.local_addr().map_err(failed)?;
     // Before the address is printed: a program that reads it may send the signal at once.
     let stop = signal::stop().map_err(failed)?;
+    let workers = Workers::of_all_cores().map_err(failed)?;
     let bases = agents.upstreams().iter().map(|upstream| upstream.client.base().to_string());
     let bases = bases.collect::<Vec<_>>().join(", ");
     say(format!("listening on {}{} in front of {bases}", url_of(address), others_of(address)));
@@ -197,7 +200,7 @@ pub(super) async fn serve_agents(
     agents.identity_lines().iter().for_each(say);
     hint_at_origins(cors);
     tokio::join!(
-        server.serve(listener),
+        server.serve_on(&workers, listener),
         shutdown.run_until_cancelled(announced),
         signal::cancel_after(stop, shutdown)
     );

@@ -5,13 +5,16 @@
 //! - [`inbound`]: how far a request is read, and the timeout of its head.
 //! - [`silent`]: the connections that wait for a request.
 //! - [`linger`]: closes a connection whose client is still sending.
+//! - [`workers`]: the threads that serve connections.
 
 mod framing;
 mod inbound;
 pub(super) mod linger;
 mod silent;
+pub(super) mod workers;
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -36,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 use self::framing::{FramingCheck, TwoLengths};
 use self::inbound::{Inbound, RequestBody};
 use self::silent::Silent;
+use self::workers::Workers;
 use super::limits::Limits;
 use super::limits::caller_id::CallerId;
 use super::limits::rates::Callers;
@@ -138,14 +142,16 @@ pub async fn serve(
 ) {
     let (limits, refusals, full) = (limits.clone(), RefusalLog::default(), Full::new(|full| full));
     let endpoint = watch::Sender::new(Endpoint { routes, full, limits, refusals });
-    serve_endpoint(listener, endpoint.subscribe(), &Metrics::default(), shutdown).await;
+    let workers = Workers::current();
+    serve_endpoint(listener, endpoint.subscribe(), &Metrics::default(), &workers, shutdown).await;
 }
 
-/// Serves the endpoint of the moment, like [`serve`].
+/// Serves the endpoint of the moment on these workers, like [`serve`].
 pub(super) async fn serve_endpoint(
     listener: TcpListener,
     endpoint: watch::Receiver<Endpoint>,
     metrics: &Metrics,
+    workers: &Workers,
     shutdown: CancellationToken,
 ) {
     // Counts the connections of each network, also while there is no limit: a reload may bring one.
@@ -171,10 +177,7 @@ pub(super) async fn serve_endpoint(
             accepted = listener.accept(), if has_room => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    if accept_logged.is_none_or(|at| at.elapsed() >= ACCEPT_LOG_PAUSE) {
-                        accept_logged = Some(Instant::now());
-                        tracing::warn!(%error, "a connection was not accepted");
-                    }
+                    log_lost(&mut accept_logged, &error);
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
@@ -208,11 +211,20 @@ pub(super) async fn serve_endpoint(
             metrics.connection_refused();
             log_refusal(&endpoint, StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", peer);
         }
+        let worker = workers.least_loaded();
+        let (socket, seat) = match worker.adopt(socket) {
+            Ok(adopted) => adopted,
+            Err(error) => {
+                log_lost(&mut accept_logged, &error);
+                continue;
+            }
+        };
         let (counted, routes) = (metrics.connection(), routes(place));
-        open.spawn(async move {
-            let _held = (counted, slot);
+        let served = async move {
+            let _held = (counted, slot, seat);
             connections.serve(routes, socket).await;
-        });
+        };
+        open.spawn_on(served, worker.runtime());
     }
     drop(listener);
     tracing::info!(connections = open.len(), "stopping");
@@ -248,6 +260,14 @@ fn log_refusal(
     let refusals = endpoint.borrow().refusals.clone();
     let (facts, peer) = (&RequestFacts::default(), Some(peer.ip()));
     refusals.log(&RefusedRequest { status, code, route: None, facts, peer, fault: None });
+}
+
+/// Logs a connection that was not accepted, unless one was logged just now.
+fn log_lost(logged_at: &mut Option<Instant>, error: &io::Error) {
+    if logged_at.is_none_or(|at| at.elapsed() >= ACCEPT_LOG_PAUSE) {
+        *logged_at = Some(Instant::now());
+        tracing::warn!(%error, "a connection was not accepted");
+    }
 }
 
 fn log_panic(ended: Result<(), JoinError>) {

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use threadway::runs::{LINGER, OwnerPolicy};
 use threadway::server::Limits;
 use threadway::upstream::MAX_ANSWER_BYTES;
+use tokio::task::JoinSet;
 
 /// After how long a silence a replay counts as complete.
 const QUIET: Duration = Duration::from_millis(10);
@@ -1106,6 +1107,40 @@ async fn viewer(gateway: &Gateway) -> Response {
     let script = gateway.runs("limit=100", replayable());
     let (viewer, ()) = tokio::join!(gateway.connect(&input), script);
     viewer
+}
+
+/// Each worker has a thread of its own, so the run and most of its viewers are on different threads.
+#[tokio::test]
+async fn viewers_on_all_workers_are_sent_the_whole_run() {
+    const VIEWERS: usize = 16;
+    const TOKENS: usize = 200;
+    let gateway = Gateway::on_workers(8).await;
+    let (owner, mut run) = gateway.run().await;
+    run.send([part("values", &values(&["hi"])), token("m1", "one")].concat()).await;
+    let mut viewers = vec![owner];
+    for _ in 0..VIEWERS {
+        viewers.push(viewer(&gateway).await);
+    }
+    let mut reading = JoinSet::new();
+    for mut viewer in viewers {
+        reading.spawn(async move {
+            let told = viewer.rest().await;
+            let deltas = told.iter().filter_map(|event| event["delta"].as_str());
+            (deltas.collect::<String>(), told.last().unwrap()["type"].clone())
+        });
+    }
+    let tokens: Vec<_> = (0..TOKENS).map(|number| format!(" {number}")).collect();
+    for text in &tokens {
+        run.send(token("m1", text)).await;
+    }
+    run.end().await;
+    gateway.record("success").await;
+    gateway.state(None).await;
+    while let Some(read) = reading.join_next().await {
+        let (text, last) = read.unwrap();
+        assert!(text.ends_with(&tokens.concat()), "{text}");
+        assert_eq!(last, "RUN_FINISHED");
+    }
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use opentelemetry_sdk::trace::SdkTracer;
 use serde_json::{Value, json};
 use threadway::agents::{self, Agents};
 use threadway::metrics::{Format, Metrics};
-use threadway::server::{Limits, Observer, Server, Settings};
+use threadway::server::{Limits, Observer, Server, Settings, Workers};
 use threadway::upstream::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -57,6 +57,12 @@ impl Gateway {
         Self::of(Upstream::bind().await, limits).await
     }
 
+    /// A gateway whose connections are served by so many threads.
+    pub(crate) async fn on_workers(count: usize) -> Self {
+        let workers = Workers::new(count.try_into().unwrap()).unwrap();
+        Self::served_by(workers, Upstream::bind().await, Limits::default(), None).await
+    }
+
     /// A gateway in front of a JavaScript server.
     pub(crate) async fn javascript() -> Self {
         Self::of(Upstream::javascript().await, Limits::default()).await
@@ -77,11 +83,20 @@ impl Gateway {
     }
 
     async fn observed(upstream: Upstream, limits: Limits, tracer: Option<SdkTracer>) -> Self {
+        Self::served_by(Workers::current(), upstream, limits, tracer).await
+    }
+
+    async fn served_by(
+        workers: Workers,
+        upstream: Upstream,
+        limits: Limits,
+        tracer: Option<SdkTracer>,
+    ) -> Self {
         let metrics = Metrics::default();
         let agents = counted_agents(&[("default", &upstream.url())], &[], &metrics);
         let settings = Settings { limits, ..Settings::default() };
         let observer = Observer { metrics: metrics.clone(), tracer };
-        let (address, stop, serving, server) = serve_observed(agents, settings, observer).await;
+        let (address, stop, serving, server) = serve_on(workers, agents, settings, observer).await;
         Self { upstream, address, stop, serving, metrics, server }
     }
 
@@ -344,13 +359,22 @@ pub(crate) async fn serve_observed(
     settings: Settings,
     observer: Observer,
 ) -> (SocketAddr, CancellationToken, JoinSet<()>, Arc<Server>) {
+    serve_on(Workers::current(), agents, settings, observer).await
+}
+
+async fn serve_on(
+    workers: Workers,
+    agents: Agents,
+    settings: Settings,
+    observer: Observer,
+) -> (SocketAddr, CancellationToken, JoinSet<()>, Arc<Server>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
     let server = Arc::new(Server::new(agents, settings, observer, stop.clone()));
     let mut serving = JoinSet::new();
     let gateway = Arc::clone(&server);
-    serving.spawn(async move { gateway.serve(listener).await });
+    serving.spawn(async move { gateway.serve_on(&workers, listener).await });
     (address, stop, serving, server)
 }
 

@@ -12,6 +12,7 @@ use bytes::{Buf, Bytes};
 use http::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::runtime::{Handle, Id};
 use ureq_proto::BodyMode;
 use ureq_proto::client::state::{RecvBody, RecvResponse};
 use ureq_proto::client::{Call, RecvBodyResult, RecvResponseResult, SendRequestResult};
@@ -34,6 +35,8 @@ pub(super) struct Connection {
     outgoing: Option<Box<Outgoing>>,
     /// Whether the last response has ended and leaves the connection open.
     is_reusable: bool,
+    /// The runtime that waits for the socket.
+    runtime: Id,
 }
 
 /// The body of a response, as the head frames it. `None` after its end.
@@ -49,9 +52,18 @@ struct Outgoing {
 // === impl Connection ===
 
 impl Connection {
+    /// A connection of the current runtime.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a runtime.
     pub(super) fn new(socket: HttpSocket) -> Self {
-        let socket = Box::new(TokioIo::new(socket));
-        Self { socket, unread: Vec::new(), outgoing: None, is_reusable: true }
+        let (socket, runtime) = (Box::new(TokioIo::new(socket)), Handle::current().id());
+        Self { socket, unread: Vec::new(), outgoing: None, is_reusable: true, runtime }
+    }
+
+    pub(super) fn runtime(&self) -> Id {
+        self.runtime
     }
 
     /// Sends a request and waits for the head of its response.
