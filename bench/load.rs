@@ -215,7 +215,7 @@ fn count_of(number: &str) -> Result<u64, Fault> {
     number.parse().map_err(|_| format!("{number} is no number").into())
 }
 
-/// Runs a role on a runtime like the gateway's: one thread per core.
+/// Runs a role on a runtime with one thread per core.
 fn block_on(role: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> {
     Runtime::new()?.block_on(role)
 }

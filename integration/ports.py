@@ -11,20 +11,20 @@ from pathlib import Path
 FIRST, END = 10_240, 32_768
 # Whoever picked a port has bound it by then, or keeps it while its server is restarted.
 KEPT_SECONDS = 30 * 60.0
-# One folder for all processes of the machine, and for client/ports.mjs. A file is named as the port that somebody picked.
-PICKED = Path(tempfile.gettempdir(), "threadway-ports")
+# One folder for all processes of a user, and for client/ports.mjs. A file is named as the port that somebody picked.
+PICKED = Path(tempfile.gettempdir(), f"threadway-ports-{os.getuid()}")
 
 
 def free_port() -> int:
     """A port that nobody uses, and that nobody else gets from here for 30 minutes."""
     PICKED.mkdir(exist_ok=True)
     for port in random.sample(range(FIRST, END), END - FIRST):
-        if is_picked(PICKED / str(port)) and is_free(port):
+        if picks(PICKED / str(port)) and is_free(port):
             return port
     raise OSError(f"all ports from {FIRST} to {END} are in use; {PICKED} lists those that were picked")
 
 
-def is_picked(mark: Path) -> bool:
+def picks(mark: Path) -> bool:
     """Whether this call is the one that picked the port."""
     try:
         if time.time() - mark.stat().st_mtime < KEPT_SECONDS:

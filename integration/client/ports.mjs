@@ -8,7 +8,7 @@ import { join } from "node:path";
 const FIRST = 10_240;
 const END = 32_768;
 const KEPT_MS = 30 * 60_000;
-const PICKED = join(tmpdir(), "threadway-ports");
+const PICKED = join(tmpdir(), `threadway-ports-${process.getuid()}`);
 
 /** A port that nobody uses, and that nobody else gets from here for 30 minutes. */
 export async function freePort() {
@@ -16,13 +16,13 @@ export async function freePort() {
   const begin = Math.floor(Math.random() * (END - FIRST));
   for (let step = 0; step < END - FIRST; step += 1) {
     const port = FIRST + ((begin + step) % (END - FIRST));
-    if (isPicked(join(PICKED, `${port}`)) && (await isFree(port))) return port;
+    if (picks(join(PICKED, `${port}`)) && (await isFree(port))) return port;
   }
   throw new Error(`all ports from ${FIRST} to ${END} are in use; ${PICKED} lists those that were picked`);
 }
 
 /** Whether this call is the one that picked the port. */
-function isPicked(mark) {
+function picks(mark) {
   const picked = statSync(mark, { throwIfNoEntry: false });
   if (picked && Date.now() - picked.mtimeMs < KEPT_MS) return false;
   try {

@@ -30,6 +30,7 @@ pub(super) fn run(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
     let cors = config::demo_cors(cors, origins, args.insecure).map_err(misused)?;
     start_log_of_flag(log)?;
     Workers::runtime().map_err(failed)?.block_on(async {
+        let workers = Workers::of_all_cores().map_err(failed)?;
         let listener = bind("--listen", listen).await?;
         let scripted = bind("--langgraph-listen", langgraph).await?;
         let url = url_of(scripted.local_addr().map_err(failed)?);
@@ -50,7 +51,7 @@ pub(super) fn run(args: &cli::Demo, log: Option<&str>) -> Result<(), u8> {
             Settings { cors: cors.clone(), page: Page::On, thread_routes, ..Settings::default() };
         let server = Server::new(agents.clone(), settings, observer, shutdown.clone());
         let (done, (), ()) = tokio::join!(
-            serve_agents(&server, listener, &agents, &cors, &shutdown, announced),
+            serve_agents((&server, &workers), listener, &agents, &cors, &shutdown, announced),
             server::serve(scripted, routes, &limits, shutdown.clone()),
             demo.run_background()
         );

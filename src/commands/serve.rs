@@ -33,6 +33,7 @@ pub(super) fn run(options: &Options, log: Option<&str>) -> Result<(), u8> {
     let audit = config.audit_log.as_ref().map(audit).transpose()?;
     let observer = Observer { metrics, tracer: traces.as_ref().map(Traces::tracer) };
     let served = Workers::runtime().map_err(failed)?.block_on(async {
+        let workers = Workers::of_all_cores().map_err(failed)?;
         refuse_open_upstreams(&agents, &config.settings).await?;
         let listener = bind("--listen", config.listen).await?;
         let admin = match config.admin_listen {
@@ -61,8 +62,15 @@ pub(super) fn run(options: &Options, log: Option<&str>) -> Result<(), u8> {
         let (done, (), _) = tokio::join!(
             async {
                 let announced = announce(&agents, &named, &auth, page, address);
-                let done =
-                    serve_agents(&server, listener, &agents, &cors, &shutdown, announced).await;
+                let done = serve_agents(
+                    (&server, &workers),
+                    listener,
+                    &agents,
+                    &cors,
+                    &shutdown,
+                    announced,
+                )
+                .await;
                 at_rest.cancel();
                 done
             },
@@ -182,7 +190,7 @@ async fn serve_admin(server: &Server, listener: Option<TcpListener>, at_rest: &C
 
 /// Serves until a signal arrives, which cancels `shutdown`. Polls `announced` until then.
 pub(super) async fn serve_agents(
-    server: &Server,
+    (server, workers): (&Server, &Workers),
     listener: TcpListener,
     agents: &Agents,
     cors: &Cors,
@@ -192,7 +200,6 @@ pub(super) async fn serve_agents(
     let address = listener.local_addr().map_err(failed)?;
     // Before the address is printed: a program that reads it may send the signal at once.
     let stop = signal::stop().map_err(failed)?;
-    let workers = Workers::of_all_cores().map_err(failed)?;
     let bases = agents.upstreams().iter().map(|upstream| upstream.client.base().to_string());
     let bases = bases.collect::<Vec<_>>().join(", ");
     say(format!("listening on {}{} in front of {bases}", url_of(address), others_of(address)));
@@ -200,7 +207,7 @@ pub(super) async fn serve_agents(
     agents.identity_lines().iter().for_each(say);
     hint_at_origins(cors);
     tokio::join!(
-        server.serve_on(&workers, listener),
+        server.serve_on(workers, listener),
         shutdown.run_until_cancelled(announced),
         signal::cancel_after(stop, shutdown)
     );

@@ -40,6 +40,13 @@ pub(super) struct Seat {
     _seat: Arc<()>,
 }
 
+/// The number of threads that the variable asks for.
+fn counted(text: &str) -> io::Result<NonZero<usize>> {
+    text.parse().map_err(|_| {
+        io::Error::other(format!("{THREADS} is {text:?}: set a number above 0, or unset it"))
+    })
+}
+
 // === impl Workers ===
 
 impl Workers {
@@ -82,16 +89,16 @@ impl Workers {
     ///
     /// # Errors
     ///
-    /// Those of the operating system.
+    /// Those of the operating system, and a variable that is no number of threads.
     ///
     /// # Panics
     ///
     /// Outside of a runtime.
     pub fn of_all_cores() -> io::Result<Self> {
         #[expect(clippy::disallowed_methods, reason = "tokio reads it so, for its own runtimes")]
-        let wanted = env::var(THREADS).ok().and_then(|count| count.parse().ok());
+        let wanted = env::var(THREADS).ok();
         let cores = || thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
-        Self::new(wanted.unwrap_or_else(cores))
+        Self::new(wanted.map_or_else(|| Ok(cores()), |count| counted(&count))?)
     }
 
     /// The worker with the fewest connections.

@@ -10,7 +10,8 @@ use super::connection::Connection;
 use crate::sync::Mutex;
 use crate::upstream::IDLE_TIMEOUT;
 
-/// How many idle connections are kept, those of all runtimes together. A server rarely gets more requests at a time.
+/// How many idle connections are kept, those of all runtimes together. A server rarely gets more
+/// requests at a time.
 const MAX_IDLE: usize = 64;
 
 /// The idle connections to a server. Each is closed after [`IDLE_TIMEOUT`].

@@ -39,3 +39,12 @@ async fn connections_are_spread_and_each_is_served_by_its_worker() {
     drop(seat);
     assert_eq!(workers.least_loaded().runtime().id(), freed);
 }
+
+#[test]
+fn a_number_of_threads_is_above_zero() {
+    assert_eq!(counted("3").unwrap().get(), 3);
+    for wrong in ["0", "", "-1", "two"] {
+        let error = counted(wrong).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("TOKIO_WORKER_THREADS is {wrong:?}: set a number")));
+    }
+}
